@@ -16,6 +16,7 @@ GroupCosts group_costs_of(const JsonNode& instance) {
                    .a2 = figure_or(instance, "a2", 0),
                    .a3 = figure_or(instance, "a3", 0),
                    .beta = figure_or(instance, "beta", 0),
+                   .start = figure_or(instance, "start", 0),
                    .bandwidth = {},
                    .capacity = figure_or(instance, "capacity", kInfinity)};
   if (!is_given(instance, "a1") && !is_given(instance, "a2")) instance.fail("has no costs", "give \"a1\" and \"a2\"");
@@ -80,7 +81,7 @@ BatchAnswer solve_buckets(const JsonNode& instance) {
 std::vector<BatchKind> flexsp_kinds() {
   return {{"groups",
            "sequences into groups of devices that split them (FlexSP)",
-           {"lengths", "devices", "capacity", "least_degree", "most_degree", "all_devices", "a1", "a2", "a3", "beta", "bandwidth",
+           {"lengths", "devices", "capacity", "least_degree", "most_degree", "all_devices", "a1", "a2", "a3", "beta", "start", "bandwidth",
             "micro_batches"},
            solve_groups},
           {"divide", "sorted lengths into micro-batches of least largest token sum (FlexSP)", {"lengths", "parts"}, solve_divide},

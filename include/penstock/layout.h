@@ -33,6 +33,8 @@ struct LayoutAxis {
   int size = 1;      // members
   std::set<std::string> dims;
   std::map<std::string, std::set<std::string>> stage_dims = {};  // instead of these, in stages that have names of their own
+  bool in_groups =
+      false;  // some members may do micro-batches by themselves: what the loop sums is terms on each, and it reads parameters whole
   bool operator==(const LayoutAxis&) const = default;
 };
 

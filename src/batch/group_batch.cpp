@@ -38,7 +38,7 @@ class GroupSearch {
       for (const int degree : degrees_) {
         if (!fits(degree, lengths[i])) continue;
         work = std::min(work, costs.time(lengths[i], degree) * degree);
-        alone = std::min(alone, costs.time(lengths[i], degree) + costs.beta);
+        alone = std::min(alone, costs.time(lengths[i], degree) + costs.besides(degree));
       }
       work_[i] = work_[i + 1] + work;
       alone_[i] = std::max(alone_[i + 1], alone);
@@ -85,7 +85,7 @@ class GroupSearch {
       list_into(empty, free);
       for (std::size_t d = degree; d < degrees_.size(); ++d) {
         if (degrees_[d] > free) break;
-        empty.push_back({.degree = degrees_[d], .time = costs_.beta, .members = {}});
+        empty.push_back({.degree = degrees_[d], .time = costs_.besides(degrees_[d]), .members = {}});
         choose(d, free - degrees_[d]);
         empty.pop_back();
       }
@@ -143,7 +143,7 @@ class GroupSearch {
     }
     for (const int degree : degrees_) {
       if (degree > free || !fits(degree, lengths_[i])) continue;
-      groups_.push_back({.degree = degree, .time = costs_.beta, .members = {}});
+      groups_.push_back({.degree = degree, .time = costs_.besides(degree), .members = {}});
       add(groups_.back(), i);
       place(i + 1, free - degree);
       groups_.pop_back();

@@ -11,13 +11,14 @@
 namespace penstock {
 
 // A sequence of s tokens takes (a1 s^2 + a2 s) / d + a3 s / (d v_d) ms in a group of degree d, whose links carry v_d bytes per ms (degree 1
-// sends nothing); a group takes beta besides.
+// sends nothing); a group takes beta besides, and, which is ours, `start` where its devices have to wait for each other.
 struct GroupCosts {
-  double a1 = 0, a2 = 0, a3 = 0, beta = 0;
+  double a1 = 0, a2 = 0, a3 = 0, beta = 0, start = 0;
   std::map<int, double> bandwidth;  // v_d
   double capacity = kInfinity;      // tokens per device
 
   double time(std::int64_t tokens, int degree) const;
+  double besides(int degree) const { return beta + (degree > 1 ? start : 0); }
 };
 
 struct GroupOptions {

@@ -16,29 +16,6 @@
 namespace penstock {
 namespace {
 
-double work_of(const StageCosts& stage) {
-  return stage.time[static_cast<std::size_t>(Kind::F)] + stage.time[static_cast<std::size_t>(Kind::B)];
-}
-
-// The stage's that takes longest for `length` tokens: its time is a sum over tokens and squares, and what is fixed does not move bounds.
-SequenceCosts sequence_costs(const SearchedBatchProblem& problem, double length) {
-  const auto costs = [&](double tokens, double squares) {
-    BatchLoad load;
-    load.input = tokens;
-    load.input_squares = squares;
-    return problem.costs(load);
-  };
-  const std::vector<StageCosts> none = costs(0, 0), tokens = costs(length, 0), squares = costs(0, length * length);
-  SequenceCosts out;
-  for (std::size_t s = 0; s < none.size(); ++s) {
-    const SequenceCosts stage{.a1 = (work_of(squares[s]) - work_of(none[s])) / (length * length),
-                              .a2 = (work_of(tokens[s]) - work_of(none[s])) / length};
-    if (stage.time(0, length) > out.time(0, length)) out = stage;
-  }
-  if (out.time(0, length) == 0) out.a2 = 1;
-  return out;
-}
-
 std::vector<double> rounded_bounds(double length, int pieces, const SequenceCosts& costs, double round) {
   std::vector<double> out;
   for (const double bound : cut_bounds(length, pieces, costs)) {
@@ -65,6 +42,14 @@ BatchLoad load_of(const Chunk& chunk, std::int64_t round) {
   return out;
 }
 
+std::vector<std::size_t> samples_of(const std::vector<Chunk>& sequence, SamplesByLength& samples) {
+  std::vector<std::size_t> out;
+  const Chunk& last = sequence.back();
+  if (last.before + last.tokens > 0) out.push_back(samples.take(last.before + last.tokens));
+  for (const std::int64_t length : last.shorts) out.push_back(samples.take(length));
+  return out;
+}
+
 BatchLoad load_of(const std::vector<Chunk>& sequence, std::int64_t round) {
   BatchLoad out;
   for (const Chunk& chunk : sequence) {
@@ -76,32 +61,6 @@ BatchLoad load_of(const std::vector<Chunk>& sequence, std::int64_t round) {
   }
   return out;
 }
-
-// Which samples the sequences are of: of equal lengths in their order.
-class SamplesByLength {
- public:
-  explicit SamplesByLength(const std::vector<SampleLengths>& samples) {
-    for (std::size_t i = samples.size(); i-- > 0;) of_length_[samples[i].input].push_back(i);
-  }
-
-  std::vector<std::size_t> take(const std::vector<Chunk>& sequence) {
-    std::vector<std::size_t> out;
-    const Chunk& last = sequence.back();
-    if (last.before + last.tokens > 0) out.push_back(take(last.before + last.tokens));
-    for (const std::int64_t length : last.shorts) out.push_back(take(length));
-    return out;
-  }
-
- private:
-  std::size_t take(std::int64_t length) {
-    std::vector<std::size_t>& left = of_length_.at(length);
-    const std::size_t sample = left.back();
-    left.pop_back();
-    return sample;
-  }
-
-  std::map<std::int64_t, std::vector<std::size_t>> of_length_;  // the last is taken first
-};
 
 void time_plan(const SearchedBatchProblem& problem, PlannedBatch& plan) {
   const TableTime time = time_batch(plan, problem.costs, problem.network);
@@ -118,7 +77,7 @@ std::vector<int> chunks_of(const PlannedBatch& plan) {
 // A sample of `reference` tokens would be cut into so many pieces.
 PlannedBatch cut_into(int pieces, std::int64_t reference, const SearchedBatchProblem& problem) {
   const auto length = static_cast<double>(reference), round = static_cast<double>(problem.round);
-  const SequenceCosts costs = sequence_costs(problem, length);
+  const SequenceCosts costs = sequence_costs(problem.costs, length);
   std::vector<std::int64_t> lengths;
   for (const SampleLengths& sample : problem.samples) lengths.push_back(sample.input);
   const std::vector<double> bounds = rounded_bounds(length, pieces, costs, round);
@@ -127,7 +86,7 @@ PlannedBatch cut_into(int pieces, std::int64_t reference, const SearchedBatchPro
   SamplesByLength samples(problem.samples);
   PlannedBatch out;
   for (const std::vector<Chunk>& sequence : split.sequences) {
-    out.samples.push_back(samples.take(sequence));
+    out.samples.push_back(samples_of(sequence, samples));
     out.loads.push_back(load_of(sequence, problem.round));
   }
   out.schedule = sequence_schedule(problem.actors, chunks_of(out));

@@ -68,4 +68,15 @@ std::vector<std::size_t> longest_first(const std::vector<SampleLengths>& samples
   return order;
 }
 
+SamplesByLength::SamplesByLength(const std::vector<SampleLengths>& samples) {
+  for (std::size_t i = samples.size(); i-- > 0;) of_length_[samples[i].input].push_back(i);
+}
+
+std::size_t SamplesByLength::take(std::int64_t length) {
+  std::vector<std::size_t>& left = of_length_.at(length);
+  const std::size_t sample = left.back();
+  left.pop_back();
+  return sample;
+}
+
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace penstock {
@@ -18,17 +19,18 @@ struct SampleLengths {
 // So many samples, each padded to these lengths; or, with `samples` 0, one row of inputs and one of targets of these lengths, in which all
 // samples of a micro-batch stand one after the other. `images`: how many of them all samples have, and `part`: how many of these the
 // encoder of images works on at once, at most. `slices`: the lengths of the slices into which the row is cut, in a step of which some rows
-// are cut; none: no row of the step is.
+// are cut; none: no row of the step is. `degree`: how many members of the mesh's axes, which are a group, compute it together; 0: all.
 struct BatchShape {
   std::int64_t samples = 0, input = 0, target = 0;
   std::int64_t images = 0, part = 1;
   std::vector<std::int64_t> slices = {};
+  int degree = 0;
   bool is_ragged() const { return samples == 0; }
 
   auto operator<=>(const BatchShape&) const = default;
 };
 
-// The sums of a micro-batch's tokens, padding included: its work follows from them.
+// The sums of a micro-batch's tokens, padding included: its work follows from them. Of a group of devices, what each of them has.
 struct BatchLoad {
   BatchShape shape;
   double input = 0, target = 0;                  // tokens
@@ -37,6 +39,8 @@ struct BatchLoad {
   // One load for each of the shape's slices. It has the slice's tokens, and in place of squares what these grow by: (c + s)^2 - c^2 for s
   // tokens behind c others of their sample.
   std::vector<BatchLoad> slices = {};
+  double together = 0;  // time that a stage's devices wait for each other, where they are a group: in F, and twice that in the backward
+  bool beside = false;  // takes its actor no time: another group of its devices computes what takes longer meanwhile
 };
 // The load of samples that are all as long as the shape says.
 BatchLoad padded_load(const BatchShape& shape);
@@ -52,6 +56,17 @@ void check_samples(const std::vector<SampleLengths>& samples, bool decoder, std:
 // The samples with lengths rounded up to multiples of `round`, which is at least 1. A decoder gets two tokens ahead of the target
 // (DynaPipe's authors' code).
 std::vector<SampleLengths> padded(std::vector<SampleLengths> samples, bool decoder, std::int64_t round);
+
+// Which samples sequences of some lengths of inputs are: of equal lengths in their order.
+class SamplesByLength {
+ public:
+  explicit SamplesByLength(const std::vector<SampleLengths>& samples);
+  // The next of this length, of which there must be one.
+  std::size_t take(std::int64_t length);
+
+ private:
+  std::map<std::int64_t, std::vector<std::size_t>> of_length_;  // the last is taken first
+};
 
 // The order (indices) in which DynaPipe cuts: longest first by input, then target, then index.
 std::vector<std::size_t> longest_first(const std::vector<SampleLengths>& samples);

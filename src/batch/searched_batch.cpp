@@ -175,7 +175,12 @@ TableCosts table_costs(const std::vector<BatchLoad>& loads, const StageCostsOf& 
     const std::int32_t first = is_padded ? known.try_emplace(load.shape, next).first->second : next;
     out.first.push_back(first);
     if (first != next) continue;
-    const std::vector<StageCosts> stages = costs(load);
+    std::vector<StageCosts> stages = costs(load);
+    for (StageCosts& stage : stages) {
+      stage.time[static_cast<std::size_t>(Kind::F)] += load.together;
+      stage.time[static_cast<std::size_t>(Kind::B)] += 2 * load.together;
+    }
+    if (load.beside) stages.assign(stages.size(), {.live = 0});
     out.stages.insert(out.stages.end(), stages.begin(), stages.end());
   }
   return out;

@@ -58,6 +58,26 @@ struct Packing {
 
 }  // namespace
 
+SequenceCosts sequence_costs(const StageCostsOf& costs, double length) {
+  const auto works = [&](double tokens, double squares) {
+    BatchLoad load;
+    load.input = tokens;
+    load.input_squares = squares;
+    std::vector<double> out;
+    for (const StageCosts& stage : costs(load))
+      out.push_back(stage.time[static_cast<std::size_t>(Kind::F)] + stage.time[static_cast<std::size_t>(Kind::B)]);
+    return out;
+  };
+  const std::vector<double> none = works(0, 0), tokens = works(length, 0), squares = works(0, length * length);
+  SequenceCosts out;
+  for (std::size_t s = 0; s < none.size(); ++s) {
+    const SequenceCosts stage{(squares[s] - none[s]) / (length * length), (tokens[s] - none[s]) / length, none[s]};
+    if (stage.time(0, length) > out.time(0, length)) out = stage;
+  }
+  if (out.time(0, length) == 0) out.a2 = 1;
+  return out;
+}
+
 std::int64_t Chunk::total() const {
   return std::accumulate(shorts.begin(), shorts.end(), tokens);
 }

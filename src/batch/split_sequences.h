@@ -6,15 +6,19 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "batch/batch_costs.h"
 
 namespace penstock {
 
-// s tokens behind c others of their sequence take a1 ((c + s)^2 - c^2) + a2 s.
+// s tokens behind c others of their sequence take a1 ((c + s)^2 - c^2) + a2 s; `fixed`: what any number of them takes besides.
 struct SequenceCosts {
-  double a1 = 0, a2 = 0;
+  double a1 = 0, a2 = 0, fixed = 0;
 
   double time(double before, double tokens) const { return a1 * tokens * (2 * before + tokens) + a2 * tokens; }
 };
+
+// Of the stage that takes longest for a sequence of `length` tokens: its time is a sum over tokens and squares.
+SequenceCosts sequence_costs(const StageCostsOf& costs, double length);
 
 // Where a sequence of `length` tokens is cut into `pieces` of equal time: pieces - 1 positions, not rounded.
 std::vector<double> cut_bounds(double length, int pieces, const SequenceCosts& costs);

@@ -122,7 +122,7 @@ std::vector<ConfigKey> data_keys(Config::Data& d) {
 std::vector<ConfigKey> batch_keys(Config::Batch& b) {
   return {
       choice("batch", "planner", "micro-batches of sequences with lengths of their own: pad: alike, as long as the context", &b.planner,
-             {"pad", "dynapipe", "balanced", "searched", "infinipipe", "dip", "shapes"}),
+             {"pad", "dynapipe", "balanced", "searched", "infinipipe", "flexsp", "dip", "shapes"}),
       by_path(choice("batch", "rows",
                      "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.rows,
                      {"padded", "ragged"})),

@@ -1,6 +1,7 @@
 #include "config/shape_programs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "batch/modules.h"
 #include "lower/lower.h"
@@ -16,6 +17,12 @@ Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths) {
   const LayoutAxis axis{"slice", static_cast<int>(lengths.size()), {}};
   const StagedStep staged = prepare_stages(step, /*hoist=*/true, {&axis, 1});
   return unroll_slices(staged.step, axis.size, lengths);
+}
+
+// A shape of the whole mesh's, for what follows the loop: one that there is, or one that no micro-batch has.
+BatchShape of_all_members(const std::vector<BatchShape>& microbatches, int members) {
+  const auto found = std::ranges::find(microbatches, members, &BatchShape::degree);
+  return found != microbatches.end() ? *found : BatchShape{.input = 8 * members, .degree = members};
 }
 
 }  // namespace
@@ -34,7 +41,8 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
   Graph step = training_step(*prepared_.model, shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
                              static_cast<int>(pairs ? shape.target : shape.input), 1, optimiser_of(config_), BatchCount::port, rows);
   if (slices > 0) step = in_slices(step, shape.slices);
-  ShapeClass inputs = compile_class(step, schedule, compile_options(config_, prepared_));
+  const CompileOptions options = compile_options(config_, prepared_);
+  ShapeClass inputs = compile_class(step, schedule, shape.degree > 0 ? for_group(options, shape.degree) : options);
   uses_.push_front(key);
   const auto [made, fresh] = classes_.emplace(key, Class{std::move(inputs), uses_.begin()});
   return {&made->second.inputs, true};
@@ -46,18 +54,28 @@ const ShapeClass& ShapePrograms::class_of(const BatchShape& shape, const Schedul
 
 ShapeProgram ShapePrograms::training(const std::vector<BatchShape>& microbatches, const Schedule& schedule) {
   ShapeProgram out;
-  std::map<BatchShape, std::int32_t> number;
-  std::vector<const ShapeClass*> classes;
-  std::vector<std::int32_t> shape_class;
-  for (const BatchShape& shape : microbatches) {
-    const auto [it, is_first] = number.try_emplace(shape, static_cast<std::int32_t>(classes.size()));
-    shape_class.push_back(it->second);
-    if (!is_first) continue;
+  std::map<std::pair<BatchShape, std::int32_t>, std::int32_t> number;  // of a shape and its first member
+  std::set<BatchShape> shapes;
+  std::vector<PlacedClass> classes;
+  const auto class_number = [&](const BatchShape& shape, std::int32_t first) {
+    const auto [it, is_first] = number.try_emplace({shape, first}, static_cast<std::int32_t>(classes.size()));
+    if (!is_first) return it->second;
     const auto [inputs, is_new] = find_class(shape, schedule);
-    classes.push_back(inputs);
+    classes.push_back({inputs, first});
+    shapes.insert(shape);
     out.new_classes += is_new;
+    return it->second;
+  };
+  const bool in_groups = microbatches[0].degree > 0;
+  const int members = in_groups ? prepared_.axes.at(0).size : 1;
+  if (in_groups) class_number(of_all_members(microbatches, members), 0);
+  std::vector<std::int32_t> shape_class;
+  std::int32_t first = 0;
+  for (const BatchShape& shape : microbatches) {
+    shape_class.push_back(class_number(shape, first));
+    first = (first + shape.degree) % members;
   }
-  out.classes = std::ssize(classes);
+  out.classes = std::ssize(shapes);
   out.program = compile_joined(classes, std::move(shape_class), schedule, compile_options(config_, prepared_), pool_);
   for (const auto limit = static_cast<std::size_t>(config_.batch.classes); uses_.size() > std::max(limit, classes.size()); uses_.pop_back())
     classes_.erase(uses_.back());

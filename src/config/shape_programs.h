@@ -27,8 +27,10 @@ class ShapePrograms {
   // `config` and `prepared` must outlive it.
   ShapePrograms(const Config& config, const Prepared& prepared) : config_(config), prepared_(prepared) {}
 
-  // `microbatches` stand in the table's order; their samples follow on each other in the step's. Where an actor's devices share
-  // micro-batches, each has as many parts of its shape as step_microbatches() says, one after the other. Throws Error as compile() does.
+  // `microbatches` stand in the table's order; their samples follow on each other in the step's. Where they are of groups (degree), the
+  // mesh has one axis inside of an actor, on which the groups stand one after the other, beginning anew when it is full. Where an actor's
+  // devices share micro-batches, each has as many parts of its shape as step_microbatches() says, one after the other. Throws Error as
+  // compile() does.
   ShapeProgram training(const std::vector<BatchShape>& microbatches, const Schedule& schedule);
   // The step of one micro-batch of this shape, cut as the table splits and recomputes stages; kept until the next program is made.
   const ShapeClass& class_of(const BatchShape& shape, const Schedule& schedule);

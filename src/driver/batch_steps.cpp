@@ -1,10 +1,14 @@
 #include "driver/batch_steps.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
 
 #include "base/text.h"
 #include "batch/infinipipe.h"
 #include "lower/stage_bytes.h"
+#include "ops/definition.h"
 #include "penstock/error.h"
 #include "simulate/durations.h"
 
@@ -41,6 +45,7 @@ BatchSteps::BatchSteps(const Config& config, const Prepared& prepared, const Dat
       reads_pairs_(rows_of(config, *prepared.model).inputs > 0),
       programs_(config, prepared) {
   check_planner();
+  if (config.batch.planner == "flexsp") groups_ = group_options();
   if (config.batch.memory > 0) limit_ = config.batch.memory;
   read_costs();
 }
@@ -56,7 +61,8 @@ void BatchSteps::check_planner() const {
                   "raise pipeline.microbatches, so that a row holds fewer tokens, or set batch.planner = \"searched\"");
     return;
   }
-  if (batch.planner == "infinipipe") check_sliced();
+  if (batch.planner == "infinipipe" || batch.planner == "flexsp") check_texts();
+  if (batch.planner == "flexsp") check_groups();
   if (batch.planner == "dynapipe" && batch.rows == "ragged")
     throw Error("batch.planner = \"dynapipe\" pads rows, and batch.rows is \"ragged\"", {},
                 "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
@@ -66,13 +72,48 @@ void BatchSteps::check_planner() const {
                 {}, "set pipeline.chunks = 1 and a schedule of one chunk: the order of each batch is planned anyway");
 }
 
-void BatchSteps::check_sliced() const {
+void BatchSteps::check_texts() const {
+  const std::string& planner = config_.batch.planner;
   if (reads_pairs_)
-    throw Error(concat("batch.planner = \"infinipipe\" cuts texts into slices; model ", quote(config_.model.name), " reads pairs"), {},
-                "set batch.planner = \"searched\" and batch.rows = \"ragged\"");
-  if (const int devices = std::ranges::max(devices_of_actors(prepared_)); devices > 1)
-    throw Error(concat("batch.planner = \"infinipipe\" plans actors of one device each; one has ", devices), {},
-                "leave out the other axes of --mesh");
+    throw Error(concat("batch.planner = ", quote(planner), planner == "flexsp" ? " splits texts over devices" : " cuts texts into slices",
+                       "; model ", quote(config_.model.name), " reads pairs"),
+                {}, "set batch.planner = \"searched\" and batch.rows = \"ragged\"");
+  const int devices = planner == "flexsp" ? devices_of_actor(config_) : std::ranges::max(devices_of_actors(prepared_));
+  if (devices > 1)
+    throw Error(concat("batch.planner = ", quote(planner), " plans actors of one ", planner == "flexsp" ? "replica" : "device",
+                       " each; one has ", devices),
+                {}, "leave out the other axes of --mesh");
+}
+
+void BatchSteps::check_groups() const {
+  const std::vector<LayoutAxis>& axes = prepared_.axes;
+  if (axes.size() == 1 && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
+      std::has_single_bit(static_cast<unsigned>(axes[0].size)))
+    return;
+  throw Error("batch.planner = \"flexsp\" divides the members of one axis, over which sequences are split, into groups",
+              {axes.empty() ? "the mesh has no axis inside of an actor"
+                            : concat("the mesh has ", join(axes, ", ", [](const LayoutAxis& a) { return concat(a.name, "=", a.size); }))},
+              "give it one of a power of two members, such as --mesh pipe=2,context=4");
+}
+
+// What a group sends is what one shape's ops say.
+FlexspOptions BatchSteps::group_options() {
+  const std::int64_t length = round() * prepared_.axes[0].size;
+  const LowerInput& member = programs_.class_of({.input = length, .degree = prepared_.axes[0].size}, small_table(config_)).front();
+  const Graph& body = *member.loop_op().body;
+  std::map<std::string, std::pair<double, double>> sent;
+  for (const Op& op : body.ops) {
+    if (!is_collective(op)) continue;
+    auto& [bytes, messages] = sent[op.stage];
+    bytes += static_cast<double>(body.type(op.operands[0]).bytes());
+    ++messages;
+  }
+  FlexspOptions out{.context = data_.tokens(), .devices = prepared_.axes[0].size};
+  for (const auto& [stage, of_stage] : sent) {
+    out.sent = std::max(out.sent, of_stage.first / static_cast<double>(round()));
+    out.messages = std::max(out.messages, of_stage.second);
+  }
+  return out;
 }
 
 std::int64_t BatchSteps::round() const {
@@ -181,6 +222,7 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
   if (batch.planner == "balanced") return balanced_batch(problem, prepared_.schedule);
   if (batch.planner == "infinipipe")
     return infinipipe_batch(problem, {.context = data_.tokens(), .slices = static_cast<int>(batch.slices)});
+  if (batch.planner == "flexsp") return flexsp_batch(problem, groups_);
   return batch.planner == "searched" ? search_batch(problem) : dynapipe_batch(problem);
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "batch/flexsp.h"
 #include "batch/measured_costs.h"
 #include "batch/searched_batch.h"
 #include "config/shape_programs.h"
@@ -44,12 +45,15 @@ class BatchSteps {
 
  private:
   bool is_ragged() const {
-    return config_.batch.planner == "balanced" || config_.batch.planner == "infinipipe" || config_.batch.rows == "ragged";
+    const std::string& planner = config_.batch.planner;
+    return planner == "balanced" || planner == "infinipipe" || planner == "flexsp" || config_.batch.rows == "ragged";
   }
   std::int64_t round() const;  // to multiples of which lengths are rounded up
   SampleLengths lengths_of(std::int64_t sample) const;
   void check_planner() const;
-  void check_sliced() const;  // of InfiniPipe's
+  void check_texts() const;  // of InfiniPipe's and FlexSP's
+  void check_groups() const;
+  FlexspOptions group_options();
   PlannedBatch plan(const std::vector<std::int64_t>& samples, double limit) const;
   void read_costs();
   std::vector<StageBytes> first_slice_bytes(const BatchLoad& slice);
@@ -60,8 +64,9 @@ class BatchSteps {
   const Dataset& data_;
   bool reads_pairs_;  // whether the model reads each sample as an input and a target
   ShapePrograms programs_;
-  StageCostsOf costs_;        // in seconds
-  Network network_;           // between actors
+  StageCostsOf costs_;  // in seconds
+  Network network_;     // between actors
+  FlexspOptions groups_;
   double beyond_ = -1;        // seconds of a step beyond its table; -1: not known, so that nothing is predicted
   double limit_ = kInfinity;  // of what lives on an actor, in the costs' unit
 };

@@ -180,7 +180,7 @@ bool is_parameter(const Sharers& sharers, InputId state) {
 // The state among them that the loop reads; none: there is none. A member of an axis may not read a parameter that others read, as where
 // the first adds a bias for all, and holds it as they do.
 InputId parameter_of(const Sharers& sharers, const Gradient& of) {
-  const bool has_members = !sharers.input.axes.empty();
+  const bool has_members = !sharers.input.lines.empty();
   const auto read =
       std::ranges::find_if(of.states, [&](InputId s) { return !sharers.readers[s].empty() || (has_members && is_parameter(sharers, s)); });
   return read == of.states.end() ? InputId() : *read;

@@ -98,10 +98,10 @@ void drop_sums(StageDag& dag, const std::vector<bool>& dropped) {
 }
 
 // Results to which some class adds something.
-std::vector<bool> made_by_any(std::span<const LowerInput* const> classes) {
-  std::vector<bool> out(classes[0]->loop_op().results.size(), false);
-  for (const LowerInput* input : classes) {
-    const std::vector<bool> zeros = zeros_of(*input);
+std::vector<bool> made_by_any(std::span<const MemberClass> classes) {
+  std::vector<bool> out(classes[0].input->loop_op().results.size(), false);
+  for (const MemberClass& each : classes) {
+    const std::vector<bool> zeros = zeros_of(*each.input);
     for (std::size_t r = 0; r < out.size(); ++r) out[r] = out[r] || !zeros[r];
   }
   return out;
@@ -213,21 +213,23 @@ void add_tasks(StageDag from, const std::vector<std::int32_t>& operand, const st
   }
 }
 
-// By stage and micro-batch, whether the micro-batch's class has no such stage.
-IdleStages idle_stages(std::span<const LowerInput* const> classes, const std::vector<std::int32_t>& shape_class, const LowerInput& base) {
+// By stage and micro-batch, whether the micro-batch's class has no such stage, or the member does not work on it.
+IdleStages idle_stages(std::span<const MemberClass> classes, const std::vector<std::int32_t>& shape_class, const LowerInput& base) {
   IdleStages idle(base.dag.names.size(), std::vector<bool>(shape_class.size(), true));
   for (std::size_t m = 0; m < shape_class.size(); ++m) {
-    const auto own = places_in(classes[shape_class[m]]->dag.names, base.dag.names);
+    const MemberClass& each = classes[shape_class[m]];
+    if (!each.works) continue;
+    const auto own = places_in(each.input->dag.names, base.dag.names);
     for (const std::int32_t stage : *own) idle[stage][m] = false;
   }
   return idle;
 }
 
 // By class, its data ports of these names: the loop of one that lacks stages may cut fewer.
-std::vector<std::vector<ValueId>> ports_by_name(std::span<const LowerInput* const> classes, const std::vector<std::string>& names) {
+std::vector<std::vector<ValueId>> ports_by_name(std::span<const MemberClass> classes, const std::vector<std::string>& names) {
   std::vector<std::vector<ValueId>> out(classes.size());
   for (std::size_t c = 0; c < classes.size(); ++c) {
-    const Graph& step = classes[c]->step;
+    const Graph& step = classes[c].input->step;
     for (const std::string& name : names) {
       const auto port = std::ranges::find_if(step.inputs, [&](ValueId v) { return step.values[v].name == name; });
       invariant(port != step.inputs.end(), "classes have the same ports");
@@ -237,8 +239,30 @@ std::vector<std::vector<ValueId>> ports_by_name(std::span<const LowerInput* cons
   return out;
 }
 
+// The table without the actions of micro-batches on which others work.
+Schedule of_member(Schedule table, std::span<const MemberClass> classes, const std::vector<std::int32_t>& shape_class) {
+  table.cells.clear();
+  for (std::vector<Action>& row : table.actors) {
+    std::erase_if(row, [&](const Action& a) { return a.microbatch >= 0 && !classes[shape_class[a.microbatch]].works; });
+    for (Action& action : row) action.fused_with_next = false;
+  }
+  return table;
+}
+
+// Lines have the same numbers on all members, whichever classes they work on. Groups of as many members stand at multiples of their number,
+// so the place in a line is the same in all of them.
+void take_lines(const MemberClass& from, LowerInput& out) {
+  for (const MemberLine& line : from.input->lines) {
+    const std::int32_t known = out.line(line.name);
+    if (known < 0)
+      out.lines.push_back(line);
+    else if (from.works)
+      out.lines[known] = line;
+  }
+}
+
 // The inputs of the joined step: states, ports that are read and the loop does not cut, then each micro-batch's own.
-void declare_inputs(std::span<const LowerInput* const> classes, const std::vector<std::int32_t>& shape_class, LowerInput& out) {
+void declare_inputs(std::span<const MemberClass> classes, const std::vector<std::int32_t>& shape_class, LowerInput& out) {
   const std::int64_t split = split_of(out);
   std::vector<ValueId>& operands = out.step.ops[out.loop].operands;
   const std::vector<ValueId> cut(operands.begin(), operands.begin() + split);
@@ -259,7 +283,7 @@ void declare_inputs(std::span<const LowerInput* const> classes, const std::vecto
   for (std::size_t m = 0; m < shape_class.size() * out.parts; ++m) {
     const std::int32_t of = shape_class[m / out.parts];
     for (std::int64_t i = 0; i < split; ++i) {
-      const ValueId made = out.step.add_input(classes[of]->step.type(ports[of][i]), concat(names[i], ".", m));
+      const ValueId made = out.step.add_input(classes[of].input->step.type(ports[of][i]), concat(names[i], ".", m));
       if (m == 0) out.step.ops[out.loop].operands[i] = made;
     }
   }
@@ -267,14 +291,14 @@ void declare_inputs(std::span<const LowerInput* const> classes, const std::vecto
 
 }  // namespace
 
-LowerInput join_classes(std::span<const LowerInput* const> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class) {
-  const auto stages = [](const LowerInput* input) { return input->dag.names.size(); };
+LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class) {
+  const auto stages = [](const MemberClass& each) { return each.input->dag.names.size(); };
   const auto first = static_cast<std::int32_t>(std::ranges::max_element(classes, {}, stages) - classes.begin());
-  const LowerInput& base = *classes[first];
-  for (const LowerInput* other : classes) {
-    if (other->microbatches != 1)
-      throw Error(concat("the step of a shape class has ", other->microbatches, " micro-batches"), {}, "trace it with one");
-    check_alike(base, *other);
+  const LowerInput& base = *classes[first].input;
+  for (const MemberClass& other : classes) {
+    if (other.input->microbatches != 1)
+      throw Error(concat("the step of a shape class has ", other.input->microbatches, " micro-batches"), {}, "trace it with one");
+    check_alike(base, *other.input);
   }
   if (std::ssize(shape_class) != schedule.microbatches())
     throw Error(concat("schedule ", schedule.name, " is for ", schedule.microbatches(), " micro-batches; shapes are given for ",
@@ -283,9 +307,11 @@ LowerInput join_classes(std::span<const LowerInput* const> classes, const Schedu
     if (shape_class[m] < 0 || shape_class[m] >= std::ssize(classes))
       throw Error(concat("micro-batch ", m, " is of shape class ", shape_class[m], "; there ",
                          classes.size() == 1 ? "is 1 class" : concat("are ", classes.size(), " classes")));
-  const bool some_lack_stages = std::ranges::any_of(classes, [&](const LowerInput* input) { return stages(input) < stages(&base); });
+  const bool some_lack_stages =
+      std::ranges::any_of(classes, [&](const MemberClass& each) { return stages(each) < stages(classes[first]); });
+  const bool works_on_all = std::ranges::all_of(classes, &MemberClass::works);
   const std::vector<bool> made = some_lack_stages ? made_by_any(classes) : std::vector<bool>();
-  const IdleStages idle = some_lack_stages ? idle_stages(classes, shape_class, base) : IdleStages();
+  const IdleStages idle = some_lack_stages || !works_on_all ? idle_stages(classes, shape_class, base) : IdleStages();
   LowerInput out = base;
   drop_zeros(base, made, out.dag);
   for (StageTask& task : out.dag.tasks) task.shape_class = first;
@@ -296,11 +322,14 @@ LowerInput join_classes(std::span<const LowerInput* const> classes, const Schedu
   join.before.assign(std::move_iterator(ops.begin()), std::move_iterator(loop));
   for (std::int32_t c = 0; c < std::ssize(classes); ++c) {
     if (c == first) continue;
-    const std::vector<std::int32_t> stage = *places_in(classes[c]->dag.names, base.dag.names);
-    StageDag dag = classes[c]->dag;
-    drop_zeros(*classes[c], made, dag);
+    const LowerInput& input = *classes[c].input;
+    take_lines(classes[c], out);
+    if (!classes[c].works) continue;
+    const std::vector<std::int32_t> stage = *places_in(input.dag.names, base.dag.names);
+    StageDag dag = input.dag;
+    drop_zeros(input, made, dag);
     if (some_lack_stages) join_shape(dag.shape, stage, out.dag.shape);
-    add_tasks(std::move(dag), take_operands(join, base, *classes[c]), stage, c, out.dag);
+    add_tasks(std::move(dag), take_operands(join, base, input), stage, c, out.dag);
   }
   out.loop = join.before.size();
   join.before.insert(join.before.end(), std::move_iterator(loop), std::move_iterator(ops.end()));
@@ -308,12 +337,12 @@ LowerInput join_classes(std::span<const LowerInput* const> classes, const Schedu
   out.step.ops = IdVector<OpId, Op>(std::move(join.before));
   out.step.ops[out.loop].operands = std::move(join.operands);
   declare_inputs(classes, shape_class, out);
-  out.schedule = schedule;
+  out.schedule = works_on_all ? schedule : of_member(schedule, classes, shape_class);
   out.microbatches = static_cast<std::int32_t>(shape_class.size()) * out.parts;
   out.shape_class = std::move(shape_class);
   out.input_of.assign(out.step.values.size(), InputId());
   for (std::size_t i = out.step.inputs.size(); i-- > 0;) out.input_of[out.step.inputs[i]] = InputId(i);
-  validate(schedule, out.dag.shape, out.table_microbatches(), idle);
+  validate(out.schedule, out.dag.shape, out.table_microbatches(), idle);
   return out;
 }
 

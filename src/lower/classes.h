@@ -18,15 +18,34 @@ using ShapeClass = std::vector<LowerInput>;
 // splits and recomputes the same stages. Throws Error as compile() of classes does.
 ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 
-// The program of compile() for classes. `pool`: tasks that earlier programs have left; takes this one's.
-Program compile_joined(std::span<const ShapeClass* const> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
+// A class, and who works on its micro-batches: as many members beside each other as it is for, from `first` on. It may be for fewer than
+// the mesh has, which do these micro-batches by themselves while others do others (FlexSP's groups).
+struct PlacedClass {
+  const ShapeClass* inputs;
+  std::int32_t first = 0;
+};
+
+// Options of a class for a group of so many members of the mesh's only axis, which do its micro-batches as all members would.
+CompileOptions for_group(CompileOptions options, int degree);
+
+// The program of compile() for classes. The first is for all members of the mesh, whether or not micro-batches are of it: what is summed
+// over them, and how, follows from it. `pool`: tasks that earlier programs have left; takes this one's. Throws Error as compile() does, and
+// where a member has no micro-batch.
+Program compile_joined(std::span<const PlacedClass> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
                        const CompileOptions& options, TaskPool& pool);
+
+// A class as one member sees it.
+struct MemberClass {
+  const LowerInput* input;  // where it does not work on it, another member's
+  bool works = true;
+};
 
 // One input of the passes from those of steps that differ in the shapes of their data only; each has a single micro-batch. `classes` is not
 // empty; `shape_class`: of each micro-batch of the table, a position in it. A data port NAME that the loop cuts becomes NAME.0, NAME.1,
 // ..., of its class's type: one for each micro-batch of the step, which are as many of one class for each of the table's as its devices
 // share; all others stay. A class may lack stages of another, for which its micro-batches have no work and the table no actions
-// (schedule/idle.h). Throws Error where the steps differ in more, or the step reads a port that the loop cuts outside of it.
-LowerInput join_classes(std::span<const LowerInput* const> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class);
+// (schedule/idle.h); of classes on which the member does not work it has no actions either. Throws Error where the steps differ in more, or
+// the step reads a port that the loop cuts outside of it.
+LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class);
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "base/invariant.h"
 #include "base/text.h"
 #include "lower/classes.h"
 #include "lower/lower.h"
@@ -135,6 +136,17 @@ Program compile(const Graph& step, const Schedule& schedule, const CompileOption
   return lower(step, table_for(step, schedule, options.zero), recomputing(step, options));
 }
 
+// The axis of fewer members has a name of its own, by which its ops find the group's line (LowerInput::lines).
+CompileOptions for_group(CompileOptions options, int degree) {
+  std::vector<LayoutAxis>& axes = options.axes;
+  invariant(axes.size() == 1 && degree >= 1 && axes[0].size % degree == 0, "groups divide the members of one axis");
+  axes[0].in_groups = true;
+  if (degree < axes[0].size) axes[0].name += concat(" in groups of ", degree);
+  axes[0].size = degree;
+  if (degree == 1) axes.clear();
+  return options;
+}
+
 ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   const Schedule table = table_for(step, schedule, options.zero);
   const LowerOptions lowering = recomputing(step, options);
@@ -145,13 +157,19 @@ ShapeClass compile_class(const Graph& step, const Schedule& schedule, const Comp
   return {cut_input(std::move(staged), table, lowering)};
 }
 
-Program compile_joined(std::span<const ShapeClass* const> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
+Program compile_joined(std::span<const PlacedClass> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
                        const CompileOptions& options, TaskPool& pool) {
-  const Schedule table = table_for(classes[0]->front().step, schedule, options.zero);
+  const Schedule table = table_for(classes[0].inputs->front().step, schedule, options.zero);
   std::vector<LowerInput> members;
-  for (std::size_t m = 0; m < classes[0]->size(); ++m) {
-    std::vector<const LowerInput*> of_member;
-    for (const ShapeClass* each : classes) of_member.push_back(&each->at(m));
+  for (std::int32_t m = 0; m < std::ssize(*classes[0].inputs); ++m) {
+    std::vector<MemberClass> of_member;
+    for (const auto& [inputs, first] : classes) {
+      const bool works = first <= m && m < first + std::ssize(*inputs);
+      of_member.push_back({&inputs->at(works ? m - first : 0), works});
+    }
+    const auto works = [&](std::int32_t c) { return c < 0 || c >= std::ssize(classes) || of_member[c].works; };
+    if (std::ranges::none_of(shape_class, works))
+      throw Error(concat("member ", m, " of the mesh's axes has no micro-batch"), {}, "let each member be in some micro-batch's group");
     members.push_back(join_classes(of_member, table, shape_class));
   }
   return lower(members, &pool);
@@ -161,9 +179,9 @@ Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape
                 const CompileOptions& options) {
   if (classes.empty()) throw Error("there is no shape class");
   std::vector<ShapeClass> inputs;
-  std::vector<const ShapeClass*> each;
+  std::vector<PlacedClass> each;
   for (const Graph& step : classes) inputs.push_back(compile_class(step, schedule, options));
-  for (const ShapeClass& input : inputs) each.push_back(&input);
+  for (const ShapeClass& input : inputs) each.push_back({&input});
   TaskPool pool;
   return compile_joined(each, shape_class, schedule, options, pool);
 }

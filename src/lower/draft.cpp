@@ -153,7 +153,7 @@ Opcode collective_of(const Op& op) {
 
 void make_collective(const LowerInput& input, const Op& op, Run& run) {
   const auto number = [&](const char* name) { return static_cast<std::int32_t>(attribute<std::int64_t>(op, name)); };
-  run.axis = input.axis(attribute<std::string>(op, "axis"));
+  run.axis = input.line(attribute<std::string>(op, "axis"));
   if (op.name == "shift_members") {
     run.opcode = Opcode::copy;
     run.by = number("by");
@@ -174,19 +174,13 @@ IdVector<ValueId, bool> dependent_values(const LowerInput& input) {
   return dependent;
 }
 
-std::int32_t LowerInput::members() const {
-  std::int32_t count = 1;
-  for (const MeshAxis& axis : axes) count *= static_cast<std::int32_t>(axis.size);
-  return count;
-}
-
 InputId LowerInput::port_of(std::int32_t operand, std::int32_t microbatch) const {
   return InputId(first_port.value + microbatch * attribute<std::int64_t>(loop_op(), "split") + operand);
 }
 
-std::int32_t LowerInput::axis(std::string_view name) const {
-  const auto found = std::ranges::find(axes, name, &MeshAxis::name);
-  return found == axes.end() ? -1 : static_cast<std::int32_t>(found - axes.begin());
+std::int32_t LowerInput::line(std::string_view name) const {
+  const auto found = std::ranges::find(lines, name, &MemberLine::name);
+  return found == lines.end() ? -1 : static_cast<std::int32_t>(found - lines.begin());
 }
 
 bool is_beside(const Run& run) {

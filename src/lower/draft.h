@@ -87,7 +87,7 @@ struct Run {
   // In a table for several steps: the number of its action in its step's row. -1: that of the run before it, or none.
   std::int32_t action = -1;
   std::int32_t port = -1;   // output
-  std::int32_t axis = -1;   // collectives along an axis of the mesh: which of LowerInput::axes
+  std::int32_t axis = -1;   // collectives along an axis of the mesh: which of LowerInput::lines
   std::int32_t group = -1;  // collectives, once devices are known: position in Draft::groups
   std::int32_t root = -1;   // broadcast: the place of the device that gives among the group's
   // A copy along an axis, until the members' drafts are one: what the member `by` places on reads in its run of this message and unit is

@@ -14,6 +14,15 @@ namespace penstock {
 
 struct AxisDecision;
 
+// The members that differ in their place along an axis of the mesh only, or some of them that are beside each other and do micro-batches by
+// themselves (lower/classes.h): one of them, as it finds the others.
+struct MemberLine {
+  std::string name;  // of the axis in the step's ops
+  std::int32_t size = 1, place = 0, stride = 1;
+
+  std::int32_t member_at(std::int32_t own, std::int32_t other_place) const { return own + (other_place - place) * stride; }
+};
+
 struct LowerInput {
   Graph step;  // with stages assigned
   StageDag dag;
@@ -28,9 +37,9 @@ struct LowerInput {
   std::vector<std::int32_t> shape_class = {};
   InputId first_port{};
   std::int32_t local = 1;  // devices of a node; 1 below level 3
-  // Where the mesh has axes inside of an actor, all of this is what one of their members does: its place along each.
-  std::vector<MeshAxis> axes;
-  std::vector<std::int64_t> place;
+  // Where the mesh has axes inside of an actor, all of this is what one of their members does.
+  std::int32_t members = 1;
+  std::vector<MemberLine> lines;
   IdVector<InputId, bool> is_copy;  // states that another member owns, which has the same
   // By value of the step: the bytes of what the first member has of it. They decide where code behind the loop runs, as all members have to
   // run it alike, and what they have may differ in size. Empty: there is one member.
@@ -45,9 +54,8 @@ struct LowerInput {
   std::int32_t table_microbatches() const { return microbatches / parts; }
   bool is_state(InputId input) const { return input && input.value < step.state; }
   ValueId value(InputId input) const { return step.inputs[input.index()]; }
-  std::int32_t members() const;
-  // Position in `axes`; -1: there is none of this name.
-  std::int32_t axis(std::string_view name) const;
+  // Position in `lines`; -1: there is none of this name.
+  std::int32_t line(std::string_view name) const;
   // With shape classes: the step's input that is an operand which the loop cuts, of a micro-batch of the step.
   InputId port_of(std::int32_t operand, std::int32_t microbatch) const;
   // Operand of the loop, as an input of the step; none: it is computed before the loop.

@@ -37,27 +37,18 @@ std::int32_t group(JoiningMembers& j, std::vector<std::int32_t> devices) {
   return it->second;
 }
 
-// The member at a place along an axis, and elsewhere where `member` is.
-std::int32_t member_at(const JoiningMembers& j, std::int32_t member, std::int32_t axis, std::int32_t place) {
-  const LowerInput& input = j.inputs[member];
-  std::int32_t stride = 1;
-  for (std::size_t a = axis + 1; a < input.axes.size(); ++a) stride *= static_cast<std::int32_t>(input.axes[a].size);
-  return member + (place - static_cast<std::int32_t>(input.place[axis])) * stride;
-}
-
 // The devices beside one along an axis.
 std::vector<std::int32_t> beside(const JoiningMembers& j, ActorId of_member, std::int32_t member, std::int32_t axis) {
   std::vector<std::int32_t> out;
-  for (std::int32_t m = 0; m < j.inputs[member].axes[axis].size; ++m)
-    out.push_back(j.device(of_member, member_at(j, member, axis, m)).value);
+  const MemberLine& line = j.inputs[member].lines[axis];
+  for (std::int32_t place = 0; place < line.size; ++place) out.push_back(j.device(of_member, line.member_at(member, place)).value);
   return out;
 }
 
 // A message leaves nothing but that its readers read what the other member wrote: the transfers follow from that as between actors.
 void note_message(JoiningMembers& j, const Run& run, std::int32_t first, ActorId actor, std::int32_t member) {
-  const LowerInput& input = j.inputs[member];
-  const auto size = static_cast<std::int32_t>(input.axes[run.axis].size), place = static_cast<std::int32_t>(input.place[run.axis]);
-  const std::int32_t giver = member_at(j, member, run.axis, (place + run.by) % size);
+  const MemberLine& line = j.inputs[member].lines[run.axis];
+  const std::int32_t giver = line.member_at(member, (line.place + run.by) % line.size);
   std::vector<InstanceId>& own = j.given[{actor, run.axis, run.message, run.unit, member}];
   for (const Write& write : run.writes)
     j.taken.push_back({InstanceId(write.instance.value + first), {actor, run.axis, run.message, run.unit, giver}, own.size()});
@@ -98,7 +89,7 @@ Run joined(JoiningMembers& j, Run run, const std::vector<std::vector<std::int32_
 
 // The member that gives a broadcast has a copy of what it gives.
 void push_broadcast(const LowerInput& input, Run run, std::int32_t axis, std::vector<Run>& row) {
-  if (input.place[axis] != run.root) {
+  if (input.lines[axis].place != run.root) {
     run.reads.clear();
     return row.push_back(std::move(run));
   }

@@ -126,6 +126,7 @@ bool takes_parts(const LayoutAxis& axis, const Graph& step, const LowerOptions& 
 // Layouts of the parameters by the names of their dims. No dim is cut by two axes, as a name lies along one.
 AxisWishes wishes_of(const LayoutAxis& axis, const Graph& step, const std::map<std::string, std::vector<DimName>>& dims) {
   AxisWishes out{axis.name, axis.size, {}, axis.dims, axis.stage_dims, false};
+  out.in_groups = axis.in_groups;
   std::vector<std::set<std::string>> readers(step.state);
   if (!axis.stage_dims.empty()) readers = reading_stages(step);
   for (int s = 0; s < step.state; ++s) {
@@ -178,6 +179,16 @@ bool are_alike(const Graph& a, const Graph& b) {
   for (const OpId i : a.ops.ids())
     if (bool(a.ops[i].body) != bool(b.ops[i].body) || (a.ops[i].body && !are_alike(*a.ops[i].body, *b.ops[i].body))) return false;
   return true;
+}
+
+// Groups' sums are summed over all members: none may have more of one than its own terms.
+void check_terms(const Graph& step, const GraphLayouts& layouts, const AxisWishes& wishes) {
+  const Op& loop = step.ops[loop_of(step)];
+  for (std::size_t r = 0; r < loop.results.size(); ++r)
+    if (const Layout& layout = layouts.body->outputs[r]; !layout.is_term())
+      throw Error(concat("groups of members of axis ", quote(wishes.axis), " cannot sum result ", r, " of the loop, ",
+                         step.type(loop.results[r]).text(), ": each member has it ", text_of(layout)),
+                  {}, "let samples share rows, or use another planner than flexsp");
 }
 
 // The layouts of all members along one more axis.
@@ -253,6 +264,7 @@ void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecisio
       if (const auto told = options.told.find(axis.name); told != options.told.end()) wishes.back().told = told->second;
     }
     const std::vector<GraphLayouts> layouts = decided_and_changed(members, wishes);
+    if (axis.in_groups) check_terms(members[0].step, layouts[0], wishes[0]);
     LocalValues values;
     bool is_first = true;
     for (const auto& [of, m] : turns)
@@ -294,6 +306,15 @@ bool speak_ahead(const MemberStep& member) {
                      [](const Op& op) { return is_collective(op); });
 }
 
+// The last axis varies fastest.
+std::vector<MemberLine> lines_of(const std::vector<LayoutAxis>& axes, const std::vector<std::int64_t>& place) {
+  std::vector<MemberLine> out(axes.size());
+  std::int32_t stride = 1;
+  for (std::size_t a = axes.size(); a-- > 0; stride *= axes[a].size)
+    out[a] = {axes[a].name, axes[a].size, static_cast<std::int32_t>(place[a]), stride};
+  return out;
+}
+
 // What all members' steps have in common.
 struct OfMembers {
   IdVector<StageId, std::string> stages;
@@ -328,8 +349,8 @@ void take_members(const Graph& traced, const Schedule& schedule, const LowerOpti
   take_staged(traced, schedule, options, nullptr, [&](MemberStep member, const OfMembers& of) {
     Graph step = finished(member, of.own, options);
     LowerInput input = cut_input({std::move(step), of.stages, std::move(member.apart)}, schedule, options);
-    for (const LayoutAxis& axis : options.axes) input.axes.push_back({axis.name, axis.size});
-    input.place = std::move(member.place);
+    input.lines = lines_of(options.axes, member.place);
+    for (const MemberLine& line : input.lines) input.members *= line.size;
     input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());
     if (first_bytes.empty())
       for (const Value& value : input.step.values) first_bytes.push_back(value.type.bytes());

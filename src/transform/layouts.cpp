@@ -135,6 +135,7 @@ double conversion_cost(const Deciding& d, ValueId v, const Layout& from, const L
 
 double cost_of(const Deciding& d, const Op& op, ValueId v, const Layout& from, const Layout& to) {
   if (from == to || d.made.contains(conversion_of(d, op, v, to))) return 0;
+  if (d.wishes.in_groups && d.parameter[v]) return kNever;
   const double bytes = conversion_cost(d, v, from, to);
   // What is asked of parameters is asked for: they stay where they lie, as long as anything else can move.
   return d.parameter[v] && from.is_split() ? bytes * 1e6 : bytes;
@@ -179,6 +180,18 @@ std::vector<LayoutRow> rows_that_split(const LayoutSite& site, std::size_t opera
   return rows;
 }
 
+// The rows in which an operand is split somehow and the result is a term of each member.
+std::vector<LayoutRow> rows_of_a_term(const LayoutSite& site, std::size_t operand) {
+  std::vector<LayoutRow> rows;
+  const Shape& shape = site.operands[operand].shape;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    if (shape[dim] < site.members) continue;
+    auto row = layout_row(site, operand, split_layout(static_cast<std::int64_t>(dim), 1, shape[dim], site.members));
+    if (row && row->results[0].is_term()) rows.push_back(std::move(*row));
+  }
+  return rows;
+}
+
 // A cast to more digits is exact, so it may as well be of what each slice adds: a gradient is cast where it is made, and not kept until all
 // slices have added to it.
 bool is_widened_term(const Deciding& d, const Op& op) {
@@ -215,6 +228,8 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
       const Layout& from = d.out.values[op.operands[i]];
       if (!d.open[op.operands[i]] && (from.is_split() || from.is_flat()))
         for (LayoutRow& row : rows_that_split(site, i, from)) add_if_alike(std::move(row));
+      if (hint && hint->is_term())
+        for (LayoutRow& row : rows_of_a_term(site, i)) add_if_alike(std::move(row));
       if (hint && hint->is_split() && operands[i].shape == results[0].shape) add_if_alike(layout_row(site, i, *hint));
     }
     if (hint && hint->is_split()) add_if_alike(layout_row_of_result(site, 0, *hint));
@@ -296,7 +311,8 @@ std::vector<LayoutRow> decide_loops(DecidingAll& all, OpId i) {
       inner.out.values[body.inputs[o]] = row.operands[o];
       inner.parameter[body.inputs[o]] = d.parameter[loop.operands[o]];
     }
-    for (std::size_t r = 0; r < loop.results.size(); ++r) inner.hints[body.outputs[r]] = d.hints[loop.results[r]];
+    for (std::size_t r = 0; r < loop.results.size(); ++r)
+      inner.hints[body.outputs[r]] = d.wishes.in_groups ? kTerm : d.hints[loop.results[r]];
   }
   std::vector<GraphLayouts> decided = decide_graphs(std::move(bodies));
   for (std::size_t m = 0; m < all.size(); ++m) {

@@ -13,6 +13,7 @@ MODEL = ["--set", "model.layers=4", "--set", "model.width=16", "--set", "model.h
 PLANNED = ["--set", "batch.planner=dynapipe"]
 RAGGED = ["--set", "batch.planner=balanced"]
 SLICED = ["--set", "batch.planner=infinipipe", "--set", "batch.round=8", "--set", "batch.fixed=0"]
+GROUPED = ["--set", "batch.planner=flexsp", "--set", "batch.round=8"]
 T5 = ["--set", "model.name=t5", "--set", "model.layers=2", "--set", "model.buckets=8", "--set", "model.distance=12"]
 
 
@@ -107,6 +108,15 @@ class Sequences(ProgramTest):
         timeline = json.loads((pathlib.Path(self.folder) / "sliced-2-0" / "timeline.json").read_text())
         self.assertEqual(timeline["penstock"]["slices"], 4)
 
+    def test_groups_equal_the_padded_batches(self):
+        documents = [*self.documents(seed=14), "--set", "model.heads=4", "--set", "dropout=0.1"]
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
+        for mesh, quadratic in (("pipe=1,context=2", 1e4), ("pipe=2,context=2", 1e4), ("pipe=1,context=4", 1e3), ("pipe=2,context=4", 1e3)):
+            planned = self.train(mesh, *documents, *GROUPED, "--mesh", mesh, "--set", f"batch.quadratic={quadratic}")
+            self.assert_equal_steps(planned, padded, mesh)
+            timeline = json.loads((pathlib.Path(self.folder) / mesh / "timeline.json").read_text())
+            self.assertEqual(len(timeline["penstock"]["devices"]), 2 * int(mesh[-1]) if mesh.startswith("pipe=2") else int(mesh[-1]))
+
     def test_limits_bytes(self):
         documents = self.documents(seed=8)
         def peak(lines):
@@ -176,7 +186,8 @@ class Sequences(ProgramTest):
 
     def test_processes(self):
         for number, arguments in enumerate(([*self.documents(seed=7), *PLANNED], [*self.documents(seed=7), *RAGGED], [*self.documents(seed=7), *SLICED],
-                                            [*self.pairs(seed=12), *T5, *RAGGED])):  # fmt: skip
+                                            [*self.pairs(seed=12), *T5, *RAGGED],
+                                            [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"])):  # fmt: skip
             threads = self.train(f"threads-{number}", *arguments)
             folder = pathlib.Path(self.folder) / f"gloo-{number}"
             result = run("launch", "-n", 2, "--", "train", *MODEL, *arguments, "--backend", "gloo", "--steps", 6, "--out", folder)
@@ -204,6 +215,12 @@ class Sequences(ProgramTest):
         self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *SLICED, "--set", "model.name=moe"))
         self.assertIn('batch.planner = "infinipipe" cuts texts into slices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *SLICED))
         self.assertIn('batch.planner = "infinipipe" plans actors of one device each; one has 2', self.refusal(*documents, *SLICED, "--mesh", "pipe=2,data=2"))
+        self.assertIn('batch.planner = "flexsp" splits texts over devices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *GROUPED))
+        self.assertIn('batch.planner = "flexsp" plans actors of one replica each; one has 2', self.refusal(*documents, *GROUPED, "--mesh", "pipe=2,data=2"))
+        for mesh in ("pipe=2", "pipe=1,context=2,tensor=2", "pipe=1,tensor=2"):
+            self.assertIn("divides the members of one axis, over which sequences are split, into groups", self.refusal(*documents, *GROUPED, "--mesh", mesh))
+        self.assertIn("raise the limit, or give the axis of the mesh more members",
+                      self.refusal(*documents, *GROUPED, "--mesh", "pipe=2,context=2", "--set", "batch.memory=16"))  # fmt: skip
         self.assertIn('pipeline.slices = 2 cuts sequences of one length; batch.planner = "infinipipe" plans batches of several',
                       self.refusal(*documents, *SLICED, "--set", "pipeline.slices=2"))  # fmt: skip
         self.assertIn("plans one stage for each actor", self.refusal(*documents, *SLICED, "--schedule", "interleaved-1f1b", "--chunks", 2))

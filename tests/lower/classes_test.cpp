@@ -89,7 +89,7 @@ TEST(ShapeClasses, DevicesShareAMicrobatchInPartsOfItsClass) {
 TEST(ShapeClasses, ProgramsShareTheirClassesTasks) {
   const Schedule schedule = parse_schedule(kTable, "table.csv");
   const ShapeClass a = compile_class(step_of(2, 4), schedule, {}), b = compile_class(step_of(3, 2), schedule, {});
-  const std::vector<const ShapeClass*> both = {&a, &b}, turned = {&b, &a};
+  const std::vector<PlacedClass> both = {{&a}, {&b}}, turned = {{&b}, {&a}};
   TaskPool pool;
   const Program first = compile_joined(both, {0, 1, 0}, schedule, {}, pool), second = compile_joined(turned, {1, 0, 0}, schedule, {}, pool);
   const auto graphs_of = [](const Program& program) {
@@ -140,7 +140,9 @@ TEST(ShapeClasses, AClassMayLackStages) {
   const Program some = with_images("0F1,0B1\n1F0,1B0,1F1,1B1\n", {0, 2}), all = with_images("0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n", {1, 2});
   EXPECT_EQ(sums(some), sums(all));
   for (const Instruction& i : some.devices[0].instructions)
-    if (i.opcode == Opcode::run && i.action) EXPECT_EQ(i.microbatch, 1);
+    if (i.opcode == Opcode::run && i.action) {
+      EXPECT_EQ(i.microbatch, 1);
+    }
   EXPECT_NO_THROW(with_images("\n0F0,0B0,0F1,0B1\n", {0, 0})) << "without any images there is one stage";
 }
 
@@ -166,6 +168,32 @@ TEST(ShapeClasses, Refused) {
             "  hint: count what the loss is divided by in a port of its own");
   EXPECT_EQ(message_of([] { compiled({training_step(*perceptron(), 4, 4, 2, {}, BatchCount::port)}, {0, 0, 0}); }),
             "the step of a shape class has 2 micro-batches\n  hint: trace it with one");
+}
+
+// The mesh's second member would have no sums.
+TEST(ShapeClasses, EachMemberIsInSomeGroup) {
+  const Schedule schedule = parse_schedule(kTable, "table.csv");
+  const CompileOptions options{.axes = {{"tensor", 2, {"mlp"}}}};
+  EXPECT_EQ(test::message_of([&] {
+              const ShapeClass all = compile_class(step_of(2, 4), schedule, options),
+                               one = compile_class(step_of(2, 4), schedule, for_group(options, 1));
+              const std::vector<PlacedClass> classes = {{&all}, {&one, 0}};
+              TaskPool pool;
+              compile_joined(classes, {1, 1, 1}, schedule, options, pool);
+            }),
+            "member 1 of the mesh's axes has no micro-batch\n  hint: let each member be in some micro-batch's group");
+}
+
+// A padded row's table of positions is split with the sequence, so each member has other rows of its gradient.
+TEST(ShapeClasses, GroupsSumWholeTerms) {
+  ModelOptions sizes;
+  sizes.stages = 2;
+  sizes.numbers = {{"layers", 2}, {"width", 16}, {"heads", 2}, {"context", 8}};
+  const Graph step = training_step(*make_model(builtin_models(), "gpt", sizes), 2, 8, 1, {}, BatchCount::port);
+  const CompileOptions options{.axes = {{"context", 2, {"sequence"}}}};
+  EXPECT_EQ(test::message_of([&] { compile_class(step, parse_schedule(kTable, "table.csv"), for_group(options, 2)); }),
+            "groups of members of axis \"context\" cannot sum result 2 of the loop, f32[8,16]: each member has it split 0\n"
+            "  hint: let samples share rows, or use another planner than flexsp");
 }
 
 }  // namespace

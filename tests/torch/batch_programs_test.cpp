@@ -13,8 +13,11 @@
 
 #include "base/text.h"
 #include "driver/batch_steps.h"
+#include "driver/outputs.h"
 #include "driver/thread_cluster.h"
 #include "models/registry.h"
+#include "schedule/generators.h"
+#include "support/temporary.h"
 #include "torch/executor.h"
 
 namespace penstock {
@@ -193,6 +196,87 @@ TEST(BatchPrograms, RunInTheMemoryThatTheyPlannedAndLeaveNothingBehind) {
   }
   EXPECT_LE(static_cast<double>(resident_bytes()), 1.02 * static_cast<double>(resident))
       << resident << " bytes after " << warm << " programs";
+}
+
+// So many devices for these samples of the batch.
+struct DrawnGroup {
+  int degree;
+  std::vector<std::size_t> samples;
+};
+
+// Groups one after the other, in one micro-batch of the pipeline after the other.
+PlannedBatch planned(const std::vector<DrawnGroup>& groups, const std::vector<std::int64_t>& batch, const Dataset& data, int actors) {
+  PlannedBatch out;
+  for (const auto& [degree, samples] : groups) {
+    std::vector<SampleLengths> lengths;
+    for (const std::size_t i : samples) lengths.push_back({data.length(batch[i]), 0});
+    std::vector<std::size_t> all(samples.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    out.samples.push_back(samples);
+    out.loads.push_back(ragged_load(lengths, all, 8));
+    out.loads.back().shape.degree = degree;
+  }
+  out.schedule = make_schedule(actors > 1 ? "zb-h1" : "sequential", {.actors = actors, .microbatches = static_cast<int>(groups.size())});
+  return out;
+}
+
+// The losses of three steps of AdamW.
+std::vector<double> losses_of(const std::string& documents, const std::string& settings, int actors,
+                              const std::vector<DrawnGroup>& groups) {
+  const Config config =
+      parse_config(concat("[model]\nname = \"gpt\"\nlayers = 4\nwidth = 16\nheads = 4\ncontext = 64\ndropout = 0.1\n[train]\n",
+                          "batch = 8\ndtype = \"f64\"\n[data]\ndocuments = [\"", documents, "\"]\nvalidation = 0\n[pipeline]\n",
+                          "microbatches = 8\nactors = ", actors, "\n", settings),
+                   "test", {}, builtin_models());
+  const Prepared prepared = prepare(config, builtin_models());
+  const auto data = make_dataset(config, *prepared.model);
+  BatchSteps steps(config, prepared, *data);
+  std::vector<double> out;
+  std::unique_ptr<Cluster> cluster;
+  for (int s = 0; s < 3; ++s) {
+    const std::vector<std::int64_t> batch = data->training_samples(8 * s);
+    const BatchStep step = steps.lowered(batch, planned(groups, batch, *data, actors));
+    const auto devices = static_cast<int>(step.program->devices.size());
+    if (!cluster) cluster = make_thread_cluster(devices, torch_executor_factory(), data, {});
+    const std::uint64_t program = cluster->load(step.program);
+    if (s == 0) {
+      StateSource state;
+      state.parameters = prepared.parameters;
+      cluster->set_state(state);
+    }
+    StepInput input;
+    input.step = s + 1;
+    input.samples = step.samples;
+    input.begins = step.begins;
+    out.push_back(scalar_output(*step.program, cluster->step(program, input), "loss"));
+  }
+  return out;
+}
+
+// FlexSP's groups: members of the sequence's axis do micro-batches of their own, alone, in twos, or all together.
+TEST(BatchPrograms, OfGroupsTrainAsOneDeviceDoes) {
+  const std::uint64_t seed = drawn_seed();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  const test::TemporaryFolder folder;
+  const std::string documents = folder.file("texts.jsonl");
+  std::string text;
+  for (const std::int64_t length : draw_lengths(random, 24, 64)) {
+    text += "{\"text\": \"";
+    for (std::int64_t i = 0; i <= length; ++i) text += static_cast<char>('a' + random() % 26);
+    text += "\"}\n";
+  }
+  write_file(documents, text);
+  const std::vector<double> expected = losses_of(documents, "[batch]\nplanner = \"balanced\"\n", 1, {{0, {0, 1, 2, 3, 4, 5, 6, 7}}});
+  for (const std::vector<DrawnGroup>& groups :
+       std::vector<std::vector<DrawnGroup>>{{{4, {0, 1}}, {2, {2}}, {1, {3}}, {1, {4}}, {2, {5, 6}}, {2, {7}}},
+                                            {{1, {0}}, {1, {1, 2}}, {1, {3}}, {1, {4, 5, 6, 7}}},
+                                            {{2, {7, 0}}, {1, {6}}, {1, {5}}, {4, {4, 3, 2, 1}}}})
+    for (const int actors : {1, 2, 4}) {
+      const std::vector<double> found = losses_of(documents, "context = 4\n[batch]\nplanner = \"flexsp\"\n", actors, groups);
+      for (std::size_t s = 0; s < expected.size(); ++s)
+        EXPECT_NEAR(found[s], expected[s], 1e-11 * expected[s]) << groups.size() << " groups, " << actors << " actors, step " << s + 1;
+    }
 }
 
 }  // namespace
