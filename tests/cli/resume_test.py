@@ -17,7 +17,7 @@ class Resume(ProgramTest):
     def finish(self, out, *more):
         """Resumes until the end; a run without any checkpoint begins anew."""
         folder = self.folder / out
-        if any(folder.glob("checkpoint-*/manifest.json")):
+        if any(folder.glob("checkpoint-*[0-9]/manifest.json")):  # and not checkpoint-5.part
             result = run("train", "--resume", folder, "--json", *more)
         else:
             result = run(*self.train_arguments(out, STEPS, "--set", "checkpoint_every=5", "--json", *more))
