@@ -65,6 +65,9 @@ void check_window(const CheckFlags& options, const Config& config, const Prepare
   if (!options.dump.empty())
     throw Error(concat("--dump writes the gradients of one step, and the table is for ", pipelined.schedule.steps, " steps"), {},
                 "leave out --dump or --window");
+  if (config.pipeline.distance >= 0)
+    throw Error(concat("pipeline.distance = ", config.pipeline.distance, " is of workers, and the check's other run has one"), {},
+                "leave it out: tests hold workers against the same updates in plain loops");
   const Prepared in_row = prepare(config, in_one_row(pipelined.schedule, chain_of(pipelined.schedule)), pipelined.microbatches, models);
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *in_row.model), vocabulary_of(config));

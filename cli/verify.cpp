@@ -27,6 +27,7 @@ struct VerifyArguments {
   std::string file;
   std::int64_t memory_limit = -1;
   std::int32_t staleness = -1;  // -1: any
+  std::int32_t distance = -1;   // of workers, in waves; -1: there are none
   bool json = false;
 };
 
@@ -98,6 +99,8 @@ std::string serial_error_of(const Program& program) {
 void verify_program(const VerifyArguments& arguments, std::string_view content) {
   if (arguments.staleness >= 0)
     throw Error(concat(arguments.file, " is a program, whose versions its table said"), {}, "leave out --staleness");
+  if (arguments.distance >= 0)
+    throw Error(concat(arguments.file, " is a program, and --distance is of a table"), {}, "leave out --distance");
   const Program program = parse_program(content, arguments.file);
   verify(program, {ChannelModel::tagged, arguments.memory_limit});
   const std::string serial_error = serial_error_of(program);
@@ -115,23 +118,30 @@ void verify_table(const VerifyArguments& arguments, std::string_view content) {
   const Schedule schedule = parse_schedule(content, arguments.file);
   validate(schedule, chain_of(schedule));
   if (arguments.staleness >= 0) check_staleness(schedule, arguments.staleness);
+  const bool in_waves = schedule.steps > 1 && arguments.distance >= 0;
+  const std::int32_t missing = in_waves ? missing_of_others(schedule, arguments.distance) : 0;
   if (arguments.json) {
     nlohmann::json actors = nlohmann::json::array();
     for (std::int32_t actor = 0; const auto& row : schedule.actors) {
       actors.push_back({{"actions", row.size()}, {"versions", versions_held(schedule, actor)}, {"staleness", staleness(schedule, actor)}});
       ++actor;
     }
-    print_json(nlohmann::json{{"kind", "schedule"},
-                              {"actors", actors},
-                              {"stages", schedule.whole_stages()},
-                              {"slices", schedule.slices},
-                              {"microbatches", schedule.microbatches()},
-                              {"steps", schedule.steps},
-                              {"finishes", true}});
+    nlohmann::json out{{"kind", "schedule"},
+                       {"actors", actors},
+                       {"stages", schedule.whole_stages()},
+                       {"slices", schedule.slices},
+                       {"microbatches", schedule.microbatches()},
+                       {"steps", schedule.steps},
+                       {"finishes", true}};
+    if (in_waves) out["missing_of_others"] = missing;
+    print_json(out);
   } else {
     std::cout << concat(
         arguments.file, ": every action once, no cycle: ", counted(static_cast<std::int64_t>(schedule.actors.size()), "actor"),
-        ", a chain of ", stages_in_words(schedule), ", ", counted(schedule.microbatches(), "micro-batch"), "\n", window_text(schedule));
+        ", a chain of ", stages_in_words(schedule), ", ", counted(schedule.microbatches(), "micro-batch"), "\n", window_text(schedule),
+        in_waves ? concat("waves of ", counted(steps_of_wave(schedule), "step"), ": at most ", counted(missing, "update"),
+                          " of another worker missing\n")
+                 : "");
   }
 }
 
@@ -147,6 +157,10 @@ void add_verify(CLI::App& app) {
       ->required();
   command->add_option("--memory-limit", arguments->memory_limit, "bytes a device may use")->check(CLI::NonNegativeNumber);
   command->add_option("--staleness", arguments->staleness, "of a table: by how many updates parameters that are read may be late [any]")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--distance", arguments->distance,
+                   "of a table for workers (pipeline.distance): how many of another's updates are missing at most")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer(

@@ -31,6 +31,9 @@ struct CompileOptions {
   std::map<std::string, std::shared_ptr<const ToldLayouts>> told = {};  // by axis: layouts of the step that were chosen row by row
   SplitAttention attention = SplitAttention::automatic;
   bool recompute = false;  // every backward computes again all that it reads of its forward
+  // Of a table for several steps: the devices of an actor are HetPipe's workers, which update parameters of their own and may have taken so
+  // many waves fewer of the others' updates than of their own (lower/waves.h). -1: they sum their gradients at each update.
+  int distance = -1;
   // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.
   std::vector<std::string> parameters = {};
   // At level 3, of a program that runs beside the one that updates: shared_blocks() of that one's step.

@@ -173,6 +173,7 @@ int zero_of(const Config& config, const Prepared& prepared) {
 CompileOptions compile_options(const Config& config, const Prepared& prepared) {
   CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local, .axes = prepared.axes};
   options.recompute = config.pipeline.recompute == "inputs";
+  options.distance = static_cast<int>(config.pipeline.distance);
   if (config.pipeline.attention == "heads") options.attention = SplitAttention::heads;
   if (config.pipeline.attention == "parts") options.attention = SplitAttention::parts;
   for (const ParameterSpec& parameter : prepared.parameters) {
@@ -207,8 +208,23 @@ int length_of(const Config& config, const Prepared& prepared) {
 
 namespace {
 
+// Throws Error where there are no workers that could be apart, or states that they share.
+void check_waves(const Config& config, const Schedule& schedule) {
+  const std::int64_t distance = config.pipeline.distance;
+  if (distance < 0) return;
+  const std::string what = concat("pipeline.distance = ", distance, " is of workers that update by themselves");
+  if (schedule.steps == 1)
+    throw Error(concat(what, "; schedule ", schedule.name, " is for one step"), {},
+                "set pipeline.schedule = \"hetpipe\" and pipeline.window");
+  if (devices_of_actor(config) == 1)
+    throw Error(concat(what, ", and each actor has one device"), {}, "say how many they are: --mesh pipe=2,data=2");
+  if (config.pipeline.zero > 0)
+    throw Error(concat(what, "; pipeline.zero = ", config.pipeline.zero, " shares what they update"), {}, "set pipeline.zero = 0");
+}
+
 // Throws Error where an update would wait for what comes behind it in a window of steps.
 void check_window(const Config& config, const Schedule& schedule) {
+  check_waves(config, schedule);
   if (schedule.steps == 1) return;
   if (config.train.clip > 0)
     throw Error(

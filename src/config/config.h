@@ -94,6 +94,7 @@ struct Config {
     // These are as ScheduleOptions of penstock/schedule.h says; 0, empty or false: the schedule chooses.
     std::int64_t in_flight = 0, group = 0, unit = 0;  // numbers of micro-batches
     std::int64_t window = 1;                          // training steps that a table is for
+    std::int64_t distance = -1;                       // of HetPipe's workers, in waves; -1: they sum gradients
     std::vector<double> transfers;                    // time of a transfer over that of a stage's forward: one for every link, or one each
     bool split_backward = false;
     std::string backend = "threads";  // or "gloo", or "nccl" where a build has it

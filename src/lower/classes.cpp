@@ -289,24 +289,32 @@ void declare_inputs(std::span<const MemberClass> classes, const std::vector<std:
   }
 }
 
+void check_classes(std::span<const MemberClass> classes, const LowerInput& base) {
+  for (const MemberClass& other : classes) {
+    if (other.input->microbatches != 1)
+      throw Error(concat("the step of a shape class has ", other.input->microbatches, " micro-batches"), {}, "trace it with one");
+    check_alike(base, *other.input);
+  }
+}
+
+void check_numbers(const std::vector<std::int32_t>& shape_class, std::size_t classes, const Schedule& schedule) {
+  if (std::ssize(shape_class) != schedule.microbatches())
+    throw Error(concat("schedule ", schedule.name, " is for ", schedule.microbatches(), " micro-batches; shapes are given for ",
+                       shape_class.size()));
+  for (std::size_t m = 0; m < shape_class.size(); ++m)
+    if (shape_class[m] < 0 || std::cmp_greater_equal(shape_class[m], classes))
+      throw Error(concat("micro-batch ", m, " is of shape class ", shape_class[m], "; there ",
+                         classes == 1 ? "is 1 class" : concat("are ", classes, " classes")));
+}
+
 }  // namespace
 
 LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class) {
   const auto stages = [](const MemberClass& each) { return each.input->dag.names.size(); };
   const auto first = static_cast<std::int32_t>(std::ranges::max_element(classes, {}, stages) - classes.begin());
   const LowerInput& base = *classes[first].input;
-  for (const MemberClass& other : classes) {
-    if (other.input->microbatches != 1)
-      throw Error(concat("the step of a shape class has ", other.input->microbatches, " micro-batches"), {}, "trace it with one");
-    check_alike(base, *other.input);
-  }
-  if (std::ssize(shape_class) != schedule.microbatches())
-    throw Error(concat("schedule ", schedule.name, " is for ", schedule.microbatches(), " micro-batches; shapes are given for ",
-                       shape_class.size()));
-  for (std::size_t m = 0; m < shape_class.size(); ++m)
-    if (shape_class[m] < 0 || shape_class[m] >= std::ssize(classes))
-      throw Error(concat("micro-batch ", m, " is of shape class ", shape_class[m], "; there ",
-                         classes.size() == 1 ? "is 1 class" : concat("are ", classes.size(), " classes")));
+  check_classes(classes, base);
+  check_numbers(shape_class, classes.size(), schedule);
   const bool some_lack_stages =
       std::ranges::any_of(classes, [&](const MemberClass& each) { return stages(each) < stages(classes[first]); });
   const bool works_on_all = std::ranges::all_of(classes, &MemberClass::works);

@@ -41,6 +41,7 @@ struct LowerOptions {
   std::map<std::string, std::shared_ptr<const ToldLayouts>> told = {};  // by axis: layouts of the step that were chosen row by row
   SplitAttention attention = SplitAttention::automatic;
   bool window = false;                      // the table is one step's of several (lower/window.h)
+  int distance = -1;                        // of such a table: CompileOptions::distance
   std::vector<std::string> recompute = {};  // stages whose backward computes again all that it reads of F; such a stage has no R
 };
 

@@ -8,10 +8,10 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "lower/fragment.h"
+#include "lower/waves.h"
 #include "ops/optimiser.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
-#include "schedule/versions.h"
 
 namespace penstock {
 namespace {
@@ -64,13 +64,6 @@ LowerInput window_input(const LowerInput& input, const std::vector<std::int32_t>
     }
   return out;
 }
-
-// A run on a device, of a step.
-struct Placed {
-  Run run;
-  std::int32_t step = 0;
-  ReadVersion read = {};  // of the trained states that it reads
-};
 
 using HomedName = std::pair<std::string, ActorId>;
 
@@ -143,8 +136,8 @@ void check_ports(const LowerInput& input) {
 }
 
 // The run with the joined draft's numbers.
-Placed placed(const Joining& j, const Run& run, std::int32_t step) {
-  Placed out{run, step, {step}};
+PlacedRun placed(const Joining& j, const Run& run, std::int32_t step) {
+  PlacedRun out{run, step, {step}};
   if (run.opcode == Opcode::run) out.run.task = j.tasks[step][run.task];
   for (InstanceId& read : out.run.reads) read = j.instances[step][read];
   for (Write& write : out.run.writes) write.instance = j.instances[step][write.instance];
@@ -157,12 +150,12 @@ Placed placed(const Joining& j, const Run& run, std::int32_t step) {
 // The end of a step on a device, behind its last action: what waits for others, and what follows on that, comes when the window's actions
 // are done, so that no step waits for the end of the one before.
 struct Ends {
-  std::vector<Placed> now, later;
+  std::vector<PlacedRun> now, later;
 };
-Ends ends_of(const Joining& j, std::vector<Placed> runs, ActorId device) {
+Ends ends_of(const Joining& j, std::vector<PlacedRun> runs, ActorId device) {
   Ends out;
   std::set<InstanceId> late;
-  for (Placed& end : runs) {
+  for (PlacedRun& end : runs) {
     const bool waits = end.run.opcode == Opcode::output || std::ranges::any_of(end.run.reads, [&](InstanceId i) {
                          const Instance& read = j.draft.instances[i];
                          return late.contains(i) || (read.source == Instance::Source::computed && read.home != device);
@@ -175,23 +168,23 @@ Ends ends_of(const Joining& j, std::vector<Placed> runs, ActorId device) {
 }
 
 // The runs of one device in the order of the table's row.
-std::vector<Placed> merged_row(const Joining& j, const std::vector<Draft>& drafts, ActorId actor, ActorId device) {
+std::vector<PlacedRun> merged_row(const Joining& j, const std::vector<Draft>& drafts, ActorId actor, ActorId device) {
   const std::vector<Action>& actions = j.input.schedule.actors[actor.value];
   const std::vector<ReadVersion>& versions = j.versions[actor.value];
   const std::int32_t microbatches = j.input.schedule.step_microbatches();
   std::vector<std::size_t> taken(drafts.size());
   std::vector<std::int32_t> done(drafts.size()), left(drafts.size());  // actions of each step
   for (const Action& action : actions) ++left[action.microbatch / microbatches];
-  std::vector<Placed> out, later;
+  std::vector<PlacedRun> out, later;
   for (std::size_t a = 0; a < actions.size(); ++a) {
     const std::int32_t step = actions[a].microbatch / microbatches, number = done[step]++;
     const std::vector<Run>& row = drafts[step].actors[device];
     // Its runs, what stands before the step's first, and behind them what belongs to no action.
-    std::vector<Placed> behind;
+    std::vector<PlacedRun> behind;
     bool begun = false;
     for (std::size_t& at = taken[step]; at < row.size() && row[at].action <= number; ++at) {
       begun = begun || row[at].action == number;
-      Placed next = placed(j, row[at], step);
+      PlacedRun next = placed(j, row[at], step);
       if (row[at].action == number && reads_parameters(actions[a].kind)) next.read = versions[a];
       const bool is_end = row[at].action < 0 && done[step] == left[step] && (begun || number > 0);
       (is_end ? behind : out).push_back(std::move(next));
@@ -204,7 +197,7 @@ std::vector<Placed> merged_row(const Joining& j, const std::vector<Draft>& draft
     const std::vector<Run>& row = drafts[step].actors[device];
     for (std::size_t at = taken[step]; at < row.size(); ++at) later.push_back(placed(j, row[at], static_cast<std::int32_t>(step)));
   }
-  std::ranges::stable_sort(later, {}, &Placed::step);
+  std::ranges::stable_sort(later, {}, &PlacedRun::step);
   std::ranges::move(later, std::back_inserter(out));
   return out;
 }
@@ -254,12 +247,12 @@ Run make_ahead(Joining& j, const std::set<InstanceId>& states, std::int32_t vers
 }
 
 // Ahead of all other runs their versions of all steps are made, which the runs of each step read. The last step's update stays.
-void make_untrained_ahead(Joining& j, std::vector<Placed>& row, ActorId device, const IdVector<ValueId, OpId>& producer) {
+void make_untrained_ahead(Joining& j, std::vector<PlacedRun>& row, ActorId device, const IdVector<ValueId, OpId>& producer) {
   std::set<InstanceId> states;
   const auto is_untrained = [&](InstanceId i) {
     return j.draft.instances[i].source == Instance::Source::state && !j.trained[j.draft.instances[i].input];
   };
-  for (Placed& placed : row) {
+  for (PlacedRun& placed : row) {
     for (InstanceId& read : placed.run.reads)
       if (is_untrained(read)) {
         states.insert(read);
@@ -273,7 +266,7 @@ void make_untrained_ahead(Joining& j, std::vector<Placed>& row, ActorId device, 
         write = {add(j.draft, std::move(unused)), ResultMode::store};
       }
   }
-  std::vector<Placed> made;
+  std::vector<PlacedRun> made;
   if (!states.empty())
     for (std::int32_t version = 1; version < j.steps(); ++version) made.push_back({make_ahead(j, states, version, device, producer)});
   row.insert(row.begin(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
@@ -289,7 +282,7 @@ struct Versions {
   std::map<InputId, InstanceId> states{};    // the device's
 };
 
-Versions versions_of(const Joining& j, const std::vector<Placed>& row) {
+Versions versions_of(const Joining& j, const std::vector<PlacedRun>& row) {
   Versions out;
   for (std::size_t r = 0; r < row.size(); ++r) {
     for (InstanceId read : row[r].run.reads)
@@ -336,7 +329,7 @@ Run predict(Joining& j, const Versions& versions, const Version& version, Instan
 }
 
 // Throws unless the run is of the step whose update is the state's next.
-void check_next(const Joining& j, const Placed& placed, InstanceId state, std::int32_t now) {
+void check_next(const Joining& j, const PlacedRun& placed, InstanceId state, std::int32_t now) {
   if (placed.step == now) return;
   throw Error(concat("schedule ", j.input.schedule.name, ": step ", placed.step, " of the window writes ",
                      quote(j.draft.instances[state].name), " after ", now, " updates"),
@@ -355,7 +348,7 @@ void check_made(const Joining& j, const Version& version, std::int32_t now, Acto
 }
 
 // The row with reads of the versions that the table says, and the copies and predictions that they need.
-std::vector<Run> with_versions(Joining& j, std::vector<Placed> row, ActorId device, const IdVector<ValueId, OpId>& producer) {
+std::vector<Run> with_versions(Joining& j, std::vector<PlacedRun> row, ActorId device, const IdVector<ValueId, OpId>& producer) {
   Versions versions = versions_of(j, row);
   std::vector<Run> out;
   const auto make = [&](const Version& version, StageId stage) {
@@ -385,7 +378,7 @@ std::vector<Run> with_versions(Joining& j, std::vector<Placed> row, ActorId devi
     Run& run = row[r].run;
     std::set<InstanceId> written;
     for (const Write& write : run.writes)
-      if (j.is_trained(write.instance) && written.insert(write.instance).second) {
+      if (!row[r].pulls && j.is_trained(write.instance) && written.insert(write.instance).second) {
         check_next(j, row[r], write.instance, versions.now[write.instance]);
         keep(write.instance, r);
       }
@@ -430,7 +423,8 @@ JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& draft
   for (const ActorId actor : ids<ActorId>(window.actors()))
     for (std::int32_t d = 0; d < window.devices(actor); ++d) {
       const ActorId device(j.draft.actors.size());
-      std::vector<Placed> row = merged_row(j, drafts, actor, device);
+      std::vector<PlacedRun> row = merged_row(j, drafts, actor, device);
+      if (window.options.distance >= 0 && window.devices(actor) > 1) row = in_waves(window, j.trained, std::move(row), device, j.draft);
       make_untrained_ahead(j, row, device, producer);
       j.draft.actors.push_back(with_versions(j, std::move(row), device, producer));
     }

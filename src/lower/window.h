@@ -7,8 +7,17 @@
 #include <vector>
 
 #include "lower/draft.h"
+#include "schedule/versions.h"
 
 namespace penstock {
+
+// A run on a device, of a step of the window.
+struct PlacedRun {
+  Run run;
+  std::int32_t step = 0;
+  ReadVersion read = {};  // of the trained states that it reads
+  bool pulls = false;     // what it writes of these belongs to the version that they have
+};
 
 // The input of step `step` alone, of that of a whole window.
 LowerInput step_input(const LowerInput& window, std::int32_t step);

@@ -134,6 +134,23 @@ std::int32_t staleness(const Schedule& schedule, std::int32_t actor) {
   return most;
 }
 
+std::int32_t steps_of_wave(const Schedule& schedule) {
+  std::int32_t late = 0;
+  for (std::int32_t actor = 0; actor < std::ssize(schedule.actors); ++actor) late = std::max(late, staleness(schedule, actor));
+  return late + 1;
+}
+
+std::int32_t missing_of_others(const Schedule& schedule, std::int32_t distance) {
+  const std::int32_t wave = steps_of_wave(schedule), microbatches = std::max(1, schedule.step_microbatches());
+  std::int32_t most = 0;
+  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
+    for_each_version(schedule, actor, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
+      const std::int32_t pulled = std::max(0, read.version / wave - distance);  // waves
+      if (read.version >= 0) most = std::max(most, action.microbatch / microbatches - pulled * wave);
+    });
+  return most;
+}
+
 std::vector<HeldVersion> versions_beside(const Schedule& schedule, std::int32_t actor) {
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, HeldVersion> reads;  // by stage, version and ahead: the first and the last
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> overwritten;           // by stage and version: by the U at this place

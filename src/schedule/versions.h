@@ -20,6 +20,12 @@ std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule);
 // The largest number of updates that a stage has had between what a gradient was made with and its own (PipeDream: p-1-i on actor i).
 std::int32_t staleness(const Schedule& schedule, std::int32_t actor);
 
+// Steps of a wave of HetPipe's workers (lower/waves.h): as many as each has in flight, one more than an update is late at most.
+std::int32_t steps_of_wave(const Schedule& schedule);
+// The most updates of another worker, of those of the steps before its own, that what an action reads lacks, where pulls may be `distance`
+// waves late.
+std::int32_t missing_of_others(const Schedule& schedule, std::int32_t distance);
+
 // A copy of a stage's parameters that the actor has beside the newest version: an older version, from the U that writes over it, or a
 // prediction, from its first reader, and in both cases to its last reader. Places are those of the actor's row.
 struct HeldVersion {

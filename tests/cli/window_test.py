@@ -1,5 +1,6 @@
 """Runs whose tables are for a window of training steps."""
 
+import array
 import json
 import unittest
 
@@ -105,7 +106,38 @@ class Window(ProgramTest):
                       self.refused("train", *WINDOW, "--steps", 9, "--out", self.folder / "nine"))  # fmt: skip
         self.assertIn("1f1b takes no --window", self.refused("train", *WINDOW, "--schedule", "1f1b"))
 
+    def test_workers_update_in_waves(self):
+        sgd = (*MODEL, "--set", "optimiser=sgd", "--set", "momentum=0", "--set", "weight_decay=0", "--mesh", "pipe=1,data=2", "--microbatches", "1", "--schedule", "hetpipe")
+        workers = (*sgd, "--window", "8", "--set", "pipeline.distance=0")
+        whole = self.train_here("whole", 16, *workers, "--set", "checkpoint_every=8")
+        together = self.train_here("together", 16, *sgd, "--window", "8")  # waves of one step, which all wait for
+        parameters = [name for name in together if name.startswith(("h.", "wte", "ln_f", "lm_head"))]
+        self.assertGreater(len(parameters), 20)
+        for name in parameters:
+            values = [array.array("f", state[name]) for state in (whole, together)]
+            self.assertLess(max(abs(a - b) for a, b in zip(*values, strict=True)), 1e-6, name)
+        self.assertEqual(self.train_here("processes", 16, *workers, "--backend", "gloo", launched=True), whole)
+        four = (*sgd[:-6], "--mesh", "pipe=2,data=2", "--microbatches", "1", "--schedule", "hetpipe", "--window", "8")
+        near = self.train_here("near", 16, *four, "--set", "pipeline.distance=0", "--set", "checkpoint_every=8")
+        self.assertNotEqual(self.train_here("far", 16, *four, "--set", "pipeline.distance=1"), near)
+        result = run("train", "--resume", self.folder / "near" / "checkpoint-8", "--steps", 16, "--out", self.folder / "resumed")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(read_state(self.folder / "resumed" / "checkpoint-16"), near)
+        plain = (*MODEL, "--set", "optimiser=sgd", "--microbatches", "1", "--set", "pipeline.distance=0", "--out", self.folder / "refused")
+        in_window, two = ("--schedule", "hetpipe", "--window", "8"), ("--mesh", "pipe=2,data=2")
+        for more, why in (((*two, "--schedule", "1f1b"), "schedule 1f1b is for one step"),
+                          ((*in_window, "--mesh", "pipe=2"), "and each actor has one device\n  hint: say how many they are"),
+                          ((*in_window, *two, "--set", "zero=1"), "pipeline.zero = 1 shares what they update"),
+                          ((*in_window, *two, "--set", "momentum=0.9"), "is no parameter\n  what an optimiser keeps beside")):  # fmt: skip
+            self.assertIn(why, self.refused("train", *plain, *more))
+        self.assertIn("is of workers, and the check's other run has one", self.refused("check", *four, "--set", "pipeline.distance=0"))
+
     def test_a_table_is_proven_and_bounded(self):
+        for in_flight, distance, missing in ((3, 0, 4), (3, 1, 7), (1, 0, 0), (2, 0, 2), (4, 4, 22)):  # HetPipe, (D+1)N+N-2
+            table = self.folder / f"hetpipe-{in_flight}.csv"
+            table.write_text(run("schedule", "hetpipe", "--actors", 4, "--microbatches", 1, "--window", 32, "--in-flight", in_flight).out)
+            self.assertEqual(run("verify", table, "--distance", distance, "--json").json()["missing_of_others"], missing)
+            self.assertIn(f"at most {missing} update", run("verify", table, "--distance", distance).out)
         table = self.folder / "table.csv"
         table.write_text(run("schedule", "pipedream", "--actors", 4, "--microbatches", 1, "--window", 6).out)
         result = run("verify", table)

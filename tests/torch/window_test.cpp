@@ -203,6 +203,70 @@ TEST(Window, ReadsTheVersionsOfTheTable) {
                  "2BW");
 }
 
+// Workers, each with its share of a step's samples, 4 actors: updates are summed, not averaged.
+Outcome run_workers(int steps, int in_flight, int distance, int workers = 2) {
+  const Chain chain{.microbatches = workers, .rate = 0.1 * workers};
+  const Schedule table = make_schedule("hetpipe", {.actors = 4, .microbatches = 1, .window = steps, .in_flight = in_flight});
+  Session session(4 * workers);
+  const std::vector<int> devices(4, workers);
+  session.load("train", compile(parse_graph(step_text(chain), "chain"), table, {.devices = devices, .distance = distance}));
+  HostTensors state;
+  for (int s = 0; s < chain.stages; ++s) state[concat("w", s)] = host_tensor<double>({1}, {kBegin[s]});
+  session.set_state(state);
+  std::vector<double> x, y;
+  for (int k = 0; k < workers * steps; ++k) {
+    x.push_back(x_of(k));
+    y.push_back(y_of(k));
+  }
+  const StepReport report =
+      session.step("train", {{"x", host_tensor<double>({workers * steps}, x)}, {"y", host_tensor<double>({workers * steps}, y)}});
+  Outcome out;
+  for (int s = 0; s < chain.stages; ++s) out.weights.push_back(values<double>(session.state(concat("w", s)))[0]);
+  return out;
+}
+
+// The same by plain loops: worker v's mini-batch x reads its own updates to x-N and others' waves to c-1-D or c-2-D (2005.14038, section
+// 5).
+std::vector<double> workers_by_hand(int workers, int steps, int in_flight, int distance) {
+  std::vector<std::vector<std::vector<double>>> updates(workers);  // [worker][mini-batch][stage]
+  for (int x = 0; x < steps; ++x) {
+    std::vector<std::vector<double>> read(workers, std::vector<double>(kBegin.begin(), kBegin.end()));
+    const int wave = x / in_flight, last = wave - (x % in_flight == in_flight - 1 ? 1 : 2) - distance;
+    for (int v = 0; v < workers; ++v)
+      for (int of = 0; of < workers; ++of)
+        for (int k = 0; k < (of == v ? x - in_flight + 1 : std::min(steps, (last + 1) * in_flight)); ++k)
+          for (int s = 0; s < 4; ++s) read[v][s] += updates[of][k][s];
+    for (int v = 0; v < workers; ++v) {
+      std::vector<double> h{x_of(workers * x + v)}, gradient(4);
+      for (int s = 0; s < 3; ++s) h.push_back(std::tanh(read[v][s] * h[s]));
+      double d = read[v][3] * h[3] - y_of(workers * x + v);
+      for (int s = 3; s >= 0; --s) {
+        if (s < 3) d *= 1 - h[s + 1] * h[s + 1];
+        gradient[s] = -0.1 * d * h[s];
+        d *= read[v][s];
+      }
+      updates[v].push_back(gradient);
+    }
+  }
+  std::vector<double> out(kBegin.begin(), kBegin.end());
+  for (const auto& worker : updates)
+    for (const auto& update : worker)
+      for (int s = 0; s < 4; ++s) out[s] += update[s];
+  return out;
+}
+
+TEST(Window, WorkersTakeEachOthersUpdatesInWaves) {
+  expect_weights(run_workers(9, 3, 0), {.8509260551, -.7290493007, .6076629696, .4860228551}, "N = 3, D = 0");
+  expect_weights(run_workers(9, 3, 1), {.8489309564, -.7265465917, .6046622802, .4824476810}, "N = 3, D = 1");
+  expect_weights(run_workers(8, 1, 0), {.8609070547, -.7418865234, .6233297766, .5041799253}, "N = 1, D = 0");
+  for (const int workers : {2, 3})
+    for (const int in_flight : {1, 2, 3, 4})
+      for (const int distance : {0, 1, 2})
+        for (const int steps : {4, 9, 13})  // the last wave may be shorter
+          expect_weights(run_workers(steps, in_flight, distance, workers), workers_by_hand(workers, steps, in_flight, distance),
+                         concat(workers, " workers, N = ", in_flight, ", D = ", distance, ", ", steps, " steps").c_str());
+}
+
 // The same with weights that are predicted, rates 0.02 and 0.01.
 TEST(Window, ReadsThePredictionsOfTheTable) {
   const Chain momentum{.rate = 0.02, .optimiser = "sgd"}, adam{.rate = 0.01, .optimiser = "adamw"};

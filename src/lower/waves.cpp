@@ -1,0 +1,193 @@
+#include "lower/waves.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/text.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+// What the states that one run updates are in waves.
+struct Waves {
+  std::vector<InstanceId> states;
+  std::vector<TensorType> types;
+  std::int32_t group = -1;  // of the actor's devices
+  StageId stage{};
+  InstanceId server{}, begin{};              // G; W when the wave began
+  std::vector<InstanceId> deltas{}, sums{};  // by wave
+  std::int32_t pulled = 0;                   // waves
+};
+
+// Throws unless the state is what sgd keeps without momentum: its last gradient, which nothing depends on.
+void check_unused(const LowerInput& window, const Instance& state, const IdVector<ValueId, OpId>& producer) {
+  if (const OpId made = producer[window.step.outputs[state.input.index()]]) {
+    const Op& op = window.step.ops[made];
+    if (op.name == "sgd" && attribute<double>(op, "momentum") == 0) return;
+  }
+  throw Error(concat("schedule ", window.schedule.name, ": workers sum their updates, and ", quote(state.name), " is no parameter"),
+              {"what an optimiser keeps beside the parameters would be another on each worker"},
+              "set train.optimiser = \"sgd\" and train.momentum = 0, or pipeline.distance = -1");
+}
+
+// The parameters, in order, of which the run writes the next value; `unused`: what it keeps beside them. Throws Error where that counts.
+std::vector<InstanceId> updated_by(const LowerInput& window, const IdVector<InputId, bool>& trained,
+                                   const IdVector<ValueId, OpId>& producer, const Draft& draft, const Run& run,
+                                   std::set<InstanceId>& unused) {
+  const std::vector<ValueId>& read = window.loop_op().operands;
+  std::vector<InstanceId> out;
+  for (const Write& write : run.writes) {
+    const Instance& instance = draft.instances[write.instance];
+    if (instance.source != Instance::Source::state || !trained[instance.input]) continue;
+    if (std::ranges::find(read, window.value(instance.input)) != read.end()) {
+      out.push_back(write.instance);
+      continue;
+    }
+    check_unused(window, instance, producer);
+    unused.insert(write.instance);
+  }
+  return out;
+}
+
+InstanceId add_all(Draft& draft, const Waves& w, const std::string& name, ActorId device) {
+  Instance out;
+  out.name = concat(name, ":", draft.instances[w.states[0]].name);
+  out.types = w.types;
+  out.home = device;
+  return add(draft, std::move(out));
+}
+
+// Of each of the states: terms[0][i] + terms[1][i] + ..., or, of two terms, their difference.
+Graph combined(const Waves& w, std::size_t terms, bool difference) {
+  Graph graph;
+  for (std::size_t t = 0; t < terms; ++t)
+    for (std::size_t i = 0; i < w.types.size(); ++i) graph.add_input(w.types[i], concat("x", graph.inputs.size()));
+  for (std::size_t i = 0; i < w.types.size(); ++i) {
+    if (terms == 1) {
+      graph.outputs.push_back(graph.inputs[i]);
+      continue;
+    }
+    Op op;
+    op.name = difference ? "sub" : "add_n";
+    for (std::size_t t = 0; t < terms; ++t) op.operands.push_back(graph.inputs[t * w.types.size() + i]);
+    op.results = {graph.add_value(w.types[i])};
+    graph.outputs.push_back(op.results[0]);
+    graph.ops.push_back(std::move(op));
+  }
+  return graph;
+}
+
+PlacedRun task(Draft& draft, const Waves& w, const char* name, Graph graph, std::vector<InstanceId> reads, std::vector<Write> writes,
+               std::int32_t step) {
+  PlacedRun out;
+  out.run.kind = Kind::U;
+  out.run.stage = w.stage;
+  out.run.task = add_task(draft, concat(name, ".", draft.tasks.size()), std::move(graph));
+  out.run.reads = std::move(reads);
+  out.run.writes = std::move(writes);
+  out.step = step;
+  out.read = {step + 1};
+  out.pulls = true;
+  return out;
+}
+
+std::vector<Write> written(const std::vector<InstanceId>& states) {
+  std::vector<Write> out;
+  for (const InstanceId state : states) out.push_back({state, ResultMode::update});
+  return out;
+}
+
+// The next wave's updates of all, behind which the worker's own of later waves stand.
+void pull(Draft& draft, Waves& w, std::int32_t step, std::vector<PlacedRun>& out) {
+  const InstanceId sum = w.sums[w.pulled++];
+  out.push_back(task(draft, w, "pull", combined(w, 2, false), {w.server, sum}, {{w.server, ResultMode::update}}, step));
+  std::vector<InstanceId> terms{w.server};
+  terms.insert(terms.end(), w.deltas.begin() + w.pulled, w.deltas.end());
+  const std::size_t count = terms.size();
+  out.push_back(task(draft, w, "pulled", combined(w, count, false), std::move(terms), written(w.states), step));
+}
+
+void begin_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<PlacedRun>& out) {
+  const bool is_first = !w.server;
+  if (!is_first && distance == 0) return;  // the worker has what the server has
+  w.begin = add_all(draft, w, is_first ? "server" : concat("wave.", w.deltas.size()), device);
+  if (is_first) w.server = w.begin;
+  out.push_back(task(draft, w, "wave", combined(w, 1, false), w.states, {{w.begin}}, step));
+  out.back().read = {step};
+}
+
+void end_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<PlacedRun>& out) {
+  const InstanceId delta = w.deltas.emplace_back(add_all(draft, w, concat("delta.", w.deltas.size()), device));
+  std::vector<InstanceId> reads = w.states;
+  reads.push_back(w.begin);
+  out.push_back(task(draft, w, "delta", combined(w, 2, true), std::move(reads), {{delta}}, step));
+  PlacedRun push;
+  push.run.opcode = Opcode::all_reduce;
+  push.run.kind = Kind::REDUCE_GRAD;
+  push.run.stage = w.stage;
+  push.run.group = w.group;
+  push.run.reads = {delta};
+  push.run.writes = {{w.sums.emplace_back(add_all(draft, w, concat("sum.", w.sums.size()), device))}};
+  push.step = step;
+  out.push_back(std::move(push));
+  if (std::ssize(w.sums) > distance) pull(draft, w, step, out);
+}
+
+// What workers keep for themselves is alike on all at the end.
+PlacedRun zeros(Draft& draft, InstanceId state, std::int32_t step) {
+  Graph graph;
+  const TensorType& type = draft.instances[state].types[0];
+  Op& op = graph.ops.emplace_back();
+  op.name = "full";
+  op.results = {graph.add_value(type)};
+  op.attributes = {{"dtype", type.dtype}, {"fill_value", 0.0}, {"size", type.shape}};
+  graph.outputs = op.results;
+  return task(draft, {}, "unused", std::move(graph), {}, {{state, ResultMode::update}}, step);
+}
+
+}  // namespace
+
+std::vector<PlacedRun> in_waves(const LowerInput& window, const IdVector<InputId, bool>& trained, std::vector<PlacedRun> row,
+                                ActorId device, Draft& draft) {
+  const std::int32_t distance = window.options.distance, steps = steps_of_wave(window.schedule), last = window.schedule.steps - 1;
+  const IdVector<ValueId, OpId> producer = producers(window.step);
+  std::set<InstanceId> summed;  // of which updates are made
+  std::set<InstanceId> unused;
+  for (const PlacedRun& placed : row)
+    if (!updated_by(window, trained, producer, draft, placed.run, unused).empty())
+      summed.insert(placed.run.reads.begin(), placed.run.reads.end());
+  std::int32_t group = -1;
+  std::erase_if(row, [&](const PlacedRun& placed) {
+    const bool reduces = placed.run.opcode == Opcode::all_reduce && summed.contains(placed.run.reads[0]);
+    if (reduces) group = placed.run.group;
+    return reduces;
+  });
+  std::map<std::vector<InstanceId>, Waves> waves;
+  std::vector<PlacedRun> out;
+  for (PlacedRun& placed : row) {
+    const std::vector<InstanceId> states = updated_by(window, trained, producer, draft, placed.run, unused);
+    const std::int32_t step = placed.step;
+    const StageId stage = placed.run.stage;
+    if (states.empty()) {
+      out.push_back(std::move(placed));
+      continue;
+    }
+    Waves& w = waves[states];
+    if (w.states.empty()) {
+      w = {states, {}, group, stage};
+      for (const InstanceId state : states) w.types.push_back(draft.instances[state].types[0]);
+    }
+    if (step % steps == 0) begin_wave(draft, w, distance, step, device, out);
+    out.push_back(std::move(placed));
+    if (step % steps == steps - 1 || step == last) end_wave(draft, w, distance, step, device, out);
+  }
+  for (auto& [states, w] : waves)
+    while (w.pulled < std::ssize(w.sums)) pull(draft, w, last, out);
+  for (const InstanceId state : unused) out.push_back(zeros(draft, state, last));
+  return out;
+}
+
+}  // namespace penstock
