@@ -28,9 +28,13 @@ Schedule slimpipe(const ScheduleOptions& options);
 Schedule slimpipe_exchange(const ScheduleOptions& options);
 Schedule helixpipe(const ScheduleOptions& options);
 Schedule pipedream(const ScheduleOptions& options);
+// The table of a generator for a window of options.window steps, drained at its end alone: each stage is updated behind its last B of a
+// step.
+Schedule never_drained(const ScheduleOptions& options, Schedule (*generator)(const ScheduleOptions&));
 Schedule pipedream_2bw(const ScheduleOptions& options);
 Schedule hetpipe(const ScheduleOptions& options);
 Schedule xpipe(const ScheduleOptions& options);
+Schedule layerpipe(const ScheduleOptions& options);
 Schedule pipeoptim(const ScheduleOptions& options);
 
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.

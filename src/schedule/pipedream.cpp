@@ -15,10 +15,10 @@
 
 namespace penstock {
 
-Schedule pipedream(const ScheduleOptions& options) {
+Schedule never_drained(const ScheduleOptions& options, Schedule (*generator)(const ScheduleOptions&)) {
   ScheduleOptions window = options;
   window.microbatches *= options.window;
-  Schedule schedule = one_forward_one_backward(window);
+  Schedule schedule = generator(window);
   schedule.steps = options.window;
   for (auto& row : schedule.actors) {
     std::vector<Action> updating;
@@ -30,6 +30,10 @@ Schedule pipedream(const ScheduleOptions& options) {
     row = std::move(updating);
   }
   return schedule;
+}
+
+Schedule pipedream(const ScheduleOptions& options) {
+  return never_drained(options, one_forward_one_backward);
 }
 
 }  // namespace penstock

@@ -196,6 +196,7 @@ TEST(Window, ReadsTheVersionsOfTheTable) {
                  {.8689856214, -.7508517567, .6325179515, .5142172116}, "backward of the newest");
   expect_weights(run(chain, reading(pipedream, true, [](int k, int actor) { return k - 2 * (3 - actor); }), 8),
                  {.8675452861, -.7494089380, .6316263597, .5110211550}, "twice as stale");
+  expect_weights(run(chain, table_of("layerpipe", 1, 8), 8), {.8675452861, -.7494089380, .6316263597, .5110211550}, "LayerPipe");
   expect_weights(run(chain, table_of("hetpipe", 1, 8), 8), {.8649090341, -.7454937599, .6272214870, .5092558803}, "HetPipe, one worker");
   expect_weights(run({.microbatches = 4}, table_of("hetpipe", 4, 8), 8), {.8916017995, -.7863513271, .6815245448, .5768883371},
                  "HetPipe of whole batches");
