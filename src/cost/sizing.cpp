@@ -12,6 +12,7 @@ namespace penstock {
 namespace {
 
 constexpr double kRounding = 1e-9;  // of a quotient that should be whole
+constexpr int kMost = 100'000;      // GPUs, workers times servers, of a simulated table
 
 void check(bool is_right, const char* what, double value, const char* hint) {
   if (!is_right || !std::isfinite(value)) throw Error(concat(what, " is ", number(value)), {}, hint);
@@ -66,12 +67,13 @@ int most_gpus(double overhead, double efficiency) {
   check_overhead(overhead);
   check(efficiency > 0 && efficiency <= 1, "the efficiency", efficiency, "give a share above 0, at most 1");
   const double most = std::floor((1 + overhead - efficiency) / (efficiency * overhead) + kRounding);
-  constexpr int kMost = std::numeric_limits<int>::max();
-  return most < kMost ? std::max(1, static_cast<int>(most)) : kMost;
+  constexpr int kAny = std::numeric_limits<int>::max();
+  return most < kAny ? std::max(1, static_cast<int>(most)) : kAny;
 }
 
 double simulated_efficiency(double overhead, int gpus) {
   gpu_efficiency(overhead, gpus);
+  check(gpus <= kMost, "the number of GPUs", gpus, "give at most 100,000: each is simulated");
   const auto time = [&](int count) {
     const Bipartite step = bipartite(count, 1, 1, /*compute=*/1, /*bytes=*/overhead);
     Network network;
@@ -84,12 +86,15 @@ double simulated_efficiency(double overhead, int gpus) {
 int parameter_servers(const ParameterTraffic& traffic) {
   check_traffic(traffic);
   const double servers = 2 * traffic.parameters * traffic.workers / (traffic.bandwidth * traffic.compute);
+  check(servers <= kMost, "the number of servers", servers, "are parameters and bandwidth in one unit?");
   return std::max(1, static_cast<int>(std::ceil(servers * (1 - kRounding))));
 }
 
 double exposed_traffic(const ParameterTraffic& traffic, int servers) {
   check_traffic(traffic);
   check(servers >= 1, "the number of servers", servers, "there is at least one");
+  check(static_cast<double>(traffic.workers) * servers <= kMost, "the number of links", static_cast<double>(traffic.workers) * servers,
+        "give at most 100,000 pairs of a worker and a server: each is simulated");
   constexpr int kSteps = 64;  // of which the last half is counted
   const auto time = [&](int steps) {
     const Bipartite run = bipartite(traffic.workers, servers, steps, traffic.compute, 2 * traffic.parameters / servers);

@@ -52,6 +52,9 @@ TEST(Sizing, Refused) {
   EXPECT_EQ(message_of([] { gpu_efficiency(-0.1, 4); }), "the overhead is -0.1\n  hint: give a share of a GPU's computing time, 0 or more");
   EXPECT_EQ(message_of([] { most_gpus(0.1, 1.5); }), "the efficiency is 1.5\n  hint: give a share above 0, at most 1");
   EXPECT_EQ(message_of([] { parameter_servers({1, 4, 0, 1}); }), "a server's bandwidth is 0.0\n  hint: give bytes per second, above 0");
+  EXPECT_EQ(message_of([] { parameter_servers({1e300, 4, 1, 1}); }).substr(0, 28), "the number of servers is 8e+");
+  EXPECT_EQ(message_of([] { exposed_traffic({1, 1000, 1, 1}, 1000); }).substr(0, 22), "the number of links is");
+  EXPECT_EQ(message_of([] { simulated_efficiency(0.1, 1'000'000); }).substr(0, 21), "the number of GPUs is");
   EXPECT_EQ(message_of([] { simulated_efficiency(0.1, 0); }), "the number of GPUs is 0.0\n  hint: there is at least one");
   EXPECT_EQ(message_of([] { exposed_traffic({1, 4, 1, 1}, 0); }), "the number of servers is 0.0\n  hint: there is at least one");
 }
