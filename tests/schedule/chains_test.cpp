@@ -312,7 +312,8 @@ TEST(Chains, MistakesAreNamed) {
     return message_of([&] { make_schedule(name, options); });
   };
   EXPECT_EQ(message("gpipe", {.in_flight = 2}),
-            "gpipe takes no --in-flight\n  hint: schedules that do: 1f1b, eager-1f1b, crosspipe, pipedream, pipedream-2bw, hetpipe, layerpipe, xpipe, "
+            "gpipe takes no --in-flight\n  hint: schedules that do: 1f1b, eager-1f1b, crosspipe, pipedream, pipedream-2bw, hetpipe, "
+            "layerpipe, xpipe, "
             "pipeoptim");
   EXPECT_TRUE(message("1f1b", {.group = 2})
                   .starts_with("1f1b takes no --group\n  it takes --in-flight\n  hint: schedules that do: interleaved-1f1b, "));
