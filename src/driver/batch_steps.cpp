@@ -96,7 +96,7 @@ void BatchSteps::check_groups() const {
               "give it one of a power of two members, such as --mesh pipe=2,context=4");
 }
 
-// What a group sends is what one shape's ops say.
+// A group sends what the ops of one shape say.
 FlexspOptions BatchSteps::group_options() {
   const std::int64_t length = round() * prepared_.axes[0].size;
   const LowerInput& member = programs_.class_of({.input = length, .degree = prepared_.axes[0].size}, small_table(config_)).front();

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-// What the states that one run updates are in waves.
+// The states that one run updates, and what is kept of them in waves.
 struct Waves {
   std::vector<InstanceId> states;
   std::vector<TensorType> types;
@@ -60,7 +60,7 @@ InstanceId add_all(Draft& draft, const Waves& w, const std::string& name, ActorI
   return add(draft, std::move(out));
 }
 
-// Of each of the states: terms[0][i] + terms[1][i] + ..., or, of two terms, their difference.
+// The graph that sums terms for each of the states, terms[0][i] + terms[1][i] + ..., or takes the difference of two.
 Graph combined(const Waves& w, std::size_t terms, bool difference) {
   Graph graph;
   for (std::size_t t = 0; t < terms; ++t)
@@ -136,7 +136,7 @@ void end_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, 
   if (std::ssize(w.sums) > distance) pull(draft, w, step, out);
 }
 
-// What workers keep for themselves is alike on all at the end.
+// Moments that each worker keeps for itself are alike on all at the end.
 PlacedRun zeros(Draft& draft, InstanceId state, std::int32_t step) {
   Graph graph;
   const TensorType& type = draft.instances[state].types[0];

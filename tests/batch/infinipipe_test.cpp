@@ -8,22 +8,13 @@
 #include "schedule/idle.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/sequence_batch.h"
 
 namespace penstock {
 namespace {
 
+using test::problem_of;
 using test::Random;
-
-SearchedBatchProblem problem_of(const std::vector<std::int64_t>& lengths, int actors, double fixed = 0) {
-  SearchedBatchProblem out{.samples = {},
-                           .order = {},
-                           .ragged = true,
-                           .round = 8,
-                           .actors = actors,
-                           .costs = stage_costs({.fixed = fixed, .linear = 32, .quadratic = 4096}, actors)};
-  for (const std::int64_t length : lengths) out.samples.push_back({length, 0});
-  return out;
-}
 
 // For each row: its slices, and the samples that stand in it.
 std::string text_of(const PlannedBatch& plan) {
