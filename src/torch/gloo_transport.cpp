@@ -1,5 +1,8 @@
 #include "torch/gloo_transport.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 
@@ -30,10 +33,32 @@ std::string reason(const std::exception& error) {
 
 namespace {
 
+// The threads that begin while it lives never interrupt one that computes (SCHED_BATCH, which threads inherit). Gloo's loop asks for events
+// again and again while another thread holds the lock of the pair that has some: where it has interrupted that very thread, both stand
+// still until its slice ends, some milliseconds. A step of 0.065 s (GPT of width 64, tensors split over two, 4 micro-batches) took 0.19 to
+// 0.34 s.
+class InBatches {
+ public:
+  InBatches() { set(SCHED_BATCH); }
+  ~InBatches() { set(policy_); }
+  InBatches(const InBatches&) = delete;
+  InBatches& operator=(const InBatches&) = delete;
+
+ private:
+  // What a machine refuses costs time only.
+  void set(int policy) {
+    sched_param none{};
+    if (policy_ == SCHED_OTHER) pthread_setschedparam(pthread_self(), policy, &none);
+  }
+
+  int policy_ = sched_getscheduler(0);  // one that a user chose for the process is left alone
+};
+
 c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& address,
                                                std::chrono::milliseconds timeout) {
   using Gloo = c10d::ProcessGroupGloo;
   auto options = Gloo::Options::create(timeout);
+  const InBatches loop;
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (interface) {
     options->devices.push_back(Gloo::createDeviceForInterface(interface));
