@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Ways to train on samples that differ in length, in turn on the same batches: real tokens per second of GPT and T5 on two actors.
 
-    bench/lengths.py [--rounds 12] [--texts FILE.jsonl] [--pairs FILE.jsonl]
+    bench/lengths.py [--rounds 12] [--models gpt t5] [--texts FILE.jsonl] [--pairs FILE.jsonl]
 
 GPT reads the functions of this Python's library that have a docstring, T5 a function's source and writes the first paragraph of its docstring, unless
-files say otherwise; 64 samples a step, contexts of 2048 bytes, 4 layers (2 and 2) of width 128. The table has, as Markdown, for each way the share of
-padding, the median of real tokens per second over the batches, and the medians of a batch's own ratios of time, and of the processors' time, to those
+files say otherwise; 64 samples a step, contexts of 2048 bytes, 4 layers (2 and 2) of width 128; one stage on each actor, and two (interleaved), where
+each actor of T5 has a layer of the encoder and one of the decoder. The table has, as Markdown, for each way the share of padding, the median of real tokens per second over the batches, and the medians of a batch's own ratios of time, and of the processors' time, to those
 of the best ragged rows. `build/bench/lengths` (cmake -DPENSTOCK_BENCH=ON) runs the steps.
 """
 import argparse
@@ -57,7 +57,7 @@ def race(model, file, rounds):
     steps = {}
     for line in done.stdout.splitlines():
         step = json.loads(line)
-        steps.setdefault(step["way"], []).append(step)
+        steps.setdefault(step["way"] + ("" if step["schedule"] == "1f1b" else ", interleaved"), []).append(step)
     # The first batch warms caches and arenas.
     return {way: sorted(of, key=lambda step: step["batch"])[1:] for way, of in steps.items()}
 
@@ -75,6 +75,7 @@ def rows_of(steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--models", nargs="+", default=["gpt", "t5"], choices=["gpt", "t5"])
     parser.add_argument("--texts", type=pathlib.Path)
     parser.add_argument("--pairs", type=pathlib.Path)
     options = parser.parse_args()
@@ -82,10 +83,11 @@ def main():
         found = [] if options.texts and options.pairs else list(functions())
         texts = options.texts or write_lines(pathlib.Path(folder) / "texts.jsonl", ({"text": source} for source, _ in found))
         pairs = options.pairs or write_lines(pathlib.Path(folder) / "pairs.jsonl", ({"input": source, "target": doc} for source, doc in found))
-        gpt, t5 = (dict(rows_of(race(model, file, options.rounds))) for model, file in (("gpt", texts), ("t5", pairs)))
-    print(f"| way | GPT: padding | tokens/s | time over ragged | CPU | T5: padding | tokens/s | time over ragged | CPU |\n|{'---|' * 9}")
-    for way in sorted(gpt, key=lambda way: float(gpt[way][2]), reverse=True):
-        print(f"| {way} | {' | '.join(gpt[way] + t5[way])} |")
+        rows = {model: dict(rows_of(race(model, {"gpt": texts, "t5": pairs}[model], options.rounds))) for model in options.models}
+    print("| way |" + "".join(f" {model}: padding | tokens/s | time over ragged | CPU |" for model in rows) + f"\n|---|{'---|' * 4 * len(rows)}")
+    first = next(iter(rows.values()))
+    for way in sorted(first, key=lambda way: float(first[way][2]), reverse=True):
+        print(f"| {way} | {' | '.join(cell for of in rows.values() for cell in of[way])} |")
 
 
 if __name__ == "__main__":

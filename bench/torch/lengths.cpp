@@ -5,8 +5,9 @@
 //   lengths t5 FILE.jsonl [ROUNDS [SKIPPED]]    lines with "input" and "target"
 //
 // SKIPPED ways, the slowest first, are left out: padding to the context, then packing with attention over whole rows.
-// Prints a JSON line for each step: the way, the batch's number, real tokens, tokens with padding, seconds, and the processors' seconds,
-// which other work on the machine hardly changes.
+// Each way is taken with a stage on each actor (1F1B), and with two (interleaved), where each actor of T5 has a layer of the encoder and
+// one of the decoder. Prints a JSON line for each step: the way, the table, the batch's number, real tokens, tokens with padding, seconds,
+// and the processors' seconds, which other work on the machine hardly changes.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -152,20 +153,20 @@ std::vector<Way> ways() {
     out.push_back(
         {concat("sorted, equal counts of ", count), [count](const auto& lengths) { return equal_counts(lengths, count, false); }});
   out.push_back({"dynapipe", dynapipe});
-  for (const std::size_t count : {4, 8, 16})
+  for (const std::size_t count : {4, 8, 16, 32})
     out.push_back({concat("ragged in ", count), [count](const auto& lengths) { return ragged(lengths, count); }});
   return out;
 }
 
 class Race {
  public:
-  Race(const Config& config, const Prepared& prepared)
-      : config_(config),
-        data_(make_dataset(config, *prepared.model)),
+  explicit Race(Config config)
+      : config_(std::move(config)),
+        prepared_(prepare(config_, builtin_models())),
+        data_(make_dataset(config_, *prepared_.model)),
         rows_(std::make_shared<Rows>(data_)),
         cluster_(make_thread_cluster(kActors, torch_executor_factory(), rows_, {.spin = 0})),
-        programs_(config, prepared),
-        parameters_(prepared.parameters) {}
+        programs_(config_, prepared_) {}
 
   void run(const Way& way, std::int64_t batch) {
     StepInput input;
@@ -187,43 +188,48 @@ class Race {
       }
     }
     const int m = static_cast<int>(shapes.size());
-    const Program program = programs_.training(shapes, make_schedule("1f1b", {.actors = kActors, .microbatches = m})).program;
+    const auto& [schedule, chunks] = std::tie(config_.pipeline.schedule, config_.pipeline.chunks);
+    const ScheduleOptions options{.actors = kActors, .microbatches = m, .chunks = static_cast<int>(chunks)};
+    const Program program = programs_.training(shapes, make_schedule(schedule, options)).program;
     rows_->whole = way.whole;
     const std::uint64_t loaded = cluster_->load(program);
-    if (!std::exchange(started_, true)) cluster_->set_state({.seed = 0, .parameters = parameters_, .path = {}});
+    if (!std::exchange(started_, true)) cluster_->set_state({.seed = 0, .parameters = prepared_.parameters, .path = {}});
     const std::clock_t begin = std::clock();
     const double seconds = cluster_->step(loaded, input).seconds;
     const double cpu = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     cluster_->unload(loaded);
     std::printf(
-        "{\"way\": \"%s\", \"batch\": %d, \"tokens\": %d, \"padded\": %d, \"microbatches\": %d, \"seconds\": %.6f, \"cpu\": %.6f}\n",
-        way.name.c_str(), static_cast<int>(batch), static_cast<int>(tokens), static_cast<int>(padded), m, seconds, cpu);
+        "{\"way\": \"%s\", \"schedule\": \"%s\", \"batch\": %d, \"tokens\": %d, \"padded\": %d, \"microbatches\": %d, \"seconds\": %.6f, "
+        "\"cpu\": %.6f}\n",
+        way.name.c_str(), schedule.c_str(), static_cast<int>(batch), static_cast<int>(tokens), static_cast<int>(padded), m, seconds, cpu);
     std::fflush(stdout);
   }
 
  private:
-  const Config& config_;
+  const Config config_;
+  const Prepared prepared_;
   std::shared_ptr<const Dataset> data_;
   std::shared_ptr<Rows> rows_;
   std::unique_ptr<Cluster> cluster_;
   ShapePrograms programs_;
-  std::vector<ParameterSpec> parameters_;
   bool started_ = false;
 };
 
 void race(const std::string& model, const std::string& file, std::int64_t rounds, std::int64_t skipped) {
   const bool pairs = model == "t5";
-  const Config config =
-      parse_config(concat("[model]\nname = \"", model, "\"\nlayers = ", pairs ? 2 : 4, "\nwidth = 128\nheads = 4\ncontext = ", kContext,
-                          "\n[data]\n", pairs ? "pairs" : "documents", " = [\"", file, "\"]\nvalidation = 0\n[train]\nbatch = ", kBatch,
-                          "\n[pipeline]\nactors = ", kActors, "\nmicrobatches = 16\n"),
-                   "lengths", {}, builtin_models());
-  const Prepared prepared = prepare(config, builtin_models());
-  Race race(config, prepared);
+  const auto config_of = [&](std::string_view schedule, int chunks) {
+    return parse_config(
+        concat("[model]\nname = \"", model, "\"\nlayers = ", pairs ? 2 : 4, "\nwidth = 128\nheads = 4\ncontext = ", kContext, "\n[data]\n",
+               pairs ? "pairs" : "documents", " = [\"", file, "\"]\nvalidation = 0\n[train]\nbatch = ", kBatch,
+               "\n[pipeline]\nactors = ", kActors, "\nmicrobatches = 16\nschedule = \"", schedule, "\"\nchunks = ", chunks, "\n"),
+        "lengths", {}, builtin_models());
+  };
+  Race in_two(config_of("1f1b", 1)), in_four(config_of("interleaved-1f1b", 2));
   std::vector<Way> all = ways();
   all.erase(all.begin(), all.begin() + skipped);
   for (std::int64_t batch = 0; batch < rounds; ++batch)
-    for (std::size_t i = 0; i < all.size(); ++i) race.run(all[(i + static_cast<std::size_t>(batch)) % all.size()], batch);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (Race* race : {&in_two, &in_four}) race->run(all[(i + static_cast<std::size_t>(batch)) % all.size()], batch);
 }
 
 }  // namespace
