@@ -8,12 +8,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "base/words.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/schedule_race.h"
+#include "cli/window_text.h"
 #include "penstock/error.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -27,6 +29,7 @@ namespace {
 // A table that runs one micro-batch after the other, with B, or with I and W; it shows which costs there are.
 Schedule probe(const SearchArguments& arguments, int stages, bool split) {
   ScheduleOptions options = arguments.shape();
+  options.window = 1;
   options.chunks = stages / options.actors;
   Schedule schedule = make_schedule("sequential", options);
   if (!split) return schedule;
@@ -75,8 +78,19 @@ void set_costs(const SearchArguments& arguments, int stages, SearchProblem& prob
   problem.network = network_of(flags, problem.actors, {});
 }
 
-void check_shape(const ScheduleOptions& shape) {
+void check_shape(const SearchArguments& arguments, bool measures) {
+  ScheduleOptions shape = arguments.shape();
+  const int window = std::exchange(shape.window, 1);
   make_schedule("sequential", shape);  // throws where the numbers are wrong
+  if (window < 1) throw Error(concat("--window ", window, ": a table is for 1 step or more"));
+  if (arguments.staleness < 0) throw Error(concat("--staleness ", arguments.staleness, ": it is 0 updates or more"));
+  if (window == 1) return;
+  if (measures)
+    throw Error("--measure runs tables of one step", {concat("--window ", window)},
+                "leave one of them out, and train with the table of --out");
+  if (arguments.copies > 1)
+    throw Error(concat("--copies ", arguments.copies, ": in a table for several steps each stage is on one actor"), {}, "leave it out");
+  if (shape.forward_only) throw Error("--forward-only has no updates, of which --window is", {}, "leave one of them out");
 }
 
 nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& result) {
@@ -84,6 +98,7 @@ nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& res
   nlohmann::json out = {{"kind", "search"},
                         {"stages", schedule.stages()},
                         {"microbatches", schedule.microbatches()},
+                        {"steps", schedule.steps},
                         {"makespan", result.time.makespan},
                         {"bubble", result.time.bubble()},
                         {"lower_bound", result.lower_bound},
@@ -124,7 +139,8 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
       fixed(100 * time.bubble(), 1), " %: ", proof, "\nfound by ", result.found_by, tally(" recomputed", Kind::R),
       tally(" offloaded", Kind::OFFLOAD), tally(" gathers", Kind::UNSHARD), "\nbest schedule by name of ",
       counted(result.schedule.stages(), "stage"), ": ",
-      result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n");
+      result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n",
+      window_text(result.schedule));
 }
 
 RacedSearch predicted_search(const SearchArguments& arguments) {
@@ -138,8 +154,8 @@ RacedSearch predicted_search(const SearchArguments& arguments) {
 }
 
 void search_command(const SearchArguments& arguments, const RaceArguments& race) {
-  check_shape(arguments.shape());
   const bool measures = !race.config.empty();
+  check_shape(arguments, measures);
   const std::optional<RacedSearch> found = measures ? raced_search(arguments, race) : predicted_search(arguments);
   if (!found) return;
   const SearchResult& result = found->result;
@@ -181,7 +197,9 @@ SearchProblem problem_of(const SearchArguments& arguments, int stages) {
   SearchProblem problem;
   problem.actors = arguments.shape().actors;
   problem.copies = arguments.copies;
-  problem.microbatches = arguments.shape().microbatches;
+  problem.microbatches = arguments.shape().microbatches * arguments.shape().window;
+  problem.steps = arguments.shape().window;
+  problem.staleness = arguments.staleness;
   problem.shape = chain(stages, arguments.shape().forward_only);
   problem.memory_limit = arguments.memory_limit;
   const auto allows = [&](const char* what, bool timed) {
@@ -222,6 +240,10 @@ void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
   add_race_options(*command, *race);
   command->add_option("--copies", arguments->copies, "most copies of a stage's parameters: 2 for bidirectional tables")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--staleness", arguments->staleness,
+                   "of a table for several steps: by how many updates parameters that are read may be late")
       ->capture_default_str();
   command->add_option("--seconds", arguments->seconds, "end after so long at most")->capture_default_str();
   command->add_option("--seed", arguments->seed, "of the random moves")->capture_default_str();

@@ -15,6 +15,7 @@ struct SearchArguments {
   double memory_limit = std::numeric_limits<double>::infinity();
   double seconds = 10;
   int copies = 1;
+  int staleness = 1;
   std::vector<std::string> allowed;  // --allow
   std::uint64_t seed = 0;
   std::string out;

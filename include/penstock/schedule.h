@@ -135,6 +135,11 @@ std::string print(const Schedule& schedule);
 // The same table with an update (U) of each stage on each actor that runs its backward, right after the actor's last action of the stage.
 Schedule with_updates(Schedule schedule);
 
+// The same table for so many training steps, which have a part of its micro-batches each: behind the last gradient of a step that an actor
+// sums for a stage it updates it. Each stage is on one actor, each action has one micro-batch, and no gradient is before one of an earlier
+// step.
+Schedule with_step_updates(Schedule schedule, int steps);
+
 // The same table under fully sharded parameters. Each run of a stage's forwards, or backwards, on an actor gathers the stage's parameters
 // while the run before it is at work, so that at most two stages are there at a time, and drops them when it ends; the gradients are
 // reduced behind the last of its B or W. All slices of a stage are of one run. The UNSHARD, RESHARD and REDUCE_GRAD that the table had are

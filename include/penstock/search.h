@@ -39,6 +39,11 @@ struct SearchProblem {
   // What the table may do beside: R; OFFLOAD and RELOAD.
   bool recompute = false, offload = false;
   bool sharded = false;  // every table with_gathers
+  // Training steps in the table, of microbatches / steps each, none of them drained before the next: behind each, stages are updated
+  // (with_step_updates), on the one actor that each is on.
+  int steps = 1;
+  // The most updates of a stage between what a gradient of such a table was made with and its own step's.
+  int staleness = 1;
 };
 
 struct SearchOptions {
@@ -76,10 +81,12 @@ struct SearchResult {
 // All micro-batches cost alike, so that each stage's kind runs them in order (in any table, renaming the k-th of a stage's F, I and W to
 // micro-batch k of its route breaks no need and changes no time): what is searched is the order of kinds and stages on each actor.
 // W stays with its I; tables with W elsewhere are only taken as registered.
-// Where recomputation or offloading is allowed, parameters are sharded or count: tables for this and larger limits, and the registered
-// ones, take gathers, are relieved to the limit (relieve.h) and improved as they are; the bound is that of work without all this. Throws
-// Error where no table keeps the limit (of a chain; other graphs are held to what one micro-batch at a time needs), with the smallest that
-// would do, and where no schedule fits the shape and no placement is given.
+// In a table for several steps each F reads what is newest in its row: a lane's next forward, and its next gradient, wait for so many of
+// its own gradients. Registered tables that read other versions are taken as they are. Where recomputation or offloading is allowed,
+// parameters are sharded or count: tables for this and larger limits, and the registered ones, take gathers, are relieved to the limit
+// (relieve.h) and improved as they are; the bound is that of work without all this. Throws Error where no table keeps the limit (of a
+// chain; other graphs are held to what one micro-batch at a time needs), with the smallest that would do, and where no schedule fits the
+// shape and no placement is given.
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options = {});
 
 // What a schedule is tried with: as it chooses itself, and each of --unit, --group and --in-flight that it takes at 1, 2, 4, ...

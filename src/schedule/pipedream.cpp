@@ -18,18 +18,7 @@ namespace penstock {
 Schedule never_drained(const ScheduleOptions& options, Schedule (*generator)(const ScheduleOptions&)) {
   ScheduleOptions window = options;
   window.microbatches *= options.window;
-  Schedule schedule = generator(window);
-  schedule.steps = options.window;
-  for (auto& row : schedule.actors) {
-    std::vector<Action> updating;
-    for (const Action& action : row) {
-      updating.push_back(action);
-      const bool ends_step = action.kind == Kind::B && (action.microbatch + 1) % options.microbatches == 0;
-      if (ends_step) updating.push_back({action.stage, Kind::U, action.microbatch});
-    }
-    row = std::move(updating);
-  }
-  return schedule;
+  return with_step_updates(generator(window), options.window);
 }
 
 Schedule pipedream(const ScheduleOptions& options) {

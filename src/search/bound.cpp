@@ -64,8 +64,9 @@ HeadsAndTails::HeadsAndTails(const Lanes& lanes)
       weight = all - input;
     }
     for (const double time : {lane.forward, input, weight}) times_.push_back(time);
-    windows_.push_back(lane.live > 0 ? static_cast<std::int32_t>(std::min<std::int64_t>(lanes.limit / lane.live, lane.count()))
-                                     : lane.count());
+    const std::int64_t held = lane.live > 0 ? lanes.limit / lane.live : lane.count();
+    const std::int64_t ahead = (lanes.staleness + std::int64_t{1}) * lanes.of_step;
+    windows_.push_back(static_cast<std::int32_t>(std::min<std::int64_t>({held, ahead, lane.count()})));
     feeds_[l][l] = returns_[l][l] = true;
   }
   for (std::int32_t from = lanes.size(); from-- > 0;) {

@@ -28,7 +28,7 @@ class RowMover {
       if (row[i].kind == Kind::F && live + lanes_[row[i].lane].live > lanes_.limit && !bring_weight(row, i)) return false;
       if (!run(row[i], live)) return false;
     }
-    return true;
+    return keeps_steps(lanes_, row);
   }
 
  private:

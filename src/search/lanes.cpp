@@ -103,6 +103,8 @@ Lanes lanes_of(const SearchProblem& problem, const Placement& placement) {
   // A part in 2^35 is rounding; the sum of all lanes' parts stays below 2^62.
   lanes.limit = parts < 0x1p61 ? std::llround(parts) + 64 : std::int64_t{1} << 61;
   lanes.microbatches = problem.microbatches;
+  lanes.of_step = problem.microbatches / problem.steps;
+  lanes.staleness = problem.staleness;
   lanes.whole = problem.whole;
   lanes.split = problem.split;
   lanes.of_actor.resize(at(problem.actors));
@@ -165,6 +167,7 @@ std::optional<Rows> rows_of(const Lanes& lanes, const Schedule& schedule) {
   Rows rows(schedule.actors.size());
   for (std::size_t a = 0; a < rows.size(); ++a) {
     for (const Action& action : schedule.actors[a]) {
+      if (action.kind == Kind::U) continue;
       if (!is_compute(action.kind)) return {};
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
         const std::int32_t lane = lane_of[action.stage][m];
@@ -208,12 +211,15 @@ bool PartialRun::is_next(Step step) const {
   const StageLane& lane = lanes_[step.lane];
   if (step.kind == Kind::F) return forwards(step.lane) < lane.count();
   if (step.kind == Kind::W) return pending_weights(step.lane) > 0;
-  return lane.has_backward && backwards(step.lane) < forwards(step.lane);
+  if (!lane.has_backward || backwards(step.lane) >= forwards(step.lane)) return false;
+  return step.kind != Kind::B || finished(step.lane) >= lanes_.summed_before(step.kind, backwards(step.lane));
 }
 
 bool PartialRun::fits(Step step) const {
   const StageLane& lane = lanes_[step.lane];
-  return step.kind != Kind::F || live(lane.actor) + lane.live <= lanes_.limit;
+  if (step.kind != Kind::F) return true;
+  const bool is_ahead = lane.has_backward && finished(step.lane) < lanes_.summed_before(step.kind, forwards(step.lane));
+  return !is_ahead && live(lane.actor) + lane.live <= lanes_.limit;
 }
 
 const std::vector<LaneSend>& PartialRun::sends(Step step) const {
@@ -255,6 +261,26 @@ void PartialRun::undo() {
 
 double PartialRun::makespan() const {
   return *std::max_element(free_.begin(), free_.end());
+}
+
+bool keeps_steps(const Lanes& lanes, const std::vector<Step>& row) {
+  struct Counts {
+    std::int32_t forwards = 0, backwards = 0, summed = 0;
+  };
+  std::vector<Counts> counts(lanes.lanes.size());
+  return std::all_of(row.begin(), row.end(), [&](const Step& step) {
+    Counts& of = counts[at(step.lane)];
+    const bool forward = step.kind == Kind::F, late = forward || step.kind == Kind::B;
+    std::int32_t& ran = forward ? of.forwards : of.backwards;
+    if (late && lanes[step.lane].has_backward && of.summed < lanes.summed_before(step.kind, ran)) return false;
+    if (step.kind != Kind::W) ++ran;
+    of.summed += lanes.frees(step);
+    return true;
+  });
+}
+
+bool keep_steps(const Lanes& lanes, const Rows& rows) {
+  return std::all_of(rows.begin(), rows.end(), [&](const std::vector<Step>& row) { return keeps_steps(lanes, row); });
 }
 
 RowTimes time_rows(const Lanes& lanes, const Rows& rows, PartialRun& run) {

@@ -1,6 +1,7 @@
 // The search's view of the work: which order each actor runs it in, and what that order takes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -48,7 +49,8 @@ struct Lanes {
   std::vector<StageLane> lanes;  // each after those that feed it
   std::vector<std::vector<std::int32_t>> of_actor;
   std::int32_t microbatches = 0, slots = 0, channels = 0;
-  std::int64_t limit = 0;  // activations, in whole parts of the largest
+  std::int32_t of_step = 0, staleness = 0;  // micro-batches of a step, which is all of them or else a lane's, too; SearchProblem's
+  std::int64_t limit = 0;                   // activations, in whole parts of the largest
   bool whole = true, split = true;
   bool limited_links = false;  // a transfer may have to wait for another
   bool shared_links = false;   // and that for another actor's
@@ -58,6 +60,10 @@ struct Lanes {
   std::int32_t actors() const { return static_cast<std::int32_t>(of_actor.size()); }
   // Activations that one micro-batch's end of the step frees on the lane's actor (0: none).
   bool frees(const Step& step) const;
+  // How many gradients of a lane are summed before its k-th F may run, or its k-th gradient is.
+  std::int32_t summed_before(Kind kind, std::int32_t k) const {
+    return std::max(k / of_step - (kind == Kind::F ? staleness : 0), 0) * of_step;
+  }
   std::int32_t slots_of_all() const { return slots * microbatches; }
 };
 // `placement` gives every micro-batch one route.
@@ -66,7 +72,7 @@ Lanes lanes_of(const SearchProblem& problem, const Placement& placement);
 double smallest_limit(const SearchProblem& problem, const Placement& placement);
 
 Schedule schedule_of(const Lanes& lanes, const Rows& rows);
-// Nothing where the table holds more than the search's kinds, or W elsewhere.
+// Nothing where the table holds more than the search's kinds, or W elsewhere. Updates, which follow from the order, are left out.
 std::optional<Rows> rows_of(const Lanes& lanes, const Schedule& schedule);
 
 // Rows as far as they have run. Steps are appended in any order in which they can run; the last ones may be taken back.
@@ -79,7 +85,7 @@ class PartialRun {
   double ready(Step step) const;
   // Whether the row may go on with it as far as the lane's own counts go. B and I follow F, W follows I.
   bool is_next(Step step) const;
-  bool fits(Step step) const;  // in memory
+  bool fits(Step step) const;  // in memory, and as far as steps go that a forward may be ahead of updates
   // Returns its end. Of a step that is_next and has a finite ready().
   double append(Step step);
   void undo();  // the last append
@@ -117,6 +123,10 @@ class PartialRun {
   std::vector<Entry> log_;
   std::vector<double> log_channels_;
 };
+
+// Whether each row keeps Lanes::summed_before.
+bool keep_steps(const Lanes& lanes, const Rows& rows);
+bool keeps_steps(const Lanes& lanes, const std::vector<Step>& row);
 
 // When each step of complete rows runs.
 struct RowTimes {

@@ -10,6 +10,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/versions.h"
 #include "search/improve.h"
 #include "search/lanes.h"
 #include "search/list_schedule.h"
@@ -77,6 +78,12 @@ bool has_costs(const SearchProblem& problem, const Schedule& schedule) {
   return true;
 }
 
+bool is_too_stale(const SearchProblem& problem, const Schedule& schedule) {
+  for (std::int32_t actor = 0; problem.steps > 1 && actor < problem.actors; ++actor)
+    if (staleness(schedule, actor) > problem.staleness) return true;
+  return false;
+}
+
 bool is_faster(const FoundTable& a, const FoundTable& b) {
   return a.makespan < b.makespan;
 }
@@ -118,6 +125,7 @@ class Search {
                   {concat(problem_.shape.predecessors.size(), " stages, ", problem_.actors, " actors")},
                   "the search needs a placement: the stages' number must be a multiple of the actors'");
     double smallest = kInfinity;
+    if (problem_.steps > 1) std::erase_if(placements, [](const Placement& placement) { return placement.size() > 1; });
     for (const Placement& placement : placements) {
       const double needed = smallest_limit(problem_, placement);
       smallest = std::min(smallest, needed);
@@ -146,7 +154,8 @@ class Search {
 
   Candidate candidate(std::size_t g, Rows rows, std::string name) {
     PartialRun run(grounds_[g].lanes);
-    const double makespan = rows.empty() ? kInfinity : time_rows(grounds_[g].lanes, rows, run).makespan;
+    const double makespan =
+        rows.empty() || !keep_steps(grounds_[g].lanes, rows) ? kInfinity : time_rows(grounds_[g].lanes, rows, run).makespan;
     return {std::move(rows), makespan, std::move(name), g};
   }
 
@@ -228,7 +237,7 @@ class Search {
     const bool registered =
         candidates_.empty() || (!out.generator.empty() && out.generator_time <= candidates_[0].makespan * (1 + kRounding));
     invariant(!candidates_.empty() || !out.generator.empty(), "a placement within the limit has a table");
-    out.schedule = registered ? generator_ : schedule_of(grounds_[candidates_[0].ground].lanes, candidates_[0].rows);
+    out.schedule = registered ? generator_ : table_of(candidates_[0]);
     out.found_by = registered ? out.generator : candidates_[0].name;
     find_runners_up();
     out.schedule.name = "searched";
@@ -245,9 +254,14 @@ class Search {
     return std::move(out);
   }
 
+  Schedule table_of(const Candidate& candidate) const {
+    Schedule schedule = schedule_of(grounds_[candidate.ground].lanes, candidate.rows);
+    return problem_.steps > 1 ? with_step_updates(std::move(schedule), problem_.steps) : schedule;
+  }
+
   void find_runners_up() {
     for (const Candidate& other : candidates_) {
-      Schedule schedule = schedule_of(grounds_[other.ground].lanes, other.rows);
+      Schedule schedule = table_of(other);
       if (schedule.actors == result_.schedule.actors) continue;
       const double makespan = time_table(schedule, problem_.shape, problem_.costs, {.network = problem_.network}).makespan;
       result_.runners_up.push_back({std::move(schedule), makespan, other.name});
@@ -348,11 +362,12 @@ std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const Sear
   const int stages = static_cast<int>(problem.shape.predecessors.size());
   if (!is_chain(problem.shape) || stages % problem.actors != 0) return {};
   std::vector<RegisteredTable> tables = registered_tables({.actors = problem.actors,
-                                                           .microbatches = problem.microbatches,
+                                                           .microbatches = problem.microbatches / problem.steps,
+                                                           .window = problem.steps,
                                                            .chunks = stages / problem.actors,
                                                            .forward_only = !problem.shape.has_backward[0]});
   std::erase_if(tables, [&](const RegisteredTable& table) {
-    if (!table.refused.empty() || !has_costs(problem, table.schedule)) return true;
+    if (!table.refused.empty() || !has_costs(problem, table.schedule) || is_too_stale(problem, table.schedule)) return true;
     const Placement placement = placement_of(table.schedule);
     const auto& wanted = options.placements;
     return wanted.empty() ? copies_of(placement) > problem.copies : std::find(wanted.begin(), wanted.end(), placement) == wanted.end();
@@ -375,6 +390,11 @@ std::vector<FoundTable> tables_within(const SearchProblem& problem, const Search
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options) {
   invariant(problem.actors > 0 && problem.microbatches > 0 && (problem.whole || problem.split), "there is work to place");
   invariant(problem.costs.stages.size() >= problem.shape.predecessors.size(), "costs of every stage");
+  invariant(problem.steps > 0 && problem.microbatches % problem.steps == 0 && problem.staleness >= 0, "steps have as many micro-batches");
+  if (counts_memory(problem) && problem.steps > 1)
+    throw Error("a table for several steps is searched for its order alone",
+                {"recomputation, offloading, gathers and parameters that count in the limit are not known to that search"},
+                "leave them out, or take --window 1");
   return counts_memory(problem) ? search_with_memory(problem, options) : Search(problem, options).result();
 }
 

@@ -33,6 +33,29 @@ class Search(ProgramTest):
         found = run("schedule", "search", *SHAPE, "--memory-limit", 2, "--chunks", 2, "--seconds", 1, "--json").json()
         self.assertEqual((found["copies"], max(found["peak_live"]) <= 2), (1, True))
 
+    def test_a_window_of_steps(self):
+        window = ["--actors", 4, "--microbatches", 4, "--window", 3]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "window.csv"
+            found = run("schedule", "search", *window, "--out", path, "--json").json()
+            self.assertEqual((found["makespan"], found["generator"]["makespan"], found["steps"], found["optimal"]), (39, 45, 3, True))
+            run("verify", path, "--staleness", 1)
+            self.assertEqual(run("simulate", path, "--json").json()["makespan"], 39)
+        at_once = run("schedule", "search", *window, "--staleness", 0).out
+        self.assertIn("makespan 45", at_once)
+        self.assertIn("a window of 3 steps:", at_once)
+        for flags, words in (
+            (["--window", 0], "--window 0: a table is for 1 step or more"),
+            (["--staleness", -1], "--staleness -1: it is 0 updates or more"),
+            (["--window", 2, "--copies", 2], "--copies 2: in a table for several steps each stage is on one actor"),
+            (["--window", 2, "--forward-only"], "--forward-only has no updates, of which --window is"),
+            (["--window", 2, "--recompute-time", 1], "a table for several steps is searched for its order alone"),
+            (["--window", 2, "--costs", "costs.json", "--measure", "gpt.toml"], "--measure runs tables of one step"),
+        ):
+            refused = run("schedule", "search", *flags)
+            self.assertIn(words, refused.err)
+            self.assertEqual(refused.code, 1)
+
     def test_compare(self):
         rows = run("schedule", "compare", *SHAPE, "--memory-limit", 6, "--latency", 0.5, "--json").json()["schedules"]
         names = [entry["name"] for entry in run("schedule", "list", "--json").json()["schedules"] if not entry["orders_slices"]]
