@@ -63,6 +63,22 @@ std::vector<Inside> by_interval(const FilledStep& filled, const std::vector<Idle
   return out;
 }
 
+// "0-3 5" of ascending numbers.
+std::string runs_text(const std::vector<std::int32_t>& numbers) {
+  std::vector<std::string> out;
+  for (std::size_t from = 0, next = 0; from < numbers.size(); from = next) {
+    for (next = from + 1; next < numbers.size() && numbers[next] == numbers[next - 1] + 1;) ++next;
+    out.push_back(next == from + 1 ? std::to_string(numbers[from]) : concat(numbers[from], "-", numbers[next - 1]));
+  }
+  return join(out, " ");
+}
+
+// All of a few names, else the first and the last.
+std::string names_text(const std::vector<std::string>& names) {
+  constexpr std::size_t kMostNames = 6;
+  return names.size() <= kMostNames ? join(names, " ") : concat(names.front(), " .. ", names.back(), " (", names.size(), ")");
+}
+
 std::string intervals_text(const FilledStep& filled) {
   const auto text = [&](double time) { return time_text(time, filled.step.seconds); };
   const std::vector<IdleInterval> intervals = idle_intervals(filled.step);
@@ -70,9 +86,8 @@ std::string intervals_text(const FilledStep& filled) {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < std::min(kMostRows, intervals.size()); ++i) {
     const IdleInterval& interval = intervals[i];
-    rows.push_back({text(interval.begin), text(interval.end),
-                    join(interval.devices, " ", [](int device) { return std::to_string(device); }), text(interval.idle()),
-                    text(inside[i].work), join(inside[i].names, " ")});
+    rows.push_back({text(interval.begin), text(interval.end), runs_text(interval.devices), text(interval.idle()), text(inside[i].work),
+                    names_text(inside[i].names)});
   }
   const std::string more = intervals.size() > kMostRows ? concat("and ", intervals.size() - kMostRows, " more; --json has all\n") : "";
   return table({"from", "to", "devices", "idle", "filled", "with"}, rows) + more;

@@ -217,6 +217,19 @@ TEST(FillIdle, IsWithinTwoPercentOfTheBestOfAllWays) {
             << worst_first << "\n";
 }
 
+TEST(FillIdle, TakesAnyTable) {
+  for (const ScheduleInfo& info : schedules())
+    for (const int chunks : {1, 2}) {
+      SCOPED_TRACE(concat(info.name, ", ", chunks, " chunks"));
+      Schedule schedule;
+      if (message_of([&] { schedule = make_schedule(info.name, {.actors = 4, .microbatches = 8, .chunks = chunks}); }) != "no error")
+        continue;
+      const Timeline step = step_of(schedule, uniform_costs(schedule.stages(), {.forward = 1.1, .backward = 1.9, .input = 0.9}));
+      const FrozenFill fill = filled(step, {FrozenChain(4, 0.7), {2.5, 0.3}}, {.parts = 16});
+      EXPECT_LE(fill.makespan, step.makespan + fill.work / 4 + 1e-9);
+    }
+}
+
 // Many chains in long intervals: not all ways are looked at, and the intervals are full nevertheless.
 TEST(FillIdle, ManyChainsAreQuick) {
   const Timeline step = one_f_one_b(16, 64);
