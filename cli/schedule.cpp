@@ -7,16 +7,23 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/fill.h"
 #include "cli/output.h"
 #include "cli/table_options.h"
-#include "penstock/schedule.h"
+#include "penstock/error.h"
+#include "penstock/table.h"
+#include "report/progress.h"
 #include "report/schedule_text.h"
+#include "report/timeline_json.h"
+#include "report/timeline_text.h"
 
 namespace penstock {
 namespace {
 
 struct Arguments {
   TableChoice table;
+  FillChoice fill;
+  std::string timeline;  // the file to write it to
   bool show = false;
   bool json = false;
 };
@@ -53,12 +60,30 @@ void print_table(const Schedule& schedule) {
   print_json(out);
 }
 
+// The table over time, in which F, I and W of a stage take 1 and B takes 2, with frozen layers in its idle time.
+void fill_table(const Arguments& arguments, const Schedule& schedule, const StageShape& shape) {
+  const TableCosts costs = uniform_costs(schedule.stages());
+  const Timeline step = timeline_of(schedule, shape, costs, time_table(schedule, shape, costs, {.record = true}));
+  const FilledStep filled = filled_step(arguments.fill, step);
+  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(filled.drawn));
+  if (arguments.json) {
+    nlohmann::ordered_json out = {{"name", schedule.name}, {"actors", schedule.actors.size()}};
+    out.update(json_of(filled));
+    return print_json(out);
+  }
+  std::cout << text_of(filled) << "\n" << timeline_text({filled.drawn}, {100, terminal_of(stdout).colour});
+}
+
 void schedule_command(const Arguments& arguments) {
   if (arguments.table.what == "list") return list(arguments.json);
   const Schedule schedule = table_of(arguments.table);
   // A model's stages may feed each other otherwise, which is checked where there is a model.
   const StageShape shape = shape_of(arguments.table, schedule);
   validate(schedule, shape);
+  if (is_given(arguments.fill)) return fill_table(arguments, schedule, shape);
+  if (!arguments.timeline.empty())
+    throw Error(concat("--timeline ", arguments.timeline, ": a schedule alone has no times"), {},
+                "add --fill, or simulate it: penstock simulate NAME --timeline FILE.json");
   if (arguments.json) return print_table(schedule);
   std::cout << (arguments.show ? draw(schedule, shape) : print(schedule));
 }
@@ -71,9 +96,14 @@ void add_schedule(CLI::App& app, const ModelRegistry& models) {
   const auto arguments = std::make_shared<Arguments>();
   command->add_option("what", arguments->table.what, "list, a schedule's name, FILE.csv or FILE.rules");
   add_table_options(*command, arguments->table);
+  add_fill_options(*command, arguments->fill);
+  command->add_option("--timeline", arguments->timeline, "with --fill: write it for penstock show, Perfetto and chrome://tracing")
+      ->type_name("FILE.json");
   command->add_flag("--show", arguments->show, "draw it over time instead of printing the CSV");
   command->add_flag("--json", arguments->json, "one JSON object");
-  command->footer("Example: penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show");
+  command->footer(
+      "Example: penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show\n"
+      "         penstock schedule 1f1b --actors 4 --microbatches 4 --fill \"4x3;8x1.5\" --quantum 1/8");
   add_schedule_search(*command, models);
   add_schedule_compare(*command);
   command->callback([command, arguments] {

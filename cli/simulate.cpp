@@ -68,6 +68,7 @@ void add_simulate(CLI::App& app, const ModelRegistry& models) {
   add_share_options(*command, *arguments);
   add_disturbance_options(*command, *arguments);
   add_program_options(*command, *arguments);
+  add_fill_options(*command, arguments->fill);
   command->add_flag("--show", arguments->show, "draw it on the terminal");
   command->add_option("--timeline", arguments->timeline, "write it for penstock show, Perfetto and chrome://tracing")
       ->type_name("FILE.json");

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/fill.h"
 #include "cli/table_options.h"
 #include "penstock/network.h"
 #include "penstock/table.h"
@@ -36,6 +37,7 @@ struct SimulateArguments {
   const ModelRegistry* models = nullptr;
   bool explain = false, show = false, json = false;
   std::string timeline;  // the file to write it to
+  FillChoice fill;
 };
 
 // Simulates a schedule by name or from a file.

@@ -304,18 +304,23 @@ void simulate_program(const SimulateArguments& arguments) {
   const Setting setting = setting_of(arguments, arguments.schedule);
   Simulation simulation = simulate(setting.program, setting.durations, setting.network, {.record = true});
   simulation.timeline.title = title_of(arguments, setting.program);
-  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(simulation.timeline));
+  std::optional<FilledStep> filled;
+  if (is_given(arguments.fill)) filled = filled_step(arguments.fill, simulation.timeline);
+  const Timeline& drawn = filled ? filled->drawn : simulation.timeline;
+  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(drawn));
   if (!arguments.against.empty()) return print_comparison(arguments, setting, simulation);
   Explanation explanation;
   if (arguments.explain) explanation = explain(simulation.timeline, simulation.critical_path, variants_of(arguments, setting, simulation));
   if (arguments.json) {
     nlohmann::json out = json_of(setting, simulation);
+    if (filled) out["fill"] = json_of(*filled);
     if (arguments.explain) out["explanation"] = json_of(simulation.timeline, explanation);
     print_json(out);
     return;
   }
   std::cout << text_of(setting, simulation);
-  if (arguments.show) std::cout << "\n" << timeline_text({simulation.timeline}, {100, terminal_of(stdout).colour});
+  if (filled) std::cout << "\n" << text_of(*filled);
+  if (arguments.show) std::cout << "\n" << timeline_text({drawn}, {100, terminal_of(stdout).colour});
   if (arguments.explain)
     std::cout << "\n" << idle_table(simulation.timeline, explanation) << "\n" << explain_text(simulation.timeline, explanation);
 }

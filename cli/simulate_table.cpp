@@ -82,7 +82,7 @@ TableCosts costs_of_slices(const TableCosts& whole, const Schedule& schedule, co
 // Sets the times and links that the flags give.
 void set_costs(const SimulateArguments& arguments, TableSetting& setting) {
   const std::int32_t slices = setting.schedule.slices, stages = setting.schedule.whole_stages();
-  const double share = static_cast<double>(setting.actors()) / stages;
+  const double share = static_cast<double>(setting.actors()) / (stages - setting.schedule.forward_stages);
   TableCosts costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
   for (StageCosts& stage : costs.stages) stage.live = share;
   set_memory_costs(arguments, share, costs);
@@ -297,21 +297,27 @@ void simulate_table(const SimulateArguments& arguments) {
   check_flags(arguments);
   check_size(arguments.table, 4096, 1 << 22);
   TableSetting setting = setting_of(arguments, arguments.table);
-  setting.machine.options.record = arguments.explain || arguments.show || !arguments.timeline.empty();
+  const bool fills = is_given(arguments.fill);
+  setting.machine.options.record = arguments.explain || arguments.show || fills || !arguments.timeline.empty();
   const TableTime time = setting.time(setting.machine);
   const Timeline timeline = setting.machine.options.record ? timeline_of(setting, time) : Timeline{};
   setting.machine.options.record = false;
   const double dependencies = dependency_bound(setting.schedule, setting.shape, setting.machine.costs, setting.machine.options);
   const Explanation explanation = arguments.explain ? explanation_of(arguments, setting, timeline, time, dependencies) : Explanation{};
-  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(timeline));
+  std::optional<FilledStep> filled;
+  if (fills) filled = filled_step(arguments.fill, timeline);
+  const Timeline& drawn = filled ? filled->drawn : timeline;
+  if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(drawn));
   if (arguments.json) {
     nlohmann::json out = json_of(setting, time, dependencies);
+    if (filled) out["fill"] = json_of(*filled);
     if (arguments.explain) out["explanation"] = json_of(timeline, explanation);
     print_json(out);
     return;
   }
   std::cout << text_of(setting, time, dependencies);
-  if (arguments.show) std::cout << "\n" << timeline_text({timeline}, {100, terminal_of(stdout).colour});
+  if (filled) std::cout << "\n" << text_of(*filled);
+  if (arguments.show) std::cout << "\n" << timeline_text({drawn}, {100, terminal_of(stdout).colour});
   if (arguments.explain) std::cout << "\n" << idle_table(timeline, explanation) << "\n" << explain_text(timeline, explanation);
 }
 

@@ -75,6 +75,7 @@ struct Schedule {
   std::int32_t slices = 1;             // of each stage
   std::vector<StagePart> blocks = {};  // that are apart, in order
   std::int32_t head_shards = 1;        // generated tables: parts of the vocabulary, as chain_with_head has stages for them
+  std::int32_t forward_stages = 0;     // generated tables: so many of the first stages have a forward alone (self-conditioning)
   // A table may be for a window of training steps, of as many micro-batches each, one step's numbered behind the other's. Then each stage
   // that has parameters has a U for each step, which names the step's last micro-batch ("0U3"), and a step need not wait for the end of the
   // one before.
@@ -100,7 +101,7 @@ StageShape chain(int stages, bool forward_only = false);
 // One part: the chain.
 StageShape chain_with_head(int stages, int head_shards, bool forward_only = false);
 // The chain that a table without a model is checked against: as many stages as it names, in its slices, with backward if the table has any.
-// A generated table's head is as the table says.
+// A generated table's head, and its stages without a backward, are as the table says.
 StageShape chain_of(const Schedule& schedule);
 // The shape of `slices` (1 or more) slices of each stage: slice j of stage s, at s * slices + j, is fed by slice j of each stage that feeds
 // s, and by slice j-1 of s, whose keys and values it reads. A block of slice j with the keys of slice k is fed by slices j and k of each
@@ -154,6 +155,8 @@ struct ScheduleOptions {
   int slices = 1;             // of each stage; those that do not order slices themselves run a micro-batch's one after the other (`sliced`)
   int head_shards = 1;        // parts of the vocabulary, each a stage behind the others; only those that take it have more than one
   bool forward_only = false;  // makes a table for validation: the same F order with no backward
+  // Each micro-batch first goes forward through as many stages more, and then enters those that train; only schedules that take it.
+  bool self_conditioning = false;
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds
   int group = 0;      // micro-batches that go together: through a chunk, or forward before they go back

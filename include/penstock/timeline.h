@@ -30,6 +30,7 @@ struct Activity {
   std::int32_t item = -1;   // instruction of the device's program (of a transfer: the send), or place in the actor's row
   std::int64_t cause = -1;  // the activity whose end let this one begin, the last of all that it waited for; -1: nothing, or unknown
   double bytes = 0;         // transfer
+  bool frozen = false;      // compute of no action: a layer that is not trained, for the next step, in idle time; `task` names it
 
   bool operator==(const Activity&) const = default;
 };

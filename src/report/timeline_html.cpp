@@ -26,7 +26,11 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 
 // The looks by which the script tells activities and memory classes apart.
 ordered_json appearance(const std::vector<Timeline>& timelines) {
-  ordered_json out = {{"transferLook", kTransferLook}, {"hostLook", kHostLook}, {"updateLook", look_of(Kind::U)}, {"tile", kPatternTile}};
+  ordered_json out = {{"transferLook", kTransferLook},
+                      {"hostLook", kHostLook},
+                      {"frozenLook", kFrozenLook},
+                      {"updateLook", look_of(Kind::U)},
+                      {"tile", kPatternTile}};
   for (const Look& look : looks)
     out["looks"].push_back(
         {{"letter", std::string(1, look.letter)}, {"colour", look.colour}, {"pattern", look.pattern}, {"meaning", look.meaning}});

@@ -35,18 +35,21 @@ ordered_json column(const Items& items, Value&& value) {
 
 ordered_json columns_of(const std::vector<Activity>& activities) {
   using A = Activity;
-  return {{"begin", column(activities, [](const A& a) { return a.begin; })},
-          {"end", column(activities, [](const A& a) { return a.end; })},
-          {"device", column(activities, [](const A& a) { return a.device; })},
-          {"peer", column(activities, [](const A& a) { return a.peer; })},
-          {"lane", column(activities, [](const A& a) { return static_cast<int>(a.lane); })},
-          {"kind", column(activities, [](const A& a) { return a.action ? static_cast<int>(a.kind) : -1; })},
-          {"stage", column(activities, [](const A& a) { return a.stage; })},
-          {"microbatch", column(activities, [](const A& a) { return a.microbatch; })},
-          {"task", column(activities, [](const A& a) { return a.task; })},
-          {"item", column(activities, [](const A& a) { return a.item; })},
-          {"cause", column(activities, [](const A& a) { return a.cause; })},
-          {"bytes", column(activities, [](const A& a) { return a.bytes; })}};
+  ordered_json out = {{"begin", column(activities, [](const A& a) { return a.begin; })},
+                      {"end", column(activities, [](const A& a) { return a.end; })},
+                      {"device", column(activities, [](const A& a) { return a.device; })},
+                      {"peer", column(activities, [](const A& a) { return a.peer; })},
+                      {"lane", column(activities, [](const A& a) { return static_cast<int>(a.lane); })},
+                      {"kind", column(activities, [](const A& a) { return a.action ? static_cast<int>(a.kind) : -1; })},
+                      {"stage", column(activities, [](const A& a) { return a.stage; })},
+                      {"microbatch", column(activities, [](const A& a) { return a.microbatch; })},
+                      {"task", column(activities, [](const A& a) { return a.task; })},
+                      {"item", column(activities, [](const A& a) { return a.item; })},
+                      {"cause", column(activities, [](const A& a) { return a.cause; })},
+                      {"bytes", column(activities, [](const A& a) { return a.bytes; })}};
+  if (std::any_of(activities.begin(), activities.end(), [](const A& a) { return a.frozen; }))
+    out["frozen"] = column(activities, [](const A& a) { return a.frozen; });
+  return out;
 }
 
 ordered_json columns_of(const std::vector<MemoryPoint>& memory) {
@@ -179,6 +182,7 @@ std::vector<Activity> read_activities(const Reader& columns, const Counts& count
   read_column(columns, "item", out, [](Activity& a, const Reader& entry) { a.item = entry.index<std::int32_t>(kAny); });
   read_column(columns, "cause", out, [&](Activity& a, const Reader& entry) { a.cause = entry.index<std::int64_t>(counts.activities); });
   read_column(columns, "bytes", out, [](Activity& a, const Reader& entry) { a.bytes = entry.number(); });
+  if (columns.has("frozen")) read_column(columns, "frozen", out, [](Activity& a, const Reader& entry) { a.frozen = entry.flag(); });
   return out;
 }
 

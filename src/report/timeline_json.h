@@ -16,7 +16,8 @@ std::string timeline_json(const Timeline& timeline);
 
 // Everything that a timeline holds, as one JSON object: {"timeline": 1 (the version), "title", "seconds", "makespan", "devices", "tasks",
 // "lanes", "kinds", "activities", "memory"}. Activities are columns of equal length. "lane" and "kind" are indices into "lanes" and
-// "kinds"; kind is -1 outside of actions. Memory has an object of columns for each device, or none at all.
+// "kinds"; kind is -1 outside of actions. The column "frozen" is left out where it is false for all. Memory has an object of columns for
+// each device, or none at all.
 std::string timeline_data(const Timeline& timeline);
 
 // Reads the timeline of a file that timeline_json wrote (only its "penstock"); it equals the one written. Throws Error with the file and

@@ -18,6 +18,7 @@ const std::array<Look, kLooks> looks = {{
     {"update", 'U', "#cc79a7", "M0 2H8M0 6H8", "before and after the loop"},
     {"transfer", '~', "#0072b2", "", "communication"},
     {"host", '-', "#999999", "", "starting transfers, data"},
+    {"frozen", 'z', "#d8c3a5", "M3 4h2", "frozen layers"},
 }};
 
 const std::array<std::string_view, kMemoryClasses> memory_colours = {"#2b3a55", "#4a6087", "#6d87b3", "#94abcf", "#bccbe4", "#dde4f1"};
@@ -44,6 +45,7 @@ std::size_t look_of(Kind kind) {
 std::size_t look_of(const Activity& activity) {
   if (activity.lane == Lane::transfer) return kTransferLook;
   if (activity.lane == Lane::host) return kHostLook;
+  if (activity.frozen) return kFrozenLook;
   return look_of(activity.action ? activity.kind : Kind::U);
 }
 

@@ -21,9 +21,9 @@ struct Look {
   std::string_view meaning;
 };
 inline constexpr int kPatternTile = 8;
-inline constexpr std::size_t kLooks = 8;
+inline constexpr std::size_t kLooks = 9;
 extern const std::array<Look, kLooks> looks;  // in the legend's order
-inline constexpr std::size_t kTransferLook = 6, kHostLook = 7;
+inline constexpr std::size_t kTransferLook = 6, kHostLook = 7, kFrozenLook = 8;
 std::size_t look_of(Kind kind);  // the look of an action's activities
 std::size_t look_of(const Activity& activity);
 std::array<bool, kLooks> looks_in(const Timeline& timeline);  // which of them the timeline has

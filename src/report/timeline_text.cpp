@@ -10,7 +10,7 @@ namespace penstock {
 namespace {
 
 // Numbers of the 256 terminal colours nearest to the looks'.
-constexpr std::array<int, kLooks> kTerminalColours = {117, 214, 227, 36, 166, 175, 67, 248};
+constexpr std::array<int, kLooks> kTerminalColours = {117, 214, 227, 36, 166, 175, 67, 248, 187};
 constexpr const char* kBars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr std::string_view kMemoryName = "  memory";
 

@@ -32,6 +32,7 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
                                                     {"--group", options.group != 0},
                                                     {"--unit", options.unit != 0},
                                                     {"--transfers", !options.transfers.empty()},
+                                                    {"--self-conditioning", options.self_conditioning},
                                                     {"--split-backward", options.split_backward}};
   for (const auto& [flag, is_given] : of_others) {
     if (is_given) throw Error(concat(rules.name, ": rules take no ", flag), {}, "write it as a limit, an order or a preference");

@@ -108,7 +108,10 @@ StageShape chain_of(const Schedule& schedule) {
   const bool forward_only = std::none_of(schedule.actors.begin(), schedule.actors.end(),
                                          [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
   const int head = schedule.head_shards == 1 ? 0 : schedule.head_shards + 1;
-  return sliced(chain_with_head(schedule.whole_stages() - head, schedule.head_shards, forward_only), schedule.slices, schedule.blocks);
+  StageShape shape = chain_with_head(schedule.whole_stages() - head, schedule.head_shards, forward_only);
+  for (std::int32_t stage = 0; stage < schedule.forward_stages; ++stage)
+    shape.has_backward[stage] = shape.has_parameters[stage] = false;  // those that train update the parameters
+  return sliced(shape, schedule.slices, schedule.blocks);
 }
 
 std::vector<std::int32_t> actor_of_stage(const Schedule& schedule) {

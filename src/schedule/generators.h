@@ -37,6 +37,9 @@ Schedule xpipe(const ScheduleOptions& options);
 Schedule layerpipe(const ScheduleOptions& options);
 Schedule pipeoptim(const ScheduleOptions& options);
 
+// The table of one stage per actor, for a step of 1 or more micro-batches, with self-conditioning: stages p to 2p-1 are its own.
+Schedule self_conditioned(Schedule schedule);
+
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.
 Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);
 

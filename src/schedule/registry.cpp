@@ -84,7 +84,10 @@ const std::vector<Entry>& entries() {
       {{"gpipe", "all forwards, then all backwards", true}, gpipe},
       {{"breadth-first", "each chunk runs all micro-batches before the next: gpipe's memory, the bubble divided by chunks", true},
        breadth_first},
-      {{"1f1b", "one forward, one backward: GPipe's time at the memory of p-i micro-batches", false, {"--in-flight"}},
+      {{"1f1b",
+        "one forward, one backward: GPipe's time at the memory of p-i micro-batches",
+        false,
+        {"--in-flight", "--self-conditioning"}},
        one_forward_one_backward},
       {{"eager-1f1b", "1f1b with warm-up 2(p-i)-1, which hides the latency of transfers", false, {"--in-flight"}},
        eager_one_forward_one_backward},
@@ -183,6 +186,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_number(info, "--unit", options.unit);
   check_more_than_one(info, "--head-shards", options.head_shards);
   check_more_than_one(info, "--window", options.window);
+  check_number(info, "--self-conditioning", options.self_conditioning ? 1 : 0);
   check_transfers(info, options);
   if (1.0 * options.actors * options.chunks * options.microbatches * options.window * options.slices > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
@@ -233,7 +237,7 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   check(entry.info, options);
   ScheduleOptions own = options;
   if (!entry.info.orders_slices) own.slices = 1;
-  Schedule schedule = entry.make(own);
+  Schedule schedule = own.self_conditioning ? self_conditioned(entry.make(own)) : entry.make(own);
   schedule.name = entry.info.name;
   if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
   if (options.forward_only) {

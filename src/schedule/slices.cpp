@@ -79,8 +79,13 @@ Schedule sliced(const Schedule& schedule, int slices) {
   const std::string name = schedule.name.empty() ? "schedule" : schedule.name;
   if (slices < 1) throw Error(concat(name, ": slices must be at least 1, not ", slices));
   if (schedule.slices > 1) throw Error(concat(name, " is in ", schedule.slices, " slices already"));
-  Schedule out{
-      .name = schedule.name, .actors = {}, .cells = {}, .slices = slices, .head_shards = schedule.head_shards, .steps = schedule.steps};
+  Schedule out{.name = schedule.name,
+               .actors = {},
+               .cells = {},
+               .slices = slices,
+               .head_shards = schedule.head_shards,
+               .forward_stages = schedule.forward_stages,
+               .steps = schedule.steps};
   for (const std::vector<Action>& actions : schedule.actors) {
     std::vector<Action>& row = out.actors.emplace_back();
     for (std::size_t i = 0; i < actions.size(); ++i) push_slices(actions[i], slices, i > 0 && actions[i - 1].fused_with_next, row);

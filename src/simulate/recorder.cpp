@@ -1,11 +1,11 @@
 #include "simulate/recorder.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/step.h"
+#include "simulate/sort_activities.h"
 
 namespace penstock {
 namespace {
@@ -136,18 +136,7 @@ void Recorder::change(std::size_t device, MemoryClass memory, double time, doubl
 
 Timeline Recorder::take(double makespan) {
   timeline_.makespan = makespan;
-  const std::vector<Activity>& all = timeline_.activities;
-  std::vector<std::int64_t> order(all.size()), place(all.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return all[a].begin < all[b].begin; });
-  for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int64_t>(i);
-  std::vector<Activity> sorted;
-  sorted.reserve(all.size());
-  for (std::int64_t i : order) {
-    sorted.push_back(all[i]);
-    if (sorted.back().cause >= 0) sorted.back().cause = place[sorted.back().cause];
-  }
-  timeline_.activities = std::move(sorted);
+  sort_by_begin(timeline_.activities);
   return std::move(timeline_);
 }
 

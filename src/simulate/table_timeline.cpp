@@ -1,11 +1,10 @@
 // A timed table as a timeline: activities with their causes, and memory in activations.
-#include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "base/invariant.h"
 #include "base/text.h"
 #include "schedule/slices.h"
+#include "simulate/sort_activities.h"
 #include "simulate/table_live.h"
 
 namespace penstock {
@@ -28,7 +27,7 @@ class Drawing {
       add_action(here);
       for (; next < time_.transfers.size() && time_.transfers[next].from == here; ++next) add_transfer(time_.transfers[next]);
     }
-    sort_by_begin();
+    sort_by_begin(activities_);
     return std::move(activities_);
   }
 
@@ -105,22 +104,6 @@ class Drawing {
     activity.bytes = transfer.bytes;
     numbers_.transfer.push_back(static_cast<std::int64_t>(activities_.size()));
     activities_.push_back(activity);
-  }
-
-  // Stable, so that what begins together stays in the order of causes.
-  void sort_by_begin() {
-    std::vector<std::int64_t> order(activities_.size()), place(activities_.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return made(a).begin < made(b).begin; });
-    for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int64_t>(i);
-    std::vector<Activity> sorted;
-    sorted.reserve(order.size());
-    for (const std::int64_t number : order) {
-      sorted.push_back(made(number));
-      std::int64_t& cause = sorted.back().cause;
-      if (cause >= 0) cause = place[cause];
-    }
-    activities_ = std::move(sorted);
   }
 
   const WorkIndex& work_;

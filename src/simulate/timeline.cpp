@@ -72,6 +72,8 @@ std::string detail(const Timeline& timeline, const Activity& activity) {
   if (activity.lane == Lane::transfer && activity.peer != activity.device) {
     const auto name = [&](std::int32_t device) { return timeline.devices[device]; };
     out = concat("transfer from ", name(activity.device), " to ", name(activity.peer), out.empty() ? "" : " after ", out);
+  } else if (activity.frozen && activity.task >= 0) {
+    out = concat("frozen layer ", timeline.tasks[activity.task]);
   } else if (activity.lane != Lane::compute || out.empty()) {
     out = concat(activity.task >= 0 ? timeline.tasks[activity.task] : "host", out.empty() ? "" : " for ", out);
   }

@@ -9,6 +9,7 @@ QUARTER = {"linear": 4, "quadratic": 1024}  # t = fixed + n (s/4 + s^2/1024)
 TEN = {"lengths": [100, 96, 64, 60, 33, 32, 17, 16, 8, 8], "fixed": 10, **QUARTER}
 TWELVE = {"lengths": [512, 500, 260, 250, 130, 120, 60, 50, 40, 30, 20, 10], "fixed": 20, **QUARTER}
 PAIRS = [[700, 60], [40, 35], [230, 6], [75, 3], [60, 2], [45, 40], [690, 75], [220, 8]]
+BACKBONE = {"layers": [3, 1, 4, 1, 5, 9, 2, 6], "stages": 4, "microbatches": 4}
 SEVEN_TWO = {"forward": [3, 7, 2], "input": [0, 7, 2], "weight": [3, 7, 2]}
 ONES = {"actors": 4, "forward": [1] * 8}
 EIGHT = {"actors": 4, "forward": [5, 1, 1, 4, 2, 2, 1, 3], "sizes": [5, 1, 1, 4, 2, 2, 1, 3]}
@@ -83,6 +84,8 @@ PUBLISHED = [
     ("exchange", {"actors": 4, "slices": 4}, {"moved": 4, "blocks": 24, "before": 1.75, "after": 1.25}),
     ("layers", {**SEVEN_TWO, "processors": 4, "backward": "whole"}, {"largest": 14, "mean": 8.25}),
     ("layers", {**SEVEN_TWO, "processors": 4, "backward": "apart"}, {"largest": 10, "mean": 8.25}),
+    ("stages", {**BACKBONE, "links": 1}, {"time": 90, "slowest": 9, "exposed": 0}),
+    ("stages", {**BACKBONE, "links": [1, 1, 1, 1, 1, 1, 1], "all_reduce": 0}, {"time": 90}),
     ("modules", {"actors": 2, "images": [4, 1], "part": 2, "backbone": 2}, {"makespan": 33, "proven": True}),
     ("modules", {"actors": 2, "images": [4, 0, 2], "part": 2, "backbone": 2}, {"makespan": 42, "proven": True}),
     ("segments", {"times": [7, 20, 21]}, {"segments": [1, 2, 3]}),
@@ -301,6 +304,14 @@ class Batch(ProgramTest):
         self.fails("layers", {**SEVEN_TWO, "processors": 4, "forward": []}, "forward is empty")
         self.fails("layers", {**SEVEN_TWO, "processors": 4, "backward": "cut"}, 'backward is "cut"', "whole, apart or divided")
         self.fails("layers", {**SEVEN_TWO, "processors": 4, "input": [0, -1, 2]}, "input")
+
+    def test_bad_stages(self):
+        self.fails("stages", {**BACKBONE, "stages": 9}, "9 stages of 8 layers", "1 to 8 stages")
+        self.fails("stages", {**BACKBONE, "stages": 0}, "stages is 0; it must be a whole number from 1 to 4096")
+        self.fails("stages", {**BACKBONE, "microbatches": 0}, "microbatches is 0")
+        self.fails("stages", {**BACKBONE, "links": [1, 1]}, "links has 2 times, not 7", "one for all, or one for each")
+        self.fails("stages", {**BACKBONE, "layers": []}, "layers is empty")
+        self.fails("stages", {**BACKBONE, "all_reduce": -1}, "all_reduce is -1")
 
     def test_bad_instances(self):
         self.fails("cyclc", ONES, 'there is no kind of problem "cyclc"', 'did you mean "cyclic"?')

@@ -43,7 +43,7 @@ TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
 // The drawings in the generators' head comments are the tool's.
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
   const std::regex command(
-      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))?(?: --head-shards (\d+))?(?: --window (\d+))?( --forward-only)? --show)");
+      R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))?(?: --head-shards (\d+))?(?: --window (\d+))?( --forward-only)?( --self-conditioning)? --show)");
   const std::filesystem::path folder = std::filesystem::path(test::tests_folder()) / ".." / "src" / "schedule";
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -60,6 +60,7 @@ TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
                                     .slices = found[5].matched ? std::stoi(found[5]) : 1,
                                     .head_shards = found[7].matched ? std::stoi(found[7]) : 1,
                                     .forward_only = found[9].matched,
+                                    .self_conditioning = found[10].matched,
                                     .unit = found[6].matched ? std::stoi(found[6]) : 0};
       const Schedule schedule = make_schedule(found[1].str(), options);
       const std::string drawn = draw(schedule, chain_of(schedule));

@@ -34,7 +34,7 @@ TEST(TimelineHtml, CarriesTheTimelinesAsColumns) {
   ASSERT_EQ(data["timelines"].size(), 2U);
   EXPECT_EQ(data["timelines"][1]["title"], "a <small> step");
   EXPECT_EQ(data["timelines"][1]["activities"]["begin"].size(), 14U);
-  EXPECT_EQ(data["looks"].size(), 8U);
+  EXPECT_EQ(data["looks"].size(), 9U);
   EXPECT_EQ(data["lookOfKind"].size(), data["timelines"][0]["kinds"].size());
 }
 

@@ -316,10 +316,14 @@ TEST(Chains, MistakesAreNamed) {
             "layerpipe, xpipe, "
             "pipeoptim");
   EXPECT_TRUE(message("1f1b", {.group = 2})
-                  .starts_with("1f1b takes no --group\n  it takes --in-flight\n  hint: schedules that do: interleaved-1f1b, "));
-  EXPECT_TRUE(message("1f1b", {.unit = 2}).starts_with("1f1b takes no --unit\n  it takes --in-flight\n  hint: schedules that do: zeropp"));
-  EXPECT_TRUE(message("1f1b", {.transfers = {1}})
-                  .starts_with("1f1b takes no --transfers\n  it takes --in-flight\n  hint: schedules that do: zb-h2, crosspipe"));
+                  .starts_with(
+                      "1f1b takes no --group\n  it takes --in-flight, --self-conditioning\n  hint: schedules that do: interleaved-1f1b, "));
+  EXPECT_TRUE(message("1f1b", {.unit = 2})
+                  .starts_with("1f1b takes no --unit\n  it takes --in-flight, --self-conditioning\n  hint: schedules that do: zeropp"));
+  EXPECT_TRUE(
+      message("1f1b", {.transfers = {1}})
+          .starts_with(
+              "1f1b takes no --transfers\n  it takes --in-flight, --self-conditioning\n  hint: schedules that do: zb-h2, crosspipe"));
   EXPECT_EQ(message("1f1b", {.in_flight = -1}), "1f1b: --in-flight must be at least 1, not -1");
   EXPECT_EQ(message("zb-h2", {.actors = 4, .transfers = {1, 2}}),
             "zb-h2: --transfers gives 2 times for the 3 links of 4 actors\n  hint: give one for all links, or one for each");

@@ -162,7 +162,8 @@ TEST(WindowsFailure, TooFewMicrobatchesAndOtherSchedules) {
             "pipedream-2bw: 2 micro-batches a step are too few for 4 actors\n  actor 0 would begin a step before the update that it reads\n"
             "  hint: use at least 3 micro-batches, or pipedream, which reads what is there");
   EXPECT_EQ(message_of([] { make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = 2}); }),
-            "1f1b takes no --window\n  it takes --in-flight\n  hint: schedules that do: pipedream, pipedream-2bw, hetpipe, layerpipe, "
+            "1f1b takes no --window\n  it takes --in-flight, --self-conditioning\n  hint: schedules that do: pipedream, pipedream-2bw, "
+            "hetpipe, layerpipe, "
             "xpipe, pipeoptim");
 }
 

@@ -64,6 +64,7 @@ Activity random_activity(std::mt19937_64& random, const Timeline& timeline, std:
   out.item = maybe(100);
   out.cause = maybe(activities);
   out.bytes = random() % 2 == 0 ? 0 : static_cast<double>(random() % 100000);
+  out.frozen = out.lane == Lane::compute && !out.action && random() % 2 == 0;
   return out;
 }
 

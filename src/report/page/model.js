@@ -10,7 +10,7 @@ window.addEventListener('error', (event) => {
   failure.textContent = 'This page could not be drawn: ' + event.message;
 });
 
-// {looks, words, lookOfKind, transferLook, hostLook, tile, shades, memory, timelines, figures}: see timeline_html.cpp.
+// {looks, words, lookOfKind, transferLook, hostLook, frozenLook, updateLook, tile, shades, memory, timelines, figures}: see timeline_html.cpp.
 const page = JSON.parse(document.getElementById('data').textContent);
 
 const kCompute = 0, kTransfer = 1, kHost = 2;
@@ -86,7 +86,7 @@ function makeTimeline(data, number) {
   for (let i = 0; i < count; ++i) {
     const lane = columns.lane[i], kind = columns.kind[i];
     timeline.look[i] = lane === kTransfer ? page.transferLook : lane === kHost ? page.hostLook
-      : kind < 0 ? page.updateLook : page.lookOfKind[kind];
+      : columns.frozen && columns.frozen[i] ? page.frozenLook : kind < 0 ? page.updateLook : page.lookOfKind[kind];
     if (lane === kCompute) timeline.chunk[i] = Math.max(0, figures.stages[columns.device[i]].indexOf(columns.stage[i]));
     timeline.last = Math.max(timeline.last, timeline.end[i]);
     numbers[columns.device[i]][lane].push(i);
@@ -170,6 +170,7 @@ function wordsOf(timeline, i) {
     const what = action ? ' after ' + action : microbatch[i] >= 0 ? ' of micro-batch ' + microbatch[i] : '';
     return 'transfer from ' + timeline.devices[device[i]] + ' to ' + timeline.devices[peer[i]] + what;
   }
+  if (timeline.look[i] === page.frozenLook) return 'frozen layer ' + name;
   if (lane[i] === kCompute) return action || 'before or after the loop' + (name && ': ' + name);
   return (name || page.looks[timeline.look[i]].meaning) + (action && ' for ' + action);
 }
