@@ -22,9 +22,9 @@ namespace {
 //
 #include "torch/vector_attention.inl"
 
-VectorKernels table(const char* name) {
-  return {name,
-          add,
+template <class T>
+ElementKernels<T> loops() {
+  return {add,
           add_n,
           mul,
           scale,
@@ -40,14 +40,21 @@ VectorKernels table(const char* name) {
           softmax_backward,
           cross_entropy,
           cross_entropy_backward,
-          logsumexp,
-          dropout,
-          adamw,
           gemm,
+          gemm_f32,
           attention,
-          attention_backward,
-          attention_in_ranges,
-          attention_in_ranges_backward};
+          attention_backward};
+}
+
+void to_bf16(const float* x, Bf16* out, std::int64_t n) {
+  map1(x, out, n, [](Vec v) { return v; });
+}
+void to_f32(const Bf16* x, float* out, std::int64_t n) {
+  map1(x, out, n, [](Vec v) { return v; });
+}
+
+VectorKernels table(const char* name) {
+  return {loops<float>(), name, loops<Bf16>(), to_bf16, to_f32, logsumexp, dropout, adamw, attention_in_ranges, attention_in_ranges_backward};
 }
 
 }  // namespace
