@@ -1,11 +1,10 @@
-// The matrix product. Panels of kColumns columns of b are packed (kDepth words of them, dense), so that the inner loop streams one panel while
+// The matrix product. Panels of kColumns columns of b are packed (kDepth words of each, dense), so that the inner loop streams one panel while
 // a block of rows of a stays in the second-level cache; a tile of c is kept in registers.
 
 constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;  // of a tile's width
 constexpr int kColumns = kMaxVectors * kLanes;
-constexpr std::int64_t kDepth = 256;  // words of a packed panel
-// Rows of a for which a block of sums is kept until it can be rounded, or that are packed together.
-constexpr std::int64_t kBlockRows = 192;
+constexpr std::int64_t kBlockRows = 192;   // rows of a that are packed together
+constexpr std::int64_t kSumRows = 512;     // rows of which sums are kept until they can be rounded
 
 // What one multiplication of a lane takes of a row of a and of a column of b: a number, or two of bf16 that follow on each other along k.
 #if defined(__AVX512BF16__)
@@ -48,8 +47,9 @@ inline Vec load_words(const float* p) {
 inline Vec load_words_part(const float* p, std::int64_t n) {
   return load_part(p, n);
 }
+// Words of a packed panel. They are more of pairs, whose sums are costlier to keep between panels.
 template <class T>
-constexpr std::int64_t kDepthOf = kDepth * kPerWord<T>;
+constexpr std::int64_t kDepth = kPerWord<T> > 1 ? 512 : 256;
 
 // Rows of a tile of this many vectors: enough independent sums to hide the latency, few enough for the registers.
 constexpr int tile_rows(int vectors) {
@@ -125,8 +125,8 @@ void rows_of_tiles(std::int64_t m, TileArguments<T> t) {
   for (; m >= kRows; m -= kRows) {
     tile<kRows, Vectors>(t);
     t.a.data += kRows * t.a.row;
-    t.rounded ? t.rounded += kRows * t.ld_rounded : nullptr;
-    t.c ? t.c += kRows * t.ldc : nullptr;
+    if (t.c) t.c += kRows * t.ldc;
+    if (t.rounded) t.rounded += kRows * t.ld_rounded;
   }
   if (m > 0) tile_of<kRows, Vectors>(static_cast<int>(m), t);
 }
@@ -212,12 +212,11 @@ inline MatrixView<T> from(MatrixView<T> x, std::int64_t i, std::int64_t j) {
 template <class T>
 void gemm_with_bias(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, float* c, std::int64_t ldc,
                     const T* bias, bool accumulate) {
-  alignas(64) float panel[kDepth * kColumns];
   constexpr bool kPacks = kPerWord<T> > 1;
-  alignas(64) float packed[kPacks ? kBlockRows * kDepth : 1];
-  const std::int64_t block = kPacks && a.column != 1 ? kBlockRows : m;
-  for (std::int64_t p = 0; p == 0 || p < k; p += kDepthOf<T>) {
-    const std::int64_t depth = least(k - p, kDepthOf<T>);
+  alignas(64) float panel[kDepth<T> * kColumns], packed[kPacks ? kDepth<T> * kBlockRows : 1];
+  const std::int64_t most = kDepth<T> * kPerWord<T>, block = kPacks && a.column != 1 ? kBlockRows : m;
+  for (std::int64_t p = 0; p == 0 || p < k; p += most) {
+    const std::int64_t depth = least(k - p, most);
     const Start start = p > 0 || accumulate ? Start::add : bias ? Start::bias : Start::zero;
     for (std::int64_t i = 0; i < m; i += block) {
       const std::int64_t rows = least(m - i, block);
@@ -242,18 +241,16 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, Strid
 // Where one panel is not as deep as the product, sums are kept in f32 until the last one.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<Bf16> a, MatrixView<Bf16> b, Bf16* c, std::int64_t ldc,
           const Bf16* bias) {
-  alignas(64) float panel[kDepth * kColumns];
-  alignas(64) float sums[kBlockRows * kColumns];
-  alignas(64) float packed[kBlockRows * kDepth];
-  const std::int64_t depth = kDepthOf<Bf16>, block = k <= depth && a.column == 1 ? m : kBlockRows;
+  alignas(64) float panel[kDepth<Bf16> * kColumns], packed[kDepth<Bf16> * kBlockRows], sums[kSumRows * kColumns];
+  const std::int64_t most = kDepth<Bf16> * kPerWord<Bf16>, block = a.column != 1 ? kBlockRows : k > most ? kSumRows : m;
   for (std::int64_t i = 0; i < m; i += block)
     for (std::int64_t j = 0; j < n; j += kColumns)
-      for (std::int64_t p = 0; p == 0 || p < k; p += depth) {
-        const std::int64_t rows = least(m - i, block), columns = least(n - j, kColumns), part = least(k - p, depth);
-        pack_panel(from(b, p, j), part, columns, panel, kColumns);
+      for (std::int64_t p = 0; p == 0 || p < k; p += most) {
+        const std::int64_t rows = least(m - i, block), columns = least(n - j, kColumns), depth = least(k - p, most);
+        pack_panel(from(b, p, j), depth, columns, panel, kColumns);
         const Start start = p > 0 ? Start::add : bias ? Start::bias : Start::zero;
-        const bool ends = p + depth >= k;
-        rows_of_columns<Bf16>(rows, columns, {part, readable(from(a, i, p), rows, part, packed), panel, k > depth ? sums : nullptr, kColumns,
-                                              bias ? bias + j : nullptr, start, 0, ends ? c + i * ldc + j : nullptr, ldc});
+        Bf16* const to = p + most >= k ? c + i * ldc + j : nullptr;
+        rows_of_columns<Bf16>(rows, columns, {depth, readable(from(a, i, p), rows, depth, packed), panel, k > most ? sums : nullptr, kColumns,
+                                              bias ? bias + j : nullptr, start, 0, to, ldc});
       }
 }
