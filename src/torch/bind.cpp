@@ -89,8 +89,8 @@ bool overwrites_safely(const Facts& facts, std::span<const at::Tensor> operands,
   return true;
 }
 
-// Whether op `to` only widens a bf16 value that nothing else reads, and that is, but for views, the result of a kernel that can as well write
-// f32: then its result's place is the kernel's, and the bf16 value never exists.
+// Whether op `to` only widens a bf16 value that nothing else reads, and that is, but for views, the result of a kernel that can as well
+// write f32: then its result's place is the kernel's, and the bf16 value never exists.
 bool is_free_cast(const Facts& facts, const Op& to) {
   const Graph& graph = facts.graph;
   if (to.name != "to" || graph.type(to.operands[0]).dtype != DType::bf16 || graph.type(to.results[0]).dtype != DType::f32) return false;

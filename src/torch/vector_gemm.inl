@@ -3,13 +3,14 @@
 
 constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;  // of a tile's width
 constexpr int kColumns = kMaxVectors * kLanes;
-constexpr std::int64_t kBlockRows = 192;   // rows of a that are packed together
+constexpr std::int64_t kBlockRows = 384;   // rows of a that are packed together
 constexpr std::int64_t kSumRows = 512;     // rows of which sums are kept until they can be rounded
 
 // What one multiplication of a lane takes of a row of a and of a column of b: a number, or two of bf16 that follow on each other along k.
 #if defined(__AVX512BF16__)
 template <class T>
 constexpr std::int64_t kPerWord = sizeof(float) / sizeof(T);
+using Halves32 = std::uint16_t __attribute__((vector_size(kLanes * 4)));
 inline __m512bh pairs(Vec v) { return bits_as<__m512bh>(v); }
 inline Vec multiply_add(const Bf16*, Vec sum, Vec x, Vec y) { return _mm512_dpbf16_ps(sum, pairs(x), pairs(y)); }
 inline Vec broadcast_word(const Bf16* p) {
@@ -20,6 +21,14 @@ inline Vec broadcast_word(const Bf16* p) {
 inline Vec broadcast_last(const Bf16* p) { return bits_as<Vec>(_mm512_set1_epi32(p->bits)); }
 inline Vec load_words(const Bf16* p) { return load(reinterpret_cast<const float*>(p)); }
 inline Vec load_words_part(const Bf16* p, std::int64_t n) { return bits_as<Vec>(_mm512_maskz_loadu_epi16((1u << n) - 1u, p)); }
+// Two vectors of words: each of the columns' pair.
+inline void store_pairs(float* to, const Bf16* first, const Bf16* second) {
+  Halves32 low, high;
+  for (int i = 0; i < 2 * kLanes; ++i) low[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 2 * kLanes), high[i] = low[i] + kLanes;
+  const __m512i a = bits_as<__m512i>(load_words(first)), b = bits_as<__m512i>(load_words(second));
+  store(to, bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(low), b)));
+  store(to + kLanes, bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(high), b)));
+}
 // Lanes of `first` as the first of each pair, of `second` as the second.
 inline Vec paired(Vec first, Vec second) { return bits_as<Vec>(bits_as<Bits>(first) >> 16 | bits_as<Bits>(second)); }
 #else
@@ -31,6 +40,7 @@ inline Vec broadcast_last(const Bf16* p) { return broadcast_word(p); }
 inline Vec load_words(const Bf16* p) { return load(p); }
 inline Vec load_words_part(const Bf16* p, std::int64_t n) { return load_part(p, n); }
 inline Vec paired(Vec, Vec second) { return second; }
+inline void store_pairs(float*, const Bf16*, const Bf16*) {}
 #endif
 inline Vec multiply_add(const float*, Vec sum, Vec x, Vec y) {
   return sum + x * y;
@@ -161,7 +171,10 @@ void pack_panel(MatrixView<T> b, std::int64_t depth, std::int64_t columns, float
         const Vec first = read(b.data);
         return kTwo == 1 ? first : paired(first, p + 1 < depth ? read(b.data + b.row) : Vec{});
       };
-      for (std::int64_t j = 0; j < whole; j += kLanes) store(panel + j, words([&](const T* row) { return load(row + j); }));
+      std::int64_t j = 0;
+      if constexpr (kTwo == 2)
+        for (; p + 1 < depth && j + kTwo * kLanes <= whole; j += kTwo * kLanes) store_pairs(panel + j, b.data + j, b.data + b.row + j);
+      for (; j < whole; j += kLanes) store(panel + j, words([&](const T* row) { return load(row + j); }));
       if (rest) store(panel + whole, words([&](const T* row) { return load_part(row + whole, rest); }));
     }
     return;
