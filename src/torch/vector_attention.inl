@@ -2,7 +2,7 @@
 
 constexpr std::int64_t kScoreElements = 1 << 15;  // of a block of scores (128 KiB)
 
-constexpr std::int64_t kMaxBlock = 32;            // queries of a block: a causal mask leaves whole blocks of keys out
+constexpr std::int64_t kMaxBlock = 32;  // queries of a block: a causal mask leaves whole blocks of keys out
 
 inline std::int64_t block_queries(const AttentionShape& s) {
   const std::int64_t fit = kScoreElements / s.keys;
@@ -183,7 +183,8 @@ void attention_backward(HeadsView<const T> dout, HeadsView<const T> q, HeadsView
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries) {
       const HeadRows<T> dk_rows = head_of(dk, b, h), dv_rows = head_of(dv, b, h);
-      const HeadRows<float> dk_sums = summed(dk_rows, sums, s.head), dv_sums = summed(dv_rows, sums ? sums + s.keys * s.head : sums, s.head);
+      const HeadRows<float> dk_sums = summed(dk_rows, sums, s.head),
+                            dv_sums = summed(dv_rows, sums ? sums + s.keys * s.head : sums, s.head);
       // From the last block, which sees every key: it stores dK and dV, the others add.
       for (std::int64_t begin = last; begin >= 0; begin -= block) {
         const std::int64_t end = begin + block < s.queries ? begin + block : s.queries;
@@ -243,7 +244,7 @@ void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, Hea
       s,
       [&](std::int64_t b, std::int64_t h, const QueryRun& run, const AttentionBlock& block, auto visible) {
         attend<float>(block, head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first), head_of(v, b, h).from(run.first),
-               head_of(out, b, h).from(run.begin), sums(b, h) + run.begin, scores, visible);
+                      head_of(out, b, h).from(run.begin), sums(b, h) + run.begin, scores, visible);
       },
       [&](std::int64_t b, std::int64_t h, std::int64_t query) {
         clear(head_of(out, b, h).at(query), s.head);
@@ -251,9 +252,9 @@ void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, Hea
       });
 }
 
-void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k,
-                                  HeadsView<const float> v, HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq,
-                                  HeadsView<float> dk, HeadsView<float> dv, float* dbias, RangesShape s) {
+void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
+                                  HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk,
+                                  HeadsView<float> dv, float* dbias, RangesShape s) {
   if (dbias) clear(dbias, s.heads * (2 * s.reach - 1));
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h)
@@ -264,12 +265,12 @@ void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const f
   for_runs(
       s,
       [&](std::int64_t b, std::int64_t h, const QueryRun& run, const AttentionBlock& block, auto visible) {
-        attend_backward<float>(block, head_of(dout, b, h).from(run.begin), head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first),
-                        head_of(v, b, h).from(run.first), head_of(out, b, h).from(run.begin),
-                        logsumexp + (b * s.heads + h) * s.queries + run.begin,
-                        {head_of(dq, b, h).from(run.begin), head_of(dk, b, h).from(run.first), head_of(dv, b, h).from(run.first),
-                         dbias ? dbias + (block.bias - s.bias) : nullptr},
-                        true, visible);
+        attend_backward<float>(block, head_of(dout, b, h).from(run.begin), head_of(q, b, h).from(run.begin),
+                               head_of(k, b, h).from(run.first), head_of(v, b, h).from(run.first), head_of(out, b, h).from(run.begin),
+                               logsumexp + (b * s.heads + h) * s.queries + run.begin,
+                               {head_of(dq, b, h).from(run.begin), head_of(dk, b, h).from(run.first), head_of(dv, b, h).from(run.first),
+                                dbias ? dbias + (block.bias - s.bias) : nullptr},
+                               true, visible);
       },
       [&](std::int64_t b, std::int64_t h, std::int64_t query) { clear(head_of(dq, b, h).at(query), s.head); });
 }

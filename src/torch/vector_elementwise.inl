@@ -61,8 +61,7 @@ void column_sum(const T* x, float* out, NormShape shape, bool accumulate) {
     std::int64_t c = 0;
     for (; c + kLanes <= width; c += kLanes)
       store(out + c, load(out + c) + ((load(row + c) + load(row + width + c)) + (load(row + 2 * width + c) + load(row + 3 * width + c))));
-    for (; c < width; ++c)
-      out[c] += (number(row[c]) + number(row[width + c])) + (number(row[2 * width + c]) + number(row[3 * width + c]));
+    for (; c < width; ++c) out[c] += (number(row[c]) + number(row[width + c])) + (number(row[2 * width + c]) + number(row[3 * width + c]));
   }
   for (; r < shape.rows; ++r) add(out, x + r * width, out, width);
 }

@@ -1,26 +1,36 @@
-// The matrix product. Panels of kColumns columns of b are packed (kDepth words of each, dense), so that the inner loop streams one panel while
-// a block of rows of a stays in the second-level cache; a tile of c is kept in registers.
+// The matrix product. Panels of kColumns columns of b are packed (kDepth words of each, dense), so that the inner loop streams one panel
+// while a block of rows of a stays in the second-level cache; a tile of c is kept in registers.
 
 constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;  // of a tile's width
 constexpr int kColumns = kMaxVectors * kLanes;
-constexpr std::int64_t kBlockRows = 384;   // rows of a that are packed together
-constexpr std::int64_t kSumRows = 512;     // rows of which sums are kept until they can be rounded
+constexpr std::int64_t kBlockRows = 384;  // rows of a that are packed together
+constexpr std::int64_t kSumRows = 512;    // rows of which sums are kept until they can be rounded
 
 // What one multiplication of a lane takes of a row of a and of a column of b: a number, or two of bf16 that follow on each other along k.
 #if defined(__AVX512BF16__)
 template <class T>
 constexpr std::int64_t kPerWord = sizeof(float) / sizeof(T);
 using Halves32 = std::uint16_t __attribute__((vector_size(kLanes * 4)));
-inline __m512bh pairs(Vec v) { return bits_as<__m512bh>(v); }
-inline Vec multiply_add(const Bf16*, Vec sum, Vec x, Vec y) { return _mm512_dpbf16_ps(sum, pairs(x), pairs(y)); }
+inline __m512bh pairs(Vec v) {
+  return bits_as<__m512bh>(v);
+}
+inline Vec multiply_add(const Bf16*, Vec sum, Vec x, Vec y) {
+  return _mm512_dpbf16_ps(sum, pairs(x), pairs(y));
+}
 inline Vec broadcast_word(const Bf16* p) {
   int word;
   __builtin_memcpy(&word, p, sizeof word);
   return bits_as<Vec>(_mm512_set1_epi32(word));
 }
-inline Vec broadcast_last(const Bf16* p) { return bits_as<Vec>(_mm512_set1_epi32(p->bits)); }
-inline Vec load_words(const Bf16* p) { return load(reinterpret_cast<const float*>(p)); }
-inline Vec load_words_part(const Bf16* p, std::int64_t n) { return bits_as<Vec>(_mm512_maskz_loadu_epi16((1u << n) - 1u, p)); }
+inline Vec broadcast_last(const Bf16* p) {
+  return bits_as<Vec>(_mm512_set1_epi32(p->bits));
+}
+inline Vec load_words(const Bf16* p) {
+  return load(reinterpret_cast<const float*>(p));
+}
+inline Vec load_words_part(const Bf16* p, std::int64_t n) {
+  return bits_as<Vec>(_mm512_maskz_loadu_epi16((1u << n) - 1u, p));
+}
 // Two vectors of words: each of the columns' pair.
 inline void store_pairs(float* to, const Bf16* first, const Bf16* second) {
   Halves32 low, high;
@@ -30,16 +40,30 @@ inline void store_pairs(float* to, const Bf16* first, const Bf16* second) {
   store(to + kLanes, bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(high), b)));
 }
 // Lanes of `first` as the first of each pair, of `second` as the second.
-inline Vec paired(Vec first, Vec second) { return bits_as<Vec>(bits_as<Bits>(first) >> 16 | bits_as<Bits>(second)); }
+inline Vec paired(Vec first, Vec second) {
+  return bits_as<Vec>(bits_as<Bits>(first) >> 16 | bits_as<Bits>(second));
+}
 #else
 template <class T>
 constexpr std::int64_t kPerWord = 1;
-inline Vec multiply_add(const Bf16*, Vec sum, Vec x, Vec y) { return sum + x * y; }
-inline Vec broadcast_word(const Bf16* p) { return broadcast(number(*p)); }
-inline Vec broadcast_last(const Bf16* p) { return broadcast_word(p); }
-inline Vec load_words(const Bf16* p) { return load(p); }
-inline Vec load_words_part(const Bf16* p, std::int64_t n) { return load_part(p, n); }
-inline Vec paired(Vec, Vec second) { return second; }
+inline Vec multiply_add(const Bf16*, Vec sum, Vec x, Vec y) {
+  return sum + x * y;
+}
+inline Vec broadcast_word(const Bf16* p) {
+  return broadcast(number(*p));
+}
+inline Vec broadcast_last(const Bf16* p) {
+  return broadcast_word(p);
+}
+inline Vec load_words(const Bf16* p) {
+  return load(p);
+}
+inline Vec load_words_part(const Bf16* p, std::int64_t n) {
+  return load_part(p, n);
+}
+inline Vec paired(Vec, Vec second) {
+  return second;
+}
 inline void store_pairs(float*, const Bf16*, const Bf16*) {}
 #endif
 inline Vec multiply_add(const float*, Vec sum, Vec x, Vec y) {
@@ -254,7 +278,7 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, Strid
 // Where one panel is not as deep as the product, sums are kept in f32 until the last one.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<Bf16> a, MatrixView<Bf16> b, Bf16* c, std::int64_t ldc,
           const Bf16* bias) {
-  alignas(64) float panel[kDepth<Bf16> * kColumns], packed[kDepth<Bf16> * kBlockRows], sums[kSumRows * kColumns];
+  alignas(64) float panel[kDepth<Bf16> * kColumns], packed[kPerWord<Bf16> > 1 ? kDepth<Bf16> * kBlockRows : 1], sums[kSumRows * kColumns];
   const std::int64_t most = kDepth<Bf16> * kPerWord<Bf16>, block = a.column != 1 ? kBlockRows : k > most ? kSumRows : m;
   for (std::int64_t i = 0; i < m; i += block)
     for (std::int64_t j = 0; j < n; j += kColumns)
@@ -263,7 +287,8 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<Bf16> a, Ma
         pack_panel(from(b, p, j), depth, columns, panel, kColumns);
         const Start start = p > 0 ? Start::add : bias ? Start::bias : Start::zero;
         Bf16* const to = p + most >= k ? c + i * ldc + j : nullptr;
-        rows_of_columns<Bf16>(rows, columns, {depth, readable(from(a, i, p), rows, depth, packed), panel, k > most ? sums : nullptr, kColumns,
-                                              bias ? bias + j : nullptr, start, 0, to, ldc});
+        rows_of_columns<Bf16>(rows, columns,
+                              {depth, readable(from(a, i, p), rows, depth, packed), panel, k > most ? sums : nullptr, kColumns,
+                               bias ? bias + j : nullptr, start, 0, to, ldc});
       }
 }

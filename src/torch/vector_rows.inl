@@ -46,7 +46,8 @@ void layer_norm(const T* x, const float* weight, const float* bias, T* y, float*
 
 // With h = (x - mean) rstd and g = dy * weight: dx = rstd (g - mean(g) - h mean(g h)); dweight = sum dy h; dbias = sum dy.
 template <class T>
-void layer_norm_backward(const T* dy, const T* x, const float* mean, const float* rstd, const float* weight, T* dx, float* dweight, float* dbias, NormShape shape, bool accumulate) {
+void layer_norm_backward(const T* dy, const T* x, const float* mean, const float* rstd, const float* weight, T* dx, float* dweight,
+                         float* dbias, NormShape shape, bool accumulate) {
   const std::int64_t width = shape.width;
   const auto bytes = static_cast<std::size_t>(width) * sizeof(float);
   if (!accumulate && dweight) __builtin_memset(dweight, 0, bytes);
