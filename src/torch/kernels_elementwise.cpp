@@ -55,9 +55,8 @@ Bound bind_bias_add(const Site& site) {
   const T &x = site.operands[0], &bias = site.operands[1], &out = site.results[0];
   if (x.sizes() != out.sizes() || bias.dim() != 1 || bias.size(0) != out.size(-1)) return {};
   const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.add_bias, p = Place<const E>(x), b = Place<const E>(bias), q = Place<E>(out), shape = rows_of(out)] {
-      f(p, b, q, shape);
-    };
+    return
+        [f = own.add_bias, p = Place<const E>(x), b = Place<const E>(bias), q = Place<E>(out), shape = rows_of(out)] { f(p, b, q, shape); };
   };
   return bind_dense(bind, x, bias, out);
 }
