@@ -53,8 +53,8 @@ bool is_of(const Product& p) {
   if (into_f32 ? p.bias.defined() && kScalarOf<E> != at::kFloat : p.accumulate || p.out.scalar_type() != kScalarOf<E>) return false;
   return is_matrix_with_dense_rows_or_columns<E>(p.a) && is_matrix_with_dense_rows_or_columns<E>(p.b) && p.out.stride(1) == 1 &&
          p.a.size(1) > 0 &&
-         (!p.bias.defined() || (p.bias.scalar_type() == kScalarOf<E> && p.bias.dim() == 1 && p.bias.size(0) == p.out.size(1) &&
-                                p.bias.stride(0) == 1));
+         (!p.bias.defined() ||
+          (p.bias.scalar_type() == kScalarOf<E> && p.bias.dim() == 1 && p.bias.size(0) == p.out.size(1) && p.bias.stride(0) == 1));
 }
 
 template <class E>
