@@ -33,9 +33,10 @@ set(avx512_options ${avx2_options} -mavx512f -mavx512bw -mavx512dq -mavx512vl -m
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(src/torch/vector_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2_options}")
   set_source_files_properties(src/torch/vector_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512_options}")
+  set_source_files_properties(src/torch/vector_avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${avx512_options};-mavx512bf16")
   set_source_files_properties(src/torch/vector.cpp PROPERTIES COMPILE_DEFINITIONS PENSTOCK_X86)
 else()
-  set_source_files_properties(src/torch/vector_avx2.cpp src/torch/vector_avx512.cpp PROPERTIES HEADER_FILE_ONLY ON)
+  set_source_files_properties(src/torch/vector_avx2.cpp src/torch/vector_avx512.cpp src/torch/vector_avx512_bf16.cpp PROPERTIES HEADER_FILE_ONLY ON)
 endif()
 
 # The commands are a library: a user's own program calls penstock::run with its models.

@@ -46,7 +46,7 @@ Tensor in_at_least_f32(Tensor x) {
 
 Tensor token_loss(Tensor logits, Tensor targets) {
   const Tensor rows = reshape(logits, {-1, logits.size(-1)});
-  return cross_entropy(in_at_least_f32(rows), reshape(targets, {-1}));
+  return cross_entropy(rows, reshape(targets, {-1}));
 }
 
 Tensor part_of_token_loss(Tensor logits, Tensor targets, std::int64_t begin) {

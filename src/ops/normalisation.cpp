@@ -26,12 +26,18 @@ void require_weight(const Op& op, Types operands, const TensorType& x, const Ten
           "weight and bias must have x's dtype and the shape [last dim of x]");
 }
 
+// Weight and bias of a layer norm may be wider than x, as its statistics are: it computes in f32 then.
+void require_affine(const Op& op, Types operands, const TensorType& x, Types affine) {
+  const bool wide = !affine.empty() && affine[0].dtype == statistic(x.dtype);
+  for (const TensorType& type : affine) require_weight(op, operands, {wide ? statistic(x.dtype) : x.dtype, x.shape}, type);
+}
+
 // (x, weight, bias) or (x) -> (y, mean, rstd)
 std::vector<TensorType> infer_layer_norm(const Op& op, Types operands) {
   require(operands.size() == 1 || operands.size() == 3, op, operands, "takes x, or x, weight and bias");
   const TensorType& x = operands[0];
   require_rows(op, operands, x);
-  for (const TensorType& weight : operands.subspan(1)) require_weight(op, operands, x, weight);
+  require_affine(op, operands, x, operands.subspan(1));
   number_attribute(op, "eps");
   return {x, row_statistic(x), row_statistic(x)};
 }
@@ -43,7 +49,7 @@ std::vector<TensorType> infer_layer_norm_backward(const Op& op, Types operands) 
   require_rows(op, operands, x);
   require(operands[0] == x, op, operands, "dy must have x's type");
   for (const TensorType& type : operands.subspan(2, 2)) require(type == row_statistic(x), op, operands, "mean and rstd do not fit to x");
-  for (const TensorType& weight : operands.subspan(4)) require_weight(op, operands, x, weight);
+  require_affine(op, operands, x, operands.subspan(4));
   if (operands.size() == 4) return {x};
   return {x, operands[4], operands[5]};
 }

@@ -89,6 +89,20 @@ bool overwrites_safely(const Facts& facts, std::span<const at::Tensor> operands,
   return true;
 }
 
+// Whether op `to` only widens a bf16 value that nothing else reads, and that is, but for views, the result of a kernel that can as well
+// write f32: then its result's place is the kernel's, and the bf16 value never exists.
+bool is_free_cast(const Facts& facts, const Op& to) {
+  const Graph& graph = facts.graph;
+  if (to.name != "to" || graph.type(to.operands[0]).dtype != DType::bf16 || graph.type(to.results[0]).dtype != DType::f32) return false;
+  for (ValueId v = to.operands[0];;) {
+    const Op* op = facts.producer(v);
+    if (!op || facts.uses[v.index()] != 1) return false;
+    const Kernel* kernel = facts.kernel(v);
+    if (!kernel || !kernel->view) return kernel && kernel->widens;
+    v = op->operands[0];
+  }
+}
+
 // Makes `memory` the place where the value is computed, going back through ops that are only views. Returns false where that is not
 // possible.
 bool claim(const Facts& facts, std::span<const at::Tensor> operands, ValueId value, const BoundResult& result, Homes& homes) {
@@ -103,6 +117,10 @@ bool claim(const Facts& facts, std::span<const at::Tensor> operands, ValueId val
     if (mode == ResultMode::add && facts.uses[v.index()] != 1) return false;
     chain.emplace_back(v, place);
     const Kernel* kernel = facts.kernel(v);
+    if (is_free_cast(facts, *op)) {
+      v = op->operands[0];
+      continue;
+    }
     if (!kernel || !kernel->view) break;
     const ValueId operand = op->operands[0];
     if (!kernel->unview) return false;
@@ -165,6 +183,7 @@ class Binder {
   void bind_op(std::size_t o) {
     const Op& op = graph_.ops[o];
     const Kernel* kernel = facts_.kernels[o];
+    if (op.name == "to" && homes_.of[op.operands[0].index()].defined() && is_free_cast(facts_, op)) return pass_on(op);
     std::vector<at::Tensor> operands, results;
     for (ValueId operand : op.operands) operands.push_back(tensors_[operand.index()]);
     if (kernel && kernel->view && bind_view(op, *kernel, operands[0])) return;
@@ -182,6 +201,9 @@ class Binder {
                                : bind_by_name(site),
          OpId(static_cast<std::int64_t>(o)));
   }
+
+  // The result is where the operand was computed.
+  void pass_on(const Op& op) { tensors_[op.results[0].index()] = tensors_[op.operands[0].index()]; }
 
   // Binds a view op. Returns true if every result is a view; results that are to be written elsewhere need a copy.
   bool bind_view(const Op& op, const Kernel& kernel, const at::Tensor& operand) {

@@ -30,6 +30,7 @@ struct Kernel {
   Bound (*bind)(const Site&) = nullptr;  // for a view op it copies what the view would show
   unsigned accumulates = 0;              // bit i: can add to result i
   bool strided = false;                  // whether results may have any strides (libtorch's out variants do not all keep to theirs)
+  bool widens = false;                   // whether a bf16 result may be written, or added, to f32 memory without being rounded
   // For view ops: result i as a view of operand 0; undefined where only a copy will do.
   at::Tensor (*view)(const Op&, const TensorType& result, const at::Tensor& operand, std::size_t i) = nullptr;
   // The inverse: the operand of which `result` is a view; undefined where the op shows only a part of it.

@@ -12,9 +12,19 @@
 
 namespace penstock {
 
-// Whether the tensor is f32, row-major and without gaps, as most of our own loops want it.
+// The dtype of our own loops' T.
+template <class T>
+inline constexpr at::ScalarType kScalarOf = at::kFloat;
+template <>
+inline constexpr at::ScalarType kScalarOf<Bf16> = at::kBFloat16;
+
+// Whether the tensor is row-major and without gaps, as most of our own loops want it.
+template <class T>
+bool is_dense(const at::Tensor& x) {
+  return x.scalar_type() == kScalarOf<T> && x.is_contiguous();
+}
 inline bool is_dense_f32(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat && x.is_contiguous();
+  return is_dense<float>(x);
 }
 template <class... Tensors>
 bool are_dense_f32(const Tensors&... tensors) {
@@ -37,6 +47,13 @@ inline Place<const float> floats(const at::Tensor& x) {
 }
 inline Place<float> mutable_floats(const at::Tensor& x) {
   return Place<float>(x);
+}
+// bind(loops) with our own loops for the tensors' dtype; no call where they are not dense, or of other or different dtypes.
+template <class Bind, class... Tensors>
+Bound bind_dense(Bind bind, const Tensors&... tensors) {
+  if ((is_dense<float>(tensors) && ...)) return bind(static_cast<const ElementKernels<float>&>(vector_kernels()));
+  if ((is_dense<Bf16>(tensors) && ...)) return bind(vector_kernels().bf16);
+  return {};
 }
 // A tensor as rows of its last dim.
 inline NormShape rows_of(const at::Tensor& x) {

@@ -1,5 +1,6 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -41,20 +42,31 @@ PlacedHeads<F> heads(const T& x) {
   return {Place<F>(x), {x.stride(0), x.stride(1), x.stride(2)}};
 }
 
+template <class E>
 bool is_for_ours(std::initializer_list<T> tensors, const AttentionShape& shape) {
-  if (shape.keys > kMaxAttentionKeys || shape.keys == 0 || shape.queries == 0) return false;
+  if (shape.keys > kMaxAttentionKeys || shape.head > kMaxAttentionHead || shape.keys == 0 || shape.queries == 0) return false;
   for (const T& x : tensors)
-    if (x.scalar_type() != at::kFloat || x.stride(3) != 1) return false;
+    if (x.scalar_type() != kScalarOf<E> || x.stride(3) != 1) return false;
   return true;
+}
+// bind(loops) with our own loops for the tensors' dtype; no call where there are none.
+template <class Bind>
+Bound bind_heads(Bind bind, std::initializer_list<T> tensors, const AttentionShape& shape) {
+  if (is_for_ours<float>(tensors, shape)) return bind(static_cast<const ElementKernels<float>&>(vector_kernels()));
+  if (is_for_ours<Bf16>(tensors, shape)) return bind(vector_kernels().bf16);
+  return {};
 }
 
 Bound bind_attention(const Site& site) {
   const T &q = site.operands[0], &k = site.operands[1], &v = site.operands[2], &out = site.results[0], &logsumexp = site.results[1];
   const AttentionShape shape = shape_of(site.op, q, k);
   const std::optional<T> bias = site.operands.size() > 3 ? std::optional<T>(site.operands[3]) : std::nullopt;
-  if (!bias && is_for_ours({q, k, v, out}, shape) && is_dense_f32(logsumexp))
-    return [f = vector_kernels().attention, a = heads<const float>(q), b = heads<const float>(k), c = heads<const float>(v),
-            o = heads<float>(out), l = mutable_floats(logsumexp), shape] { f(a, b, c, o, l, shape); };
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.attention, a = heads<const E>(q), b = heads<const E>(k), c = heads<const E>(v), o = heads<E>(out),
+            l = mutable_floats(logsumexp), shape] { f(a, b, c, o, l, shape); };
+  };
+  if (!bias && is_dense_f32(logsumexp))
+    if (Bound own = bind_heads(bind, {q, k, v, out}, shape)) return own;
   return [q, k, v, bias, out, logsumexp, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
     const auto result = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, bias, scale);
     out.copy_(std::get<0>(result));
@@ -68,10 +80,15 @@ Bound bind_attention_backward(const Site& site) {
   const T &logsumexp = site.operands[5], &dq = site.results[0], &dk = site.results[1], &dv = site.results[2];
   const AttentionShape shape = shape_of(site.op, q, k);
   const std::optional<T> bias = site.operands.size() > 6 ? std::optional<T>(site.operands[6]) : std::nullopt;
-  if (!bias && is_for_ours({dout, q, k, v, out, dq, dk, dv}, shape) && is_dense_f32(logsumexp))
-    return [f = vector_kernels().attention_backward, d = heads<const float>(dout), a = heads<const float>(q), b = heads<const float>(k),
-            c = heads<const float>(v), o = heads<const float>(out), l = floats(logsumexp), da = heads<float>(dq), db = heads<float>(dk),
-            dc = heads<float>(dv), shape] { f(d, a, b, c, o, l, da, db, dc, shape); };
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.attention_backward, d = heads<const E>(dout), a = heads<const E>(q), b = heads<const E>(k), c = heads<const E>(v),
+            o = heads<const E>(out), l = floats(logsumexp), da = heads<E>(dq), db = heads<E>(dk), dc = heads<E>(dv), shape] {
+      const T sums = sizeof(E) < sizeof(float) ? at::empty({2, shape.keys, shape.head}) : T();
+      f(d, a, b, c, o, l, da, db, dc, shape, mutable_floats(sums));
+    };
+  };
+  if (!bias && is_dense_f32(logsumexp))
+    if (Bound own = bind_heads(bind, {dout, q, k, v, out, dq, dk, dv}, shape)) return own;
   return [=, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
     const auto result = at::_scaled_dot_product_flash_attention_for_cpu_backward(dout, q, k, v, out, logsumexp, 0.0, causal, bias, scale);
     dq.copy_(std::get<0>(result));
@@ -220,7 +237,7 @@ Scalar* data_of(const T& x) {
 
 bool are_for_ours(std::initializer_list<T> tensors, const InRanges& in, const T& logsumexp) {
   const RangesShape& s = in.shape;
-  return is_for_ours(tensors, {s.batch, s.heads, s.queries, std::min(s.keys, s.reach), s.head, false, s.scale}) &&
+  return is_for_ours<float>(tensors, {s.batch, s.heads, s.queries, std::min(s.keys, s.reach), s.head, false, s.scale}) &&
          is_dense_f32(logsumexp) && (!in.bias.defined() || in.bias.scalar_type() == at::kFloat);
 }
 

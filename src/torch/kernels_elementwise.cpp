@@ -38,38 +38,43 @@ namespace {
 
 using T = at::Tensor;
 
-// One of our own dense f32 loops, over operands of the result's shape.
-using Loop = void (*)(const float*, const float*, float*, std::int64_t);
-Bound bind_loop(const Site& site, Loop loop) {
-  return [loop, a = floats(site.operands[0]), b = floats(site.operands[1]), out = mutable_floats(site.results[0]),
-          n = site.results[0].numel()] { loop(a, b, out, n); };
-}
-
-bool fits_loop(const Site& site) {
-  if (site.operands.size() != 2) return false;
+// One of our own loops over dense operands of the result's shape; no call where they are not.
+template <class Pick>
+Bound bind_loop(const Site& site, Pick pick) {
+  if (site.operands.size() != 2) return {};
   const T &a = site.operands[0], &b = site.operands[1], &out = site.results[0];
-  return are_dense_f32(a, b, out) && a.sizes() == out.sizes() && b.sizes() == out.sizes();
+  if (a.sizes() != out.sizes() || b.sizes() != out.sizes()) return {};
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [loop = pick(own), x = Place<const E>(a), y = Place<const E>(b), to = Place<E>(out), n = out.numel()] { loop(x, y, to, n); };
+  };
+  return bind_dense(bind, a, b, out);
 }
 
-bool is_bias_add(const Site& site) {
-  if (site.operands.size() != 2) return false;
+Bound bind_bias_add(const Site& site) {
+  if (site.operands.size() != 2) return {};
   const T &x = site.operands[0], &bias = site.operands[1], &out = site.results[0];
-  return are_dense_f32(x, bias, out) && x.sizes() == out.sizes() && bias.dim() == 1 && bias.size(0) == out.size(-1);
+  if (x.sizes() != out.sizes() || bias.dim() != 1 || bias.size(0) != out.size(-1)) return {};
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return
+        [f = own.add_bias, p = Place<const E>(x), b = Place<const E>(bias), q = Place<E>(out), shape = rows_of(out)] { f(p, b, q, shape); };
+  };
+  return bind_dense(bind, x, bias, out);
 }
 
 Bound bind_add(const Site& site) {
-  if (fits_loop(site)) return bind_loop(site, vector_kernels().add);
-  if (is_bias_add(site))
-    return [f = vector_kernels().add_bias, x = floats(site.operands[0]), bias = floats(site.operands[1]),
-            out = mutable_floats(site.results[0]), shape = rows_of(site.results[0])] { f(x, bias, out, shape); };
+  if (Bound own = bind_loop(site, [](const auto& loops) { return loops.add; })) return own;
+  if (Bound own = bind_bias_add(site)) return own;
   return binary(site, [](T& out, const T& a, const T& b) { at::add_out(out, a, b); });
 }
 
 Bound bind_mul(const Site& site) {
-  if (fits_loop(site)) return bind_loop(site, vector_kernels().mul);
-  if (site.operands.size() == 1 && are_dense_f32(site.operands[0], site.results[0]))
-    return [f = vector_kernels().scale, x = floats(site.operands[0]), factor = static_cast<float>(number_attribute(site.op, "other")),
-            out = mutable_floats(site.results[0]), n = site.results[0].numel()] { f(x, factor, out, n); };
+  if (Bound own = bind_loop(site, [](const auto& loops) { return loops.mul; })) return own;
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.scale, x = Place<const E>(site.operands[0]), factor = static_cast<float>(number_attribute(site.op, "other")),
+            out = Place<E>(site.results[0]), n = site.results[0].numel()] { f(x, factor, out, n); };
+  };
+  if (site.operands.size() == 1)
+    if (Bound own = bind_dense(bind, site.operands[0], site.results[0])) return own;
   return binary(site, [](T& out, const T& a, const T& b) { at::mul_out(out, a, b); });
 }
 

@@ -47,6 +47,10 @@ void cross_entropy_backward_f64(const double* logits, const std::int64_t* target
 T computed(const T& x) {
   return (is_low_precision(x) ? in_f32(x) : x).contiguous();
 }
+// The same where our own loops read bf16 as it is.
+T in_loop_dtype(const T& x) {
+  return x.scalar_type() == at::kBFloat16 ? x.contiguous() : computed(x);
+}
 template <class Scalar>
 const Scalar* data(const T& x) {
   return static_cast<const Scalar*>(x.data_ptr());
@@ -56,17 +60,25 @@ Scalar* mutable_data(const T& x) {
   return static_cast<Scalar*>(x.data_ptr());
 }
 
+// f(loops, E) with our own loops and the type of their elements, for a tensor of bf16 or f32.
+template <class F>
+void by_element(const T& x, F f) {
+  x.scalar_type() == at::kBFloat16 ? f(vector_kernels().bf16, Bf16{}) : f(vector_kernels(), float{});
+}
+
 Bound bind_cross_entropy(const Site& site) {
   const T &logits = site.operands[0], &targets = site.operands[1], &loss = site.results[0], &logsumexp = site.results[1];
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
-  return [f = vector_kernels().cross_entropy, logits, targets, loss, logsumexp, shape = rows_of(logits), ignore] {
-    const T x = computed(logits), rows = targets.contiguous();
+  return [logits, targets, loss, logsumexp, shape = rows_of(logits), ignore] {
+    const T x = in_loop_dtype(logits), rows = targets.contiguous();
     const auto* at = data<std::int64_t>(rows);
     require_targets(at, shape.rows, shape.width, ignore);
     if (x.scalar_type() == at::kDouble)
       *mutable_data<double>(loss) = cross_entropy_f64(data<double>(x), at, mutable_data<double>(logsumexp), shape, ignore);
     else
-      *mutable_floats(loss) = static_cast<float>(f(floats(x), at, mutable_floats(logsumexp), shape, ignore));
+      by_element(x, [&]<class E>(const auto& own, E) {
+        *mutable_floats(loss) = static_cast<float>(own.cross_entropy(data<E>(x), at, mutable_floats(logsumexp), shape, ignore));
+      });
   };
 }
 
@@ -74,9 +86,8 @@ Bound bind_cross_entropy(const Site& site) {
 Bound bind_cross_entropy_backward(const Site& site) {
   const T &dloss = site.operands[0], &logits = site.operands[1], &targets = site.operands[2], &logsumexp = site.operands[3];
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index"), begin = attribute_or(site.op, "begin", std::int64_t{0});
-  return [f = vector_kernels().cross_entropy_backward, dloss, logits, targets, logsumexp, out = site.results[0], shape = rows_of(logits),
-          ignore, begin] {
-    const T x = computed(logits), rows = targets.contiguous();
+  return [dloss, logits, targets, logsumexp, out = site.results[0], shape = rows_of(logits), ignore, begin] {
+    const T x = in_loop_dtype(logits), rows = targets.contiguous();
     const bool direct = out.scalar_type() == x.scalar_type();
     const T gradient = direct ? out : at::empty_like(x);
     const auto* at = data<std::int64_t>(rows);
@@ -84,7 +95,9 @@ Bound bind_cross_entropy_backward(const Site& site) {
       cross_entropy_backward_f64(data<double>(x), at, data<double>(logsumexp), mutable_data<double>(gradient), shape, ignore, begin,
                                  *data<double>(dloss));
     else
-      f(floats(x), at, floats(logsumexp), mutable_floats(gradient), shape, ignore, begin, *floats(dloss));
+      by_element(x, [&]<class E>(const auto& own, E) {
+        own.cross_entropy_backward(data<E>(x), at, floats(logsumexp), mutable_data<E>(gradient), shape, ignore, begin, *floats(dloss));
+      });
     if (!direct) out.copy_(gradient);
   };
 }

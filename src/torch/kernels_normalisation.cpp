@@ -30,10 +30,13 @@ Bound bind_layer_norm(const Site& site) {
   const T &x = site.operands[0], &y = site.results[0], &mean = site.results[1], &rstd = site.results[2];
   const double eps = number_attribute(site.op, "eps");
   const bool affine = site.operands.size() == 3;
-  if (are_dense_f32(x, y, mean, rstd) && (!affine || are_dense_f32(site.operands[1], site.operands[2])))
-    return [f = vector_kernels().layer_norm, p = floats(x), w = affine ? floats(site.operands[1]) : nullptr,
-            b = affine ? floats(site.operands[2]) : nullptr, q = mutable_floats(y), m = mutable_floats(mean), r = mutable_floats(rstd),
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.layer_norm, p = Place<const E>(x), w = affine ? floats(site.operands[1]) : nullptr,
+            b = affine ? floats(site.operands[2]) : nullptr, q = Place<E>(y), m = mutable_floats(mean), r = mutable_floats(rstd),
             shape = rows_of(x), eps] { f(p, w, b, q, m, r, shape, static_cast<float>(eps)); };
+  };
+  if (are_dense_f32(mean, rstd) && (!affine || are_dense_f32(site.operands[1], site.operands[2])))
+    if (Bound own = bind_dense(bind, x, y)) return own;
   return [operands = std::vector<T>(site.operands.begin(), site.operands.end()), y, mean, rstd, eps] {
     const auto out =
         at::native_layer_norm(computed(operands[0]), {operands[0].size(-1)}, optional(operands, 1), optional(operands, 2), eps);
@@ -49,14 +52,17 @@ Bound bind_layer_norm_backward(const Site& site) {
   std::vector<T> operands(site.operands.begin(), site.operands.end()), results(site.results.begin(), site.results.end());
   const unsigned accumulate = site.accumulate;
   bool dense = true;
-  for (const T& x : operands) dense = dense && is_dense_f32(x);
-  for (const T& x : results) dense = dense && is_dense_f32(x);
+  for (std::size_t i = 2; i < operands.size(); ++i) dense = dense && is_dense_f32(operands[i]);
+  for (std::size_t i = 1; i < results.size(); ++i) dense = dense && is_dense_f32(results[i]);
   const bool together = !affine || ((accumulate >> 1 & 1) == (accumulate >> 2 & 1));
-  if (dense && together)
-    return [f = vector_kernels().layer_norm_backward, dy = floats(operands[0]), x = floats(operands[1]), mean = floats(operands[2]),
-            rstd = floats(operands[3]), w = affine ? floats(operands[4]) : nullptr, dx = mutable_floats(results[0]),
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.layer_norm_backward, dy = Place<const E>(operands[0]), x = Place<const E>(operands[1]), mean = floats(operands[2]),
+            rstd = floats(operands[3]), w = affine ? floats(operands[4]) : nullptr, dx = Place<E>(results[0]),
             dw = affine ? mutable_floats(results[1]) : nullptr, db = affine ? mutable_floats(results[2]) : nullptr,
             shape = rows_of(operands[1]), add = (accumulate >> 1 & 1) != 0] { f(dy, x, mean, rstd, w, dx, dw, db, shape, add); };
+  };
+  if (dense && together)
+    if (Bound own = bind_dense(bind, operands[0], operands[1], results[0])) return own;
   return [operands, results, accumulate, affine] {
     const auto out = at::native_layer_norm_backward(computed(operands[0]), computed(operands[1]), {operands[1].size(-1)}, operands[2],
                                                     operands[3], optional(operands, 4), optional(operands, 5), {true, affine, affine});
@@ -119,8 +125,11 @@ bool is_last(const Op& op, const T& x) {
 
 Bound bind_softmax(const Site& site, bool log) {
   const T &x = site.operands[0], &y = site.results[0];
-  if (are_dense_f32(x, y) && is_last(site.op, x) && x.numel() > 0)
-    return [f = vector_kernels().softmax, p = floats(x), q = mutable_floats(y), shape = rows_of(x), log] { f(p, q, shape, log); };
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.softmax, p = Place<const E>(x), q = Place<E>(y), shape = rows_of(x), log] { f(p, q, shape, log); };
+  };
+  if (is_last(site.op, x) && x.numel() > 0)
+    if (Bound own = bind_dense(bind, x, y)) return own;
   return unary(site, [log, dim = attribute<std::int64_t>(site.op, "dim")](T& o, const T& a) {
     log ? at::_log_softmax_out(o, a, dim, false) : at::_softmax_out(o, a, dim, false);
   });
@@ -128,10 +137,13 @@ Bound bind_softmax(const Site& site, bool log) {
 
 Bound bind_softmax_backward(const Site& site, bool log) {
   const T &dy = site.operands[0], &y = site.operands[1], &dx = site.results[0];
-  if (are_dense_f32(dy, y, dx) && is_last(site.op, y) && y.numel() > 0)
-    return [f = vector_kernels().softmax_backward, d = floats(dy), p = floats(y), q = mutable_floats(dx), shape = rows_of(y), log] {
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.softmax_backward, d = Place<const E>(dy), p = Place<const E>(y), q = Place<E>(dx), shape = rows_of(y), log] {
       f(d, p, q, shape, log);
     };
+  };
+  if (is_last(site.op, y) && y.numel() > 0)
+    if (Bound own = bind_dense(bind, dy, y, dx)) return own;
   return binary(site, [log, dim = attribute<std::int64_t>(site.op, "dim")](T& o, const T& d, const T& v) {
     log ? at::_log_softmax_backward_data_out(o, d, v, dim, v.scalar_type()) : at::_softmax_backward_data_out(o, d, v, dim, v.scalar_type());
   });

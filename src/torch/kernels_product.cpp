@@ -28,32 +28,52 @@ struct Product {
   bool accumulate = false;
 };
 
+template <class E>
 bool is_matrix_with_dense_rows_or_columns(const T& x) {
-  return x.scalar_type() == at::kFloat && (x.stride(0) == 1 || x.stride(1) == 1);
+  return x.scalar_type() == kScalarOf<E> && (x.stride(0) == 1 || x.stride(1) == 1);
 }
 
+template <class E>
 struct PlacedMatrix {
-  Place<const float> place;
+  Place<const E> place;
   std::int64_t row, column;
 
-  operator StridedMatrix() const { return {place, row, column}; }
+  operator MatrixView<E>() const { return {place, row, column}; }
 };
 
-PlacedMatrix strided(const T& x) {
-  return {floats(x), x.stride(0), x.stride(1)};
+template <class E>
+PlacedMatrix<E> strided(const T& x) {
+  return {Place<const E>(x), x.stride(0), x.stride(1)};
 }
 
-// Whether our own kernel takes it: strided operands, a result with dense rows, and a dense bias.
-bool is_for_ours(const Product& p) {
-  return is_matrix_with_dense_rows_or_columns(p.a) && is_matrix_with_dense_rows_or_columns(p.b) && p.out.scalar_type() == at::kFloat &&
-         p.out.stride(1) == 1 && p.a.size(1) > 0 &&
-         (!p.bias.defined() || (p.bias.dim() == 1 && p.bias.size(0) == p.out.size(1) && p.bias.stride(0) == 1));
+// Whether our own kernel takes operands of E: strided, a result with dense rows, and a dense bias. Sums are f32.
+template <class E>
+bool is_of(const Product& p) {
+  const bool into_f32 = p.out.scalar_type() == at::kFloat;
+  if (into_f32 ? p.bias.defined() && kScalarOf<E> != at::kFloat : p.accumulate || p.out.scalar_type() != kScalarOf<E>) return false;
+  return is_matrix_with_dense_rows_or_columns<E>(p.a) && is_matrix_with_dense_rows_or_columns<E>(p.b) && p.out.stride(1) == 1 &&
+         p.a.size(1) > 0 &&
+         (!p.bias.defined() ||
+          (p.bias.scalar_type() == kScalarOf<E> && p.bias.dim() == 1 && p.bias.size(0) == p.out.size(1) && p.bias.stride(0) == 1));
 }
 
+template <class E>
+Bound bind_ours(const ElementKernels<E>& own, const Product& p) {
+  const auto m = p.out.size(0), n = p.out.size(1), k = p.a.size(1), ldc = p.out.stride(0);
+  const auto a = strided<E>(p.a), b = strided<E>(p.b);
+  if (p.out.scalar_type() == at::kFloat && !p.bias.defined())
+    return [f = own.gemm_f32, m, n, k, a, b, c = mutable_floats(p.out), ldc, accumulate = p.accumulate] {
+      f(m, n, k, a, b, c, ldc, accumulate);
+    };
+  return [f = own.gemm, m, n, k, a, b, c = Place<E>(p.out), ldc, bias = p.bias.defined() ? Place<const E>(p.bias) : nullptr] {
+    f(m, n, k, a, b, c, ldc, bias);
+  };
+}
+// No call where our own kernel does not take it.
 Bound bind_ours(const Product& p) {
-  return [f = vector_kernels().gemm, m = p.out.size(0), n = p.out.size(1), k = p.a.size(1), a = strided(p.a), b = strided(p.b),
-          c = mutable_floats(p.out), ldc = p.out.stride(0), bias = p.bias.defined() ? floats(p.bias) : nullptr,
-          accumulate = p.accumulate] { f(m, n, k, a, b, c, ldc, bias, accumulate); };
+  if (is_of<float>(p)) return bind_ours<float>(vector_kernels(), p);
+  if (is_of<Bf16>(p)) return bind_ours<Bf16>(vector_kernels().bf16, p);
+  return {};
 }
 
 // oneDNN's products refuse processors without the instructions that they ask for, in f32 too.
@@ -79,6 +99,9 @@ Bound bind_onednn(const Product& p) {
 }
 
 Bound bind_mkl(Product p) {
+  // ATen has no product of bf16 into f32.
+  if (p.out.scalar_type() != p.a.scalar_type())
+    return [p] { deliver(p.out, at::mm(p.a.to(p.out.scalar_type()), p.b.to(p.out.scalar_type())), p.accumulate); };
   if (p.bias.defined()) return [p]() mutable { at::addmm_out(p.out, p.bias, p.a, p.b); };
   if (p.accumulate) return [p]() mutable { at::addmm_out(p.out, p.out, p.a, p.b); };
   return [p]() mutable { at::mm_out(p.out, p.a, p.b); };
@@ -93,9 +116,9 @@ Bound bind_product(const Op& op, Product p) {
   const std::string kernel = attribute_or(op, "kernel", std::string("penstock"));
   if (kernel != "penstock" && kernel != "onednn" && kernel != "mkl")
     throw Error(concat("op ", quote(op.name), ": unknown kernel ", quote(kernel)), {"known: \"mkl\", \"onednn\", \"penstock\""});
-  const bool fits = is_for_ours(p);
-  if (kernel == "penstock" && fits) return bind_ours(p);
-  if (kernel == "onednn" && fits && takes_onednn()) return bind_onednn(p);
+  Bound ours = bind_ours(p);
+  if (kernel == "penstock" && ours) return ours;
+  if (kernel == "onednn" && ours && p.out.scalar_type() == p.a.scalar_type() && takes_onednn()) return bind_onednn(p);
   return bind_mkl(p);
 }
 
@@ -121,8 +144,8 @@ Bound bind_bmm(const Site& site) {
   std::vector<Bound> calls;
   for (std::int64_t i = 0; i < out.size(0); ++i) {
     const Product p{a[i], b[i], {}, out[i]};
-    if (!is_for_ours(p)) return binary(site, [](T& o, const T& x, const T& y) { at::bmm_out(o, x, y); });
     calls.push_back(bind_ours(p));
+    if (!calls.back()) return binary(site, [](T& o, const T& x, const T& y) { at::bmm_out(o, x, y); });
   }
   return [calls] {
     for (const Bound& call : calls) call();
@@ -140,7 +163,7 @@ Bound bind_matmul(const Site& site) {
 
 std::span<const Kernel> product_kernels() {
   static const Kernel all[] = {
-      {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1, .strided = true},
+      {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1, .strided = true, .widens = true},
       {.name = "bmm", .bind = bind_bmm},       {.name = "addmm", .bind = bind_addmm, .strided = true},
       {.name = "matmul", .bind = bind_matmul},
   };

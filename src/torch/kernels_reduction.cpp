@@ -28,10 +28,13 @@ Bound bind_sum(const Site& site) {
   const T &x = site.operands[0], &out = site.results[0];
   const Dims dims = dims_of(site);
   const bool keepdim = attribute_or(site.op, "keepdim", false), accumulate = site.accumulate & 1;
-  if (are_dense_f32(x, out) && are_leading(dims) && out.numel() > 1)
-    return [f = vector_kernels().column_sum, p = floats(x), q = mutable_floats(out),
-            shape = NormShape{x.numel() / out.numel(), out.numel()}, accumulate] { f(p, q, shape, accumulate); };
-  if (accumulate) return [x, out, dims, keepdim] { out.add_(at::sum(x, dims, keepdim)); };
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    return [f = own.column_sum, p = Place<const E>(x), q = mutable_floats(out), shape = NormShape{x.numel() / out.numel(), out.numel()},
+            accumulate] { f(p, q, shape, accumulate); };
+  };
+  if (is_dense_f32(out) && are_leading(dims) && out.numel() > 1)
+    if (Bound own = bind_dense(bind, x)) return own;
+  if (accumulate) return [x, out, dims, keepdim] { out.add_(at::sum(x, dims, keepdim, out.scalar_type())); };
   return [x, o = T(out), dims, keepdim]() mutable { at::sum_out(o, x, dims, keepdim); };
 }
 
@@ -57,18 +60,19 @@ Bound bind_add_n(const Site& site) {
   std::vector<T> parts(site.operands.begin(), site.operands.end());
   const T out = site.results[0];
   const bool accumulate = site.accumulate & 1;
-  if (std::ranges::all_of(parts, is_dense_f32) && is_dense_f32(out)) {
-    if (accumulate) parts.insert(parts.begin(), out);
-    return [f = vector_kernels().add_n, parts, pointers = std::vector<const float*>(parts.size()), q = mutable_floats(out),
-            n = out.numel()]() mutable {
-      for (std::size_t i = 0; i < parts.size(); ++i) pointers[i] = floats(parts[i]);
+  if (accumulate) parts.insert(parts.begin(), out);
+  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+    if (!std::ranges::all_of(parts, is_dense<E>)) return {};
+    return [f = own.add_n, parts, pointers = std::vector<const E*>(parts.size()), q = Place<E>(out), n = out.numel()]() mutable {
+      for (std::size_t i = 0; i < parts.size(); ++i) pointers[i] = Place<const E>(parts[i]);
       f(pointers.data(), pointers.size(), q, n);
     };
-  }
-  return [parts, out, accumulate] {
+  };
+  if (Bound own = bind_dense(bind, out)) return own;
+  return [parts, out] {
     T sum = parts[0].clone();
     for (std::size_t i = 1; i < parts.size(); ++i) sum.add_(parts[i]);
-    deliver(out, sum, accumulate);
+    out.copy_(sum);
   };
 }
 
@@ -76,7 +80,7 @@ Bound bind_add_n(const Site& site) {
 
 std::span<const Kernel> reduction_kernels() {
   static const Kernel all[] = {
-      {.name = "sum", .bind = bind_sum, .accumulates = 1},
+      {.name = "sum", .bind = bind_sum, .accumulates = 1, .widens = true},
       {.name = "mean", .bind = bind_mean},
       {.name = "amax", .bind = bind_amax},
       {.name = "cumsum", .bind = bind_cumsum},

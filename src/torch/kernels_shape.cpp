@@ -115,6 +115,15 @@ Bound bind_cat(const Site& site) {
   return in_order(std::move(copies));
 }
 
+Bound bind_to(const Site& site) {
+  const T &x = site.operands[0], &out = site.results[0];
+  if (is_dense<float>(x) && is_dense<Bf16>(out))
+    return [f = vector_kernels().to_bf16, p = floats(x), q = Place<Bf16>(out), n = x.numel()] { f(p, q, n); };
+  if (is_dense<Bf16>(x) && is_dense<float>(out))
+    return [f = vector_kernels().to_f32, p = Place<const Bf16>(x), q = mutable_floats(out), n = x.numel()] { f(p, q, n); };
+  return unary(site, [](T& o, const T& a) { o.copy_(a); });
+}
+
 Bound bind_full(const Site& site) {
   return [out = site.results[0], value = at::Scalar(number_attribute(site.op, "fill_value"))] { out.fill_(value); };
 }
@@ -143,7 +152,7 @@ std::span<const Kernel> shape_kernels() {
       {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }},
       {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }},
       {.name = "cat", .bind = bind_cat},
-      {.name = "to", .bind = [](const Site& s) { return unary(s, [](T& out, const T& x) { out.copy_(x); }); }},
+      {.name = "to", .bind = bind_to},
       {.name = "full", .bind = bind_full},
       {.name = "arange", .bind = bind_arange},
   };

@@ -9,6 +9,7 @@ const VectorKernels& generic_kernels();
 #ifdef PENSTOCK_X86
 const VectorKernels& avx2_kernels();
 const VectorKernels& avx512_kernels();
+const VectorKernels& avx512_bf16_kernels();
 #endif
 
 namespace {
@@ -18,8 +19,10 @@ std::vector<const VectorKernels*> find_kernels() {
 #ifdef PENSTOCK_X86
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) out.push_back(&avx2_kernels());
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw"))
+      __builtin_cpu_supports("avx512bw")) {
     out.push_back(&avx512_kernels());
+    if (__builtin_cpu_supports("avx512bf16")) out.push_back(&avx512_bf16_kernels());
+  }
 #endif
   return out;
 }

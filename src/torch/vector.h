@@ -1,6 +1,7 @@
-// Our own f32 loops, compiled for several instruction sets, for operations for which libtorch has no lean kernel. Sizes are counted in
-// elements. Memory is dense unless a stride says otherwise and may be unaligned. Outputs may be the same memory as an elementwise input,
-// and otherwise do not overlap. All loops are deterministic; their relative error is about 1e-6.
+// Our own loops over f32 and bf16, compiled for several instruction sets, for operations for which libtorch has no lean kernel. Sizes are
+// counted in elements. Memory is dense unless a stride says otherwise and may be unaligned. Outputs may be the same memory as an
+// elementwise input, and otherwise do not overlap. All loops are deterministic and compute in f32, with a relative error of about 1e-6;
+// what is written in bf16 is rounded once, to the nearest even.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +10,18 @@
 
 namespace penstock {
 
+// The upper half of an f32.
+struct Bf16 {
+  std::uint16_t bits;
+};
+
 // A matrix in memory: element (i, j) at data[i * row + j * column]. One of the strides is 1.
-struct StridedMatrix {
-  const float* data;
+template <class T>
+struct MatrixView {
+  const T* data;
   std::int64_t row, column;
 };
+using StridedMatrix = MatrixView<float>;
 
 struct NormShape {
   std::int64_t rows, width;
@@ -52,40 +60,64 @@ struct RangesShape {
 };
 inline constexpr std::int64_t kMaxAttentionKeys = 4096;  // a block of score rows must fit on the stack
 
-struct VectorKernels {
-  const char* name;  // the instruction set's
+inline constexpr std::int64_t kMaxAttentionHead = 1024;  // so must a block of results that are yet to be rounded
 
-  void (*add)(const float* a, const float* b, float* out, std::int64_t n);
+// The loops over tensors of T. Statistics, and the weights of norms and their gradients, are f32.
+template <class T>
+struct ElementKernels {
+  void (*add)(const T* a, const T* b, T* out, std::int64_t n);
   // Adds from left to right; count >= 1.
-  void (*add_n)(const float* const* parts, std::size_t count, float* out, std::int64_t n);
-  void (*mul)(const float* a, const float* b, float* out, std::int64_t n);
-  void (*scale)(const float* a, float factor, float* out, std::int64_t n);
+  void (*add_n)(const T* const* parts, std::size_t count, T* out, std::int64_t n);
+  void (*mul)(const T* a, const T* b, T* out, std::int64_t n);
+  void (*scale)(const T* a, float factor, T* out, std::int64_t n);
   // out[r, c] = x[r, c] + bias[c]
-  void (*add_bias)(const float* x, const float* bias, float* out, NormShape shape);
+  void (*add_bias)(const T* x, const T* bias, T* out, NormShape shape);
   // out[c] (+)= sum over rows of x[r, c]
-  void (*column_sum)(const float* x, float* out, NormShape shape, bool accumulate);
+  void (*column_sum)(const T* x, float* out, NormShape shape, bool accumulate);
 
-  void (*gelu)(const float* x, float* out, std::int64_t n, bool tanh);
-  void (*gelu_backward)(const float* dy, const float* x, float* dx, std::int64_t n, bool tanh);
-  void (*silu)(const float* x, float* out, std::int64_t n);
-  void (*silu_backward)(const float* dy, const float* x, float* dx, std::int64_t n);
+  void (*gelu)(const T* x, T* out, std::int64_t n, bool tanh);
+  void (*gelu_backward)(const T* dy, const T* x, T* dx, std::int64_t n, bool tanh);
+  void (*silu)(const T* x, T* out, std::int64_t n);
+  void (*silu_backward)(const T* dy, const T* x, T* dx, std::int64_t n);
 
   // mean and rstd: [rows]. weight, bias: [width], may be null.
-  void (*layer_norm)(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, NormShape shape,
-                     float eps);
+  void (*layer_norm)(const T* x, const float* weight, const float* bias, T* y, float* mean, float* rstd, NormShape shape, float eps);
   // dx, dweight, dbias may be null (not wanted). The weight's gradients are added to what is there where `accumulate`.
-  void (*layer_norm_backward)(const float* dy, const float* x, const float* mean, const float* rstd, const float* weight, float* dx,
-                              float* dweight, float* dbias, NormShape shape, bool accumulate);
+  void (*layer_norm_backward)(const T* dy, const T* x, const float* mean, const float* rstd, const float* weight, T* dx, float* dweight,
+                              float* dbias, NormShape shape, bool accumulate);
 
-  void (*softmax)(const float* x, float* y, NormShape shape, bool log);
-  void (*softmax_backward)(const float* dy, const float* y, float* dx, NormShape shape, bool log);
+  void (*softmax)(const T* x, T* y, NormShape shape, bool log);
+  void (*softmax_backward)(const T* dy, const T* y, T* dx, NormShape shape, bool log);
 
   // Sum over rows of logsumexp(row) - row[target]; rows whose target is `ignore` count nothing. logsumexp [rows] may be null.
-  double (*cross_entropy)(const float* logits, const std::int64_t* targets, float* logsumexp, NormShape shape, std::int64_t ignore);
+  double (*cross_entropy)(const T* logits, const std::int64_t* targets, float* logsumexp, NormShape shape, std::int64_t ignore);
   // dlogits = (exp(logits - logsumexp) - onehot(target - begin)) * factor; zero rows for `ignore`. The logits are those of class `begin`
   // and the next ones, of all or of some that the logsumexp is of. logsumexp may be null: it is computed again, of these.
-  void (*cross_entropy_backward)(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
+  void (*cross_entropy_backward)(const T* logits, const std::int64_t* targets, const float* logsumexp, T* dlogits, NormShape shape,
                                  std::int64_t ignore, std::int64_t begin, float factor);
+
+  // c [m, n] (row stride ldc) = a [m, k] * b [k, n], plus bias [n] where it is not null.
+  void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, T* c, std::int64_t ldc, const T* bias);
+  // The same into f32, plus c itself where `accumulate`.
+  void (*gemm_f32)(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, float* c, std::int64_t ldc,
+                   bool accumulate);
+
+  // logsumexp: [batch, heads, queries], dense.
+  void (*attention)(HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out, float* logsumexp,
+                    AttentionShape shape);
+  // sums: memory for 2 * keys * head numbers, for types that cannot hold a sum of dk or dv; null for f32.
+  void (*attention_backward)(HeadsView<const T> dout, HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v,
+                             HeadsView<const T> out, const float* logsumexp, HeadsView<T> dq, HeadsView<T> dk, HeadsView<T> dv,
+                             AttentionShape shape, float* sums);
+};
+
+struct VectorKernels : ElementKernels<float> {
+  const char* name;  // the instruction set's
+  ElementKernels<Bf16> bf16;
+
+  void (*to_bf16)(const float* x, Bf16* out, std::int64_t n);
+  void (*to_f32)(const Bf16* x, float* out, std::int64_t n);
+
   // Of each row; -inf where it holds nothing else.
   void (*logsumexp)(const float* x, float* out, NormShape shape);
 
@@ -97,16 +129,6 @@ struct VectorKernels {
   void (*adamw)(const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out, float* v_out, std::int64_t n,
                 AdamwScalars s);
 
-  // c [m, n] (row stride ldc) = a [m, k] * b [k, n], plus c itself where `accumulate`, plus bias [n] where it is not null (never both).
-  void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, StridedMatrix b, float* c, std::int64_t ldc,
-               const float* bias, bool accumulate);
-
-  // logsumexp: [batch, heads, queries], dense.
-  void (*attention)(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out, float* logsumexp,
-                    AttentionShape shape);
-  void (*attention_backward)(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
-                             HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk,
-                             HeadsView<float> dv, AttentionShape shape);
   void (*attention_in_ranges)(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out,
                               float* logsumexp, RangesShape shape);
   // dbias like the bias; null where there is none.

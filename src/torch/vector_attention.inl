@@ -2,7 +2,7 @@
 
 constexpr std::int64_t kScoreElements = 1 << 15;  // of a block of scores (128 KiB)
 
-constexpr std::int64_t kMaxBlock = 32;            // queries of a block: a causal mask leaves whole blocks of keys out
+constexpr std::int64_t kMaxBlock = 32;  // queries of a block: a causal mask leaves whole blocks of keys out
 
 inline std::int64_t block_queries(const AttentionShape& s) {
   const std::int64_t fit = kScoreElements / s.keys;
@@ -19,18 +19,28 @@ struct HeadRows {
   std::int64_t stride;
   T* at(std::int64_t position) const { return data + position * stride; }
   HeadRows from(std::int64_t position) const { return {at(position), stride}; }
-  StridedMatrix rows() const { return {data, stride, 1}; }
-  StridedMatrix transposed() const { return {data, 1, stride}; }
 };
 template <class T>
 inline HeadRows<T> head_of(HeadsView<T> view, std::int64_t batch, std::int64_t head) {
   return {view.data + batch * view.strides.batch + head * view.strides.head, view.strides.position};
 }
-inline StridedMatrix rows(const float* data, std::int64_t stride) {
-  return {data, stride, 1};
+template <class T>
+inline MatrixView<T> rows(HeadRows<const T> x) {
+  return {x.data, x.stride, 1};
 }
-inline StridedMatrix columns(const float* data, std::int64_t stride) {  // transposed
-  return {data, 1, stride};
+template <class T>
+inline MatrixView<T> transposed(HeadRows<const T> x) {
+  return {x.data, 1, x.stride};
+}
+
+// A block's scores, and in their place what is made of them in T.
+template <class T>
+inline T* in_place(float* row) {
+  return reinterpret_cast<T*>(row);
+}
+template <class T>
+inline HeadRows<const T> in_place(const float* scores, std::int64_t keys) {
+  return {reinterpret_cast<const T*>(scores), keys * static_cast<std::int64_t>(sizeof(float) / sizeof(T))};
 }
 
 // Queries that are computed together: each sees the first ones of `keys` keys. The bias, where there is one, is that of the block's first
@@ -49,108 +59,143 @@ inline float shift(const AttentionBlock& b, float* row, std::int64_t query, std:
 }
 
 // Scores to weights, exp(scale * (score - top)), over the first `visible` keys of `width`; the others get none. Returns their sum.
+template <class T>
 inline float weigh(float* row, std::int64_t visible, std::int64_t width, float top, float scale) {
+  T* const weights = in_place<T>(row);
   Vec sum{};
   const auto weight = [&](Vec v) { return exp((v - top) * scale); };
   std::int64_t c = 0;
   for (; c + kLanes <= visible; c += kLanes) {
     const Vec w = weight(load(row + c));
-    store(row + c, w);
+    store(weights + c, w);
     sum += w;
   }
   if (const std::int64_t rest = visible - c; rest > 0) {
     const Vec w = weight(load_part(row + c, rest, kMinusInfinity));
-    store_part(row + c, w, rest);
+    store_part(weights + c, w, rest);
     sum += w;
   }
-  clear(row + visible, width - visible);
+  clear(weights + visible, width - visible);
   return sum_of(sum);
 }
 
+// The weights' product with v, each row divided by its sum. What f32 sums in place is summed apart where it is rounded.
+template <class T>
+void average(const AttentionBlock& b, const float* scores, HeadRows<const T> v, HeadRows<T> out, const float* sums) {
+  constexpr bool kApart = sizeof(T) < sizeof(float);
+  alignas(64) float apart[kApart ? kMaxBlock * kMaxAttentionHead : 1];
+  float* product = apart;
+  std::int64_t stride = b.head;
+  if constexpr (!kApart) product = out.data, stride = out.stride;
+  gemm_f32(b.queries, b.head, b.keys, rows(in_place<T>(scores, b.keys)), rows(v), product, stride, false);
+  for (std::int64_t i = 0; i < b.queries; ++i) scale(product + i * stride, 1.0f / sums[i], out.at(i), b.head);
+}
+
 // `visible(i)`: the keys that query i of the block sees, at least 1. All operands begin with the block's first query or key.
-template <class Visible>
-void attend(const AttentionBlock& b, HeadRows<const float> q, HeadRows<const float> k, HeadRows<const float> v, HeadRows<float> out,
-            float* logsumexp, float* scores, Visible visible) {
-  gemm(b.queries, b.keys, b.head, q.rows(), k.transposed(), scores, b.keys, nullptr, false);
+template <class T, class Visible>
+void attend(const AttentionBlock& b, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v, HeadRows<T> out, float* logsumexp,
+            float* scores, Visible visible) {
+  gemm_f32(b.queries, b.keys, b.head, rows(q), transposed(k), scores, b.keys, false);
   float sums[kMaxBlock];
   for (std::int64_t i = 0; i < b.queries; ++i) {
     float* row = scores + i * b.keys;
     const float factor = shift(b, row, i, visible(i));
     const float top = row_max(row, visible(i));
-    sums[i] = weigh(row, visible(i), b.keys, top, factor);
+    sums[i] = weigh<T>(row, visible(i), b.keys, top, factor);
     logsumexp[i] = top * factor;
   }
   map2(logsumexp, sums, logsumexp, b.queries, [](Vec top, Vec sum) { return top + log(sum); });
-  gemm(b.queries, b.head, b.keys, rows(scores, b.keys), v.rows(), out.data, out.stride, nullptr, false);
-  for (std::int64_t i = 0; i < b.queries; ++i) scale(out.at(i), 1.0f / sums[i], out.at(i), b.head);
+  average(b, scores, v, out, sums);
 }
 
-void attention(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out, float* logsumexp,
-               AttentionShape s) {
+template <class T>
+void attention(HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out, float* logsumexp, AttentionShape s) {
   alignas(64) float scores[kScoreElements];
   const std::int64_t block = block_queries(s);
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries)
       for (std::int64_t begin = 0; begin < s.queries; begin += block) {
         const std::int64_t end = begin + block < s.queries ? begin + block : s.queries;
-        attend({end - begin, seen(s, end), s.head, s.scale, nullptr}, head_of(q, b, h).from(begin), head_of(k, b, h), head_of(v, b, h),
-               head_of(out, b, h).from(begin), logsumexp + begin, scores, [&](std::int64_t i) { return seen(s, begin + i + 1); });
+        attend<T>({end - begin, seen(s, end), s.head, s.scale, nullptr}, head_of(q, b, h).from(begin), head_of(k, b, h), head_of(v, b, h),
+                  head_of(out, b, h).from(begin), logsumexp + begin, scores, [&](std::int64_t i) { return seen(s, begin + i + 1); });
       }
 }
 
 // A row of scores becomes the probabilities, and one of dP becomes dS.
+template <class T>
 inline void score_backward(float* scores, float* dscores, std::int64_t visible, std::int64_t width, float logsumexp, float delta,
                            float scale) {
+  T *const p = in_place<T>(scores), *const ds = in_place<T>(dscores);
   each(visible, [&](std::int64_t c, auto read, auto write) {
-    const Vec p = exp(read(scores + c) * scale - logsumexp);
-    write(dscores + c, p * (read(dscores + c) - delta) * scale);
-    write(scores + c, p);
+    const Vec weight = exp(read(scores + c) * scale - logsumexp);
+    write(ds + c, weight * (read(dscores + c) - delta) * scale);
+    write(p + c, weight);
   });
-  clear(scores + visible, width - visible);
-  clear(dscores + visible, width - visible);
+  clear(p + visible, width - visible);
+  clear(ds + visible, width - visible);
 }
 
+template <class T>
 struct AttentionGradients {
-  HeadRows<float> dq, dk, dv;
+  HeadRows<T> dq;
+  HeadRows<float> dk, dv;
   float* dbias;  // as the block's bias; null: there is none
 };
 
 // Adds to dbias; dk and dv of the block's keys are stored, or added to where `add`.
-template <class Visible>
-void attend_backward(const AttentionBlock& b, HeadRows<const float> dout, HeadRows<const float> q, HeadRows<const float> k,
-                     HeadRows<const float> v, HeadRows<const float> out, const float* logsumexp, const AttentionGradients& to, bool add,
-                     Visible visible) {
+template <class T, class Visible>
+void attend_backward(const AttentionBlock& b, HeadRows<const T> dout, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v,
+                     HeadRows<const T> out, const float* logsumexp, const AttentionGradients<T>& to, bool add, Visible visible) {
   alignas(64) float scores[kScoreElements], dscores[kScoreElements];
-  gemm(b.queries, b.keys, b.head, q.rows(), k.transposed(), scores, b.keys, nullptr, false);
-  gemm(b.queries, b.keys, b.head, dout.rows(), v.transposed(), dscores, b.keys, nullptr, false);
+  gemm_f32(b.queries, b.keys, b.head, rows(q), transposed(k), scores, b.keys, false);
+  gemm_f32(b.queries, b.keys, b.head, rows(dout), transposed(v), dscores, b.keys, false);
   for (std::int64_t i = 0; i < b.queries; ++i) {
     float *row = scores + i * b.keys, *drow = dscores + i * b.keys;
     const float delta = row_sum(b.head, [&](std::int64_t c, auto read) { return read(dout.at(i) + c) * read(out.at(i) + c); });
     const float factor = shift(b, row, i, visible(i));
-    score_backward(row, drow, visible(i), b.keys, logsumexp[i], delta, factor);
+    score_backward<T>(row, drow, visible(i), b.keys, logsumexp[i], delta, factor);
     if (!to.dbias) continue;
-    map2(to.dbias - i, drow, to.dbias - i, visible(i), [](Vec sum, Vec d) { return sum + d; });
-    if (b.scale != 1) scale(drow, b.scale, drow, visible(i));
+    map2(to.dbias - i, in_place<T>(drow), to.dbias - i, visible(i), [](Vec sum, Vec d) { return sum + d; });
+    if (b.scale != 1) scale(in_place<T>(drow), b.scale, in_place<T>(drow), visible(i));
   }
-  gemm(b.keys, b.head, b.queries, columns(scores, b.keys), dout.rows(), to.dv.data, to.dv.stride, nullptr, add);
-  gemm(b.queries, b.head, b.keys, rows(dscores, b.keys), k.rows(), to.dq.data, to.dq.stride, nullptr, false);
-  gemm(b.keys, b.head, b.queries, columns(dscores, b.keys), q.rows(), to.dk.data, to.dk.stride, nullptr, add);
+  const HeadRows<const T> p = in_place<T>(scores, b.keys), ds = in_place<T>(dscores, b.keys);
+  gemm_f32(b.keys, b.head, b.queries, transposed(p), rows(dout), to.dv.data, to.dv.stride, add);
+  gemm(b.queries, b.head, b.keys, rows(ds), rows(k), to.dq.data, to.dq.stride, nullptr);
+  gemm_f32(b.keys, b.head, b.queries, transposed(ds), rows(q), to.dk.data, to.dk.stride, add);
 }
 
-void attention_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
-                        HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk, HeadsView<float> dv,
-                        AttentionShape s) {
+// Where the gradients of a head's keys or values are summed: there, or in `sums`, from where they are rounded.
+inline HeadRows<float> summed(HeadRows<float> there, float*, std::int64_t) {
+  return there;
+}
+inline HeadRows<float> summed(HeadRows<Bf16>, float* sums, std::int64_t head) {
+  return {sums, head};
+}
+inline void round_sums(HeadRows<float>, HeadRows<float>, const AttentionShape&) {}
+inline void round_sums(HeadRows<float> sums, HeadRows<Bf16> to, const AttentionShape& s) {
+  for (std::int64_t key = 0; key < s.keys; ++key) scale(sums.at(key), 1, to.at(key), s.head);
+}
+
+template <class T>
+void attention_backward(HeadsView<const T> dout, HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<const T> out,
+                        const float* logsumexp, HeadsView<T> dq, HeadsView<T> dk, HeadsView<T> dv, AttentionShape s, float* sums) {
   const std::int64_t block = block_queries(s), last = (s.queries - 1) / block * block;
   for (std::int64_t b = 0; b < s.batch; ++b)
-    for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries)
+    for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries) {
+      const HeadRows<T> dk_rows = head_of(dk, b, h), dv_rows = head_of(dv, b, h);
+      const HeadRows<float> dk_sums = summed(dk_rows, sums, s.head),
+                            dv_sums = summed(dv_rows, sums ? sums + s.keys * s.head : sums, s.head);
       // From the last block, which sees every key: it stores dK and dV, the others add.
       for (std::int64_t begin = last; begin >= 0; begin -= block) {
         const std::int64_t end = begin + block < s.queries ? begin + block : s.queries;
-        attend_backward({end - begin, begin == last ? s.keys : seen(s, end), s.head, s.scale, nullptr}, head_of(dout, b, h).from(begin),
-                        head_of(q, b, h).from(begin), head_of(k, b, h), head_of(v, b, h), head_of(out, b, h).from(begin), logsumexp + begin,
-                        {head_of(dq, b, h).from(begin), head_of(dk, b, h), head_of(dv, b, h), nullptr}, begin != last,
-                        [&](std::int64_t i) { return seen(s, begin + i + 1); });
+        attend_backward<T>({end - begin, begin == last ? s.keys : seen(s, end), s.head, s.scale, nullptr}, head_of(dout, b, h).from(begin),
+                           head_of(q, b, h).from(begin), head_of(k, b, h), head_of(v, b, h), head_of(out, b, h).from(begin),
+                           logsumexp + begin, {head_of(dq, b, h).from(begin), dk_sums, dv_sums, nullptr}, begin != last,
+                           [&](std::int64_t i) { return seen(s, begin + i + 1); });
       }
+      round_sums(dk_sums, dk_rows, s);
+      round_sums(dv_sums, dv_rows, s);
+    }
 }
 
 // Queries that follow on each other and see keys from one on, or none at all.
@@ -198,8 +243,8 @@ void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, Hea
   for_runs(
       s,
       [&](std::int64_t b, std::int64_t h, const QueryRun& run, const AttentionBlock& block, auto visible) {
-        attend(block, head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first), head_of(v, b, h).from(run.first),
-               head_of(out, b, h).from(run.begin), sums(b, h) + run.begin, scores, visible);
+        attend<float>(block, head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first), head_of(v, b, h).from(run.first),
+                      head_of(out, b, h).from(run.begin), sums(b, h) + run.begin, scores, visible);
       },
       [&](std::int64_t b, std::int64_t h, std::int64_t query) {
         clear(head_of(out, b, h).at(query), s.head);
@@ -207,9 +252,9 @@ void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, Hea
       });
 }
 
-void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k,
-                                  HeadsView<const float> v, HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq,
-                                  HeadsView<float> dk, HeadsView<float> dv, float* dbias, RangesShape s) {
+void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
+                                  HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk,
+                                  HeadsView<float> dv, float* dbias, RangesShape s) {
   if (dbias) clear(dbias, s.heads * (2 * s.reach - 1));
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h)
@@ -220,12 +265,12 @@ void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const f
   for_runs(
       s,
       [&](std::int64_t b, std::int64_t h, const QueryRun& run, const AttentionBlock& block, auto visible) {
-        attend_backward(block, head_of(dout, b, h).from(run.begin), head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first),
-                        head_of(v, b, h).from(run.first), head_of(out, b, h).from(run.begin),
-                        logsumexp + (b * s.heads + h) * s.queries + run.begin,
-                        {head_of(dq, b, h).from(run.begin), head_of(dk, b, h).from(run.first), head_of(dv, b, h).from(run.first),
-                         dbias ? dbias + (block.bias - s.bias) : nullptr},
-                        true, visible);
+        attend_backward<float>(block, head_of(dout, b, h).from(run.begin), head_of(q, b, h).from(run.begin),
+                               head_of(k, b, h).from(run.first), head_of(v, b, h).from(run.first), head_of(out, b, h).from(run.begin),
+                               logsumexp + (b * s.heads + h) * s.queries + run.begin,
+                               {head_of(dq, b, h).from(run.begin), head_of(dk, b, h).from(run.first), head_of(dv, b, h).from(run.first),
+                                dbias ? dbias + (block.bias - s.bias) : nullptr},
+                               true, visible);
       },
       [&](std::int64_t b, std::int64_t h, std::int64_t query) { clear(head_of(dq, b, h).at(query), s.head); });
 }

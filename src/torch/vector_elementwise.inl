@@ -1,28 +1,31 @@
 // Elementwise loops and sums over rows.
 
 // out[i] = f(x[i], ...) over n elements.
-template <class F>
-inline void map1(const float* x, float* out, std::int64_t n, F f) {
+template <class In, class Out, class F>
+inline void map1(const In* x, Out* out, std::int64_t n, F f) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(x + i)));
   if (i < n) store_part(out + i, f(load_part(x + i, n - i)), n - i);
 }
-template <class F>
-inline void map2(const float* a, const float* b, float* out, std::int64_t n, F f) {
+template <class A, class B, class Out, class F>
+inline void map2(const A* a, const B* b, Out* out, std::int64_t n, F f) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(a + i), load(b + i)));
   if (i < n) store_part(out + i, f(load_part(a + i, n - i), load_part(b + i, n - i)), n - i);
 }
 
-inline void clear(float* out, std::int64_t n) {
+template <class T>
+inline void clear(T* out, std::int64_t n) {
   for (; n >= kLanes; n -= kLanes, out += kLanes) store(out, Vec{});
   if (n > 0) store_part(out, Vec{}, n);
 }
 
-void add(const float* a, const float* b, float* out, std::int64_t n) {
+template <class A, class B, class Out>
+void add(const A* a, const B* b, Out* out, std::int64_t n) {
   map2(a, b, out, n, [](Vec x, Vec y) { return x + y; });
 }
-void add_n(const float* const* parts, std::size_t count, float* out, std::int64_t n) {
+template <class T>
+void add_n(const T* const* parts, std::size_t count, T* out, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     Vec sum = load(parts[0] + i);
@@ -34,27 +37,31 @@ void add_n(const float* const* parts, std::size_t count, float* out, std::int64_
   for (std::size_t p = 1; p < count; ++p) sum += load_part(parts[p] + i, n - i);
   store_part(out + i, sum, n - i);
 }
-void mul(const float* a, const float* b, float* out, std::int64_t n) {
+template <class T>
+void mul(const T* a, const T* b, T* out, std::int64_t n) {
   map2(a, b, out, n, [](Vec x, Vec y) { return x * y; });
 }
-void scale(const float* a, float factor, float* out, std::int64_t n) {
+template <class In, class Out>
+void scale(const In* a, float factor, Out* out, std::int64_t n) {
   map1(a, out, n, [factor](Vec x) { return x * factor; });
 }
-void add_bias(const float* x, const float* bias, float* out, NormShape shape) {
+template <class T>
+void add_bias(const T* x, const T* bias, T* out, NormShape shape) {
   for (std::int64_t r = 0; r < shape.rows; ++r) add(x + r * shape.width, bias, out + r * shape.width, shape.width);
 }
 
 // Four rows at a time, so that `out` is read and written a quarter as often.
-void column_sum(const float* x, float* out, NormShape shape, bool accumulate) {
+template <class T>
+void column_sum(const T* x, float* out, NormShape shape, bool accumulate) {
   const std::int64_t width = shape.width;
   std::int64_t r = 0;
   if (!accumulate) __builtin_memset(out, 0, static_cast<std::size_t>(width) * sizeof(float));
   for (; r + 4 <= shape.rows; r += 4) {
-    const float* row = x + r * width;
+    const T* row = x + r * width;
     std::int64_t c = 0;
     for (; c + kLanes <= width; c += kLanes)
       store(out + c, load(out + c) + ((load(row + c) + load(row + width + c)) + (load(row + 2 * width + c) + load(row + 3 * width + c))));
-    for (; c < width; ++c) out[c] += (row[c] + row[width + c]) + (row[2 * width + c] + row[3 * width + c]);
+    for (; c < width; ++c) out[c] += (number(row[c]) + number(row[width + c])) + (number(row[2 * width + c]) + number(row[3 * width + c]));
   }
   for (; r < shape.rows; ++r) add(out, x + r * width, out, width);
 }
@@ -64,14 +71,16 @@ inline Vec twice_u(Vec x) {
   return x * (1.59576912f + 0.0713548163f * x * x);
 }
 
-void gelu(const float* x, float* out, std::int64_t n, bool tanh) {
+template <class T>
+void gelu(const T* x, T* out, std::int64_t n, bool tanh) {
   if (tanh)
     map1(x, out, n, [](Vec v) { return v * sigmoid(twice_u(v)); });
   else
     map1(x, out, n, [](Vec v) { return v * normal(v).cdf; });
 }
 
-void gelu_backward(const float* dy, const float* x, float* dx, std::int64_t n, bool tanh) {
+template <class T>
+void gelu_backward(const T* dy, const T* x, T* dx, std::int64_t n, bool tanh) {
   if (tanh)
     map2(dy, x, dx, n, [](Vec d, Vec v) {
       const Vec s = sigmoid(twice_u(v));
@@ -84,10 +93,12 @@ void gelu_backward(const float* dy, const float* x, float* dx, std::int64_t n, b
     });
 }
 
-void silu(const float* x, float* out, std::int64_t n) {
+template <class T>
+void silu(const T* x, T* out, std::int64_t n) {
   map1(x, out, n, [](Vec v) { return v * sigmoid(v); });
 }
-void silu_backward(const float* dy, const float* x, float* dx, std::int64_t n) {
+template <class T>
+void silu_backward(const T* dy, const T* x, T* dx, std::int64_t n) {
   map2(dy, x, dx, n, [](Vec d, Vec v) {
     const Vec s = sigmoid(v);
     return d * s * (1.0f + v * (1.0f - s));

@@ -1,9 +1,89 @@
-// The matrix product. Panels of kColumns columns of b are packed (k rows of them, dense), so that the inner loop streams one panel while a
-// block of rows of a stays in the second-level cache; a tile of c is kept in registers.
+// The matrix product. Panels of kColumns columns of b are packed (kDepth words of each, dense), so that the inner loop streams one panel
+// while a block of rows of a stays in the second-level cache; a tile of c is kept in registers.
 
 constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;  // of a tile's width
 constexpr int kColumns = kMaxVectors * kLanes;
-constexpr std::int64_t kDepth = 256;  // rows of a packed panel
+constexpr std::int64_t kBlockRows = 384;  // rows of a that are packed together
+constexpr std::int64_t kSumRows = 512;    // rows of which sums are kept until they can be rounded
+
+// What one multiplication of a lane takes of a row of a and of a column of b: a number, or two of bf16 that follow on each other along k.
+#if defined(__AVX512BF16__)
+template <class T>
+constexpr std::int64_t kPerWord = sizeof(float) / sizeof(T);
+using Halves32 = std::uint16_t __attribute__((vector_size(kLanes * 4)));
+inline __m512bh pairs(Vec v) {
+  return bits_as<__m512bh>(v);
+}
+inline Vec multiply_add(const Bf16*, Vec sum, Vec x, Vec y) {
+  return _mm512_dpbf16_ps(sum, pairs(x), pairs(y));
+}
+inline Vec broadcast_word(const Bf16* p) {
+  int word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return bits_as<Vec>(_mm512_set1_epi32(word));
+}
+inline Vec broadcast_last(const Bf16* p) {
+  return bits_as<Vec>(_mm512_set1_epi32(p->bits));
+}
+inline Vec load_words(const Bf16* p) {
+  return load(reinterpret_cast<const float*>(p));
+}
+inline Vec load_words_part(const Bf16* p, std::int64_t n) {
+  return bits_as<Vec>(_mm512_maskz_loadu_epi16((1u << n) - 1u, p));
+}
+// Two vectors of words: each of the columns' pair.
+inline void store_pairs(float* to, const Bf16* first, const Bf16* second) {
+  Halves32 low, high;
+  for (int i = 0; i < 2 * kLanes; ++i) low[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 2 * kLanes), high[i] = low[i] + kLanes;
+  const __m512i a = bits_as<__m512i>(load_words(first)), b = bits_as<__m512i>(load_words(second));
+  store(to, bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(low), b)));
+  store(to + kLanes, bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(high), b)));
+}
+// Lanes of `first` as the first of each pair, of `second` as the second.
+inline Vec paired(Vec first, Vec second) {
+  return bits_as<Vec>(bits_as<Bits>(first) >> 16 | bits_as<Bits>(second));
+}
+#else
+template <class T>
+constexpr std::int64_t kPerWord = 1;
+inline Vec multiply_add(const Bf16*, Vec sum, Vec x, Vec y) {
+  return sum + x * y;
+}
+inline Vec broadcast_word(const Bf16* p) {
+  return broadcast(number(*p));
+}
+inline Vec broadcast_last(const Bf16* p) {
+  return broadcast_word(p);
+}
+inline Vec load_words(const Bf16* p) {
+  return load(p);
+}
+inline Vec load_words_part(const Bf16* p, std::int64_t n) {
+  return load_part(p, n);
+}
+inline Vec paired(Vec, Vec second) {
+  return second;
+}
+inline void store_pairs(float*, const Bf16*, const Bf16*) {}
+#endif
+inline Vec multiply_add(const float*, Vec sum, Vec x, Vec y) {
+  return sum + x * y;
+}
+inline Vec broadcast_word(const float* p) {
+  return broadcast(*p);
+}
+inline Vec broadcast_last(const float* p) {
+  return broadcast(*p);
+}
+inline Vec load_words(const float* p) {
+  return load(p);
+}
+inline Vec load_words_part(const float* p, std::int64_t n) {
+  return load_part(p, n);
+}
+// Words of a packed panel. They are more of pairs, whose sums are costlier to keep between panels.
+template <class T>
+constexpr std::int64_t kDepth = kPerWord<T> > 1 ? 512 : 256;
 
 // Rows of a tile of this many vectors: enough independent sums to hide the latency, few enough for the registers.
 constexpr int tile_rows(int vectors) {
@@ -13,21 +93,24 @@ constexpr int tile_rows(int vectors) {
 
 enum class Start { zero, add, bias };
 
+template <class T>
 struct TileArguments {
   std::int64_t depth;
-  StridedMatrix a;
-  const float* panel;  // depth x kColumns
-  float* c;
+  MatrixView<T> a;
+  const float* panel;  // words of b, kColumns in a row
+  float* c;            // sums to add to, and to store unless they are rounded
   std::int64_t ldc;
-  const float* bias;
+  const T* bias;
   Start start;
   std::int64_t last;  // elements of the last vector
+  T* rounded;         // where to store the sums in T; may be null
+  std::int64_t ld_rounded;
 };
 
-template <int Rows, int Vectors>
-void tile(const TileArguments& t) {
+template <int Rows, int Vectors, class T>
+void tile(const TileArguments<T>& t) {
   Vec sum[Rows][Vectors];
-  const auto column = [&](const float* p, int v) {
+  const auto column = [&](const auto* p, int v) {
     return v + 1 < Vectors || t.last == kLanes ? load(p + v * kLanes) : load_part(p + v * kLanes, t.last);
   };
 #pragma GCC unroll 16
@@ -35,42 +118,50 @@ void tile(const TileArguments& t) {
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v)
       sum[r][v] = t.start == Start::zero ? Vec{} : t.start == Start::add ? column(t.c + r * t.ldc, v) : column(t.bias, v);
-  const float* a = t.a.data;
+  const T* a = t.a.data;
   const float* b = t.panel;
-  for (std::int64_t p = 0; p < t.depth; ++p, a += t.a.column, b += kColumns) {
+  const auto step = [&](auto word) {
     Vec row[Vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
-      const Vec x = broadcast(a[r * t.a.row]);
+      const Vec x = word(a + r * t.a.row);
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) sum[r][v] += x * row[v];
+      for (int v = 0; v < Vectors; ++v) sum[r][v] = multiply_add(a, sum[r][v], x, row[v]);
     }
-  }
+  };
+  std::int64_t p = kPerWord<T>;
+  for (; p <= t.depth; p += kPerWord<T>, a += t.a.column * kPerWord<T>, b += kColumns) step([](const T* x) { return broadcast_word(x); });
+  if (p - kPerWord<T> < t.depth) step([](const T* x) { return broadcast_last(x); });
+  const auto write = [&](auto* to, int v, Vec value) {
+    if (v + 1 < Vectors || t.last == kLanes)
+      store(to + v * kLanes, value);
+    else
+      store_part(to + v * kLanes, value, t.last);
+  };
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) {
-      float* p = t.c + r * t.ldc + v * kLanes;
-      if (v + 1 < Vectors || t.last == kLanes)
-        store(p, sum[r][v]);
-      else
-        store_part(p, sum[r][v], t.last);
-    }
+    for (int v = 0; v < Vectors; ++v) t.rounded ? write(t.rounded + r * t.ld_rounded, v, sum[r][v]) : write(t.c + r * t.ldc, v, sum[r][v]);
 }
 
 // Tiles of `rows` <= Rows rows: for the last rows of a matrix.
-template <int Rows, int Vectors>
-void tile_of(int rows, const TileArguments& t) {
+template <int Rows, int Vectors, class T>
+void tile_of(int rows, const TileArguments<T>& t) {
   if (rows == Rows) return tile<Rows, Vectors>(t);
   if constexpr (Rows > 1) tile_of<Rows - 1, Vectors>(rows, t);
 }
 
-template <int Vectors>
-void rows_of_tiles(std::int64_t m, TileArguments t) {
+template <int Vectors, class T>
+void rows_of_tiles(std::int64_t m, TileArguments<T> t) {
   constexpr int kRows = tile_rows(Vectors);
-  for (; m >= kRows; m -= kRows, t.a.data += kRows * t.a.row, t.c += kRows * t.ldc) tile<kRows, Vectors>(t);
+  for (; m >= kRows; m -= kRows) {
+    tile<kRows, Vectors>(t);
+    t.a.data += kRows * t.a.row;
+    if (t.c) t.c += kRows * t.ldc;
+    if (t.rounded) t.rounded += kRows * t.ld_rounded;
+  }
   if (m > 0) tile_of<kRows, Vectors>(static_cast<int>(m), t);
 }
 
@@ -93,48 +184,111 @@ inline void transpose_block(Vec (&block)[kLanes]) {
   }
 }
 
-// Packs b's rows [0, depth) and `columns` <= kColumns columns; columns past them are zero.
-void pack_panel(StridedMatrix b, std::int64_t depth, std::int64_t columns, float* panel) {
+// Packs b's rows [0, depth) and `columns` as words, `stride` of them in a row; columns up to the next whole vector are zero.
+template <class T>
+void pack_panel(MatrixView<T> b, std::int64_t depth, std::int64_t columns, float* panel, std::int64_t stride) {
+  constexpr std::int64_t kTwo = kPerWord<T>;
   if (b.column == 1) {
     const std::int64_t whole = columns / kLanes * kLanes, rest = columns - whole;
-    for (std::int64_t p = 0; p < depth; ++p, b.data += b.row, panel += kColumns) {
-      for (std::int64_t j = 0; j < whole; j += kLanes) store(panel + j, load(b.data + j));
-      if (rest) store(panel + whole, load_part(b.data + whole, rest));
+    for (std::int64_t p = 0; p < depth; p += kTwo, b.data += kTwo * b.row, panel += stride) {
+      const auto words = [&](auto read) {
+        const Vec first = read(b.data);
+        return kTwo == 1 ? first : paired(first, p + 1 < depth ? read(b.data + b.row) : Vec{});
+      };
+      std::int64_t j = 0;
+      if constexpr (kTwo == 2)
+        for (; p + 1 < depth && j + kTwo * kLanes <= whole; j += kTwo * kLanes) store_pairs(panel + j, b.data + j, b.data + b.row + j);
+      for (; j < whole; j += kLanes) store(panel + j, words([&](const T* row) { return load(row + j); }));
+      if (rest) store(panel + whole, words([&](const T* row) { return load_part(row + whole, rest); }));
     }
     return;
   }
   for (std::int64_t j = 0; j < columns; j += kLanes)
-    for (std::int64_t p = 0; p < depth; p += kLanes) {
-      const std::int64_t rows = depth - p < kLanes ? depth - p : kLanes;
+    for (std::int64_t p = 0; p < depth; p += kTwo * kLanes) {
+      const std::int64_t rows = depth - p < kTwo * kLanes ? depth - p : kTwo * kLanes;
       const std::int64_t width = columns - j < kLanes ? columns - j : kLanes;
       Vec block[kLanes];
       for (int i = 0; i < kLanes; ++i) {
-        const float* from = b.data + (j + i) * b.column + p;
-        block[i] = i >= width ? Vec{} : rows == kLanes ? load(from) : load_part(from, rows);
+        const T* from = b.data + (j + i) * b.column + p;
+        block[i] = i >= width ? Vec{} : rows == kTwo * kLanes ? load_words(from) : load_words_part(from, rows);
       }
       transpose_block(block);
-      for (std::int64_t i = 0; i < rows; ++i) store(panel + (p + i) * kColumns + j, block[i]);
+      for (std::int64_t i = 0; i * kTwo < rows; ++i) store(panel + (p / kTwo + i) * stride + j, block[i]);
     }
 }
 
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, StridedMatrix b, float* c, std::int64_t ldc, const float* bias,
-          bool accumulate) {
-  alignas(64) float panel[kDepth * kColumns];
-  for (std::int64_t p = 0; p == 0 || p < k; p += kDepth) {
-    const std::int64_t depth = k - p < kDepth ? k - p : kDepth;
-    for (std::int64_t j = 0; j < n; j += kColumns) {
-      const std::int64_t columns = n - j < kColumns ? n - j : kColumns;
-      pack_panel({b.data + p * b.row + j * b.column, b.row, b.column}, depth, columns, panel);
-      const std::int64_t vectors = (columns + kLanes - 1) / kLanes;
-      const Start start = p > 0 || accumulate ? Start::add : bias ? Start::bias : Start::zero;
-      const TileArguments t{depth, {a.data + p * a.column, a.row, a.column}, panel, c + j, ldc, bias ? bias + j : nullptr,
-                            start, columns - (vectors - 1) * kLanes};
-      if (vectors == 1) rows_of_tiles<1>(m, t);
-      if (vectors == 2) rows_of_tiles<2>(m, t);
-      if constexpr (kMaxVectors == 4) {
-        if (vectors == 3) rows_of_tiles<3>(m, t);
-        if (vectors == 4) rows_of_tiles<4>(m, t);
+// Rows of a as tiles read them: where two numbers are one word, these have to follow on each other.
+template <class T>
+MatrixView<T> readable(MatrixView<T> a, std::int64_t rows, std::int64_t depth, float* packed) {
+  if (a.column == 1 || kPerWord<T> == 1) return a;
+  pack_panel<T>({a.data, a.column, 1}, depth, rows, packed, kBlockRows);
+  return {reinterpret_cast<const T*>(packed), kPerWord<T>, kBlockRows};
+}
+
+// All rows of at most kColumns columns.
+template <class T>
+void rows_of_columns(std::int64_t m, std::int64_t columns, TileArguments<T> t) {
+  const std::int64_t vectors = (columns + kLanes - 1) / kLanes;
+  t.last = columns - (vectors - 1) * kLanes;
+  if (vectors == 1) rows_of_tiles<1>(m, t);
+  if (vectors == 2) rows_of_tiles<2>(m, t);
+  if constexpr (kMaxVectors == 4) {
+    if (vectors == 3) rows_of_tiles<3>(m, t);
+    if (vectors == 4) rows_of_tiles<4>(m, t);
+  }
+}
+
+inline std::int64_t least(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+template <class T>
+inline MatrixView<T> from(MatrixView<T> x, std::int64_t i, std::int64_t j) {
+  return {x.data + i * x.row + j * x.column, x.row, x.column};
+}
+
+template <class T>
+void gemm_with_bias(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, float* c, std::int64_t ldc,
+                    const T* bias, bool accumulate) {
+  constexpr bool kPacks = kPerWord<T> > 1;
+  alignas(64) float panel[kDepth<T> * kColumns], packed[kPacks ? kDepth<T> * kBlockRows : 1];
+  const std::int64_t most = kDepth<T> * kPerWord<T>, block = kPacks && a.column != 1 ? kBlockRows : m;
+  for (std::int64_t p = 0; p == 0 || p < k; p += most) {
+    const std::int64_t depth = least(k - p, most);
+    const Start start = p > 0 || accumulate ? Start::add : bias ? Start::bias : Start::zero;
+    for (std::int64_t i = 0; i < m; i += block) {
+      const std::int64_t rows = least(m - i, block);
+      const MatrixView<T> words = readable(from(a, i, p), rows, depth, packed);
+      for (std::int64_t j = 0; j < n; j += kColumns) {
+        const std::int64_t columns = least(n - j, kColumns);
+        pack_panel(from(b, p, j), depth, columns, panel, kColumns);
+        rows_of_columns<T>(rows, columns, {depth, words, panel, c + i * ldc + j, ldc, bias ? bias + j : nullptr, start, 0, nullptr, 0});
       }
     }
   }
+}
+template <class T>
+void gemm_f32(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, float* c, std::int64_t ldc,
+              bool accumulate) {
+  gemm_with_bias<T>(m, n, k, a, b, c, ldc, nullptr, accumulate);
+}
+
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, StridedMatrix b, float* c, std::int64_t ldc, const float* bias) {
+  gemm_with_bias(m, n, k, a, b, c, ldc, bias, false);
+}
+// Where one panel is not as deep as the product, sums are kept in f32 until the last one.
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<Bf16> a, MatrixView<Bf16> b, Bf16* c, std::int64_t ldc,
+          const Bf16* bias) {
+  alignas(64) float panel[kDepth<Bf16> * kColumns], packed[kPerWord<Bf16> > 1 ? kDepth<Bf16> * kBlockRows : 1], sums[kSumRows * kColumns];
+  const std::int64_t most = kDepth<Bf16> * kPerWord<Bf16>, block = a.column != 1 ? kBlockRows : k > most ? kSumRows : m;
+  for (std::int64_t i = 0; i < m; i += block)
+    for (std::int64_t j = 0; j < n; j += kColumns)
+      for (std::int64_t p = 0; p == 0 || p < k; p += most) {
+        const std::int64_t rows = least(m - i, block), columns = least(n - j, kColumns), depth = least(k - p, most);
+        pack_panel(from(b, p, j), depth, columns, panel, kColumns);
+        const Start start = p > 0 ? Start::add : bias ? Start::bias : Start::zero;
+        Bf16* const to = p + most >= k ? c + i * ldc + j : nullptr;
+        rows_of_columns<Bf16>(rows, columns,
+                              {depth, readable(from(a, i, p), rows, depth, packed), panel, k > most ? sums : nullptr, kColumns,
+                               bias ? bias + j : nullptr, start, 0, to, ldc});
+      }
 }

@@ -22,11 +22,60 @@ inline Vec load(const float* p) {
 inline void store(float* p, Vec v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
+
+// A vector of bf16 is widened when it is loaded and rounded when it is stored. bf16 instructions take numbers below 2^-126 for zero.
+using Bits = std::uint32_t __attribute__((vector_size(kLanes * 4)));
+using Halves = std::uint16_t __attribute__((vector_size(kLanes * 2)));
+template <class To, class From>
+inline To bits_as(From from) {
+  To to;
+  static_assert(sizeof to == sizeof from);
+  __builtin_memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline Vec widened(Halves halves) {
+  return bits_as<Vec>(__builtin_convertvector(halves, Bits) << 16);
+}
+inline Halves rounded(Vec v) {
+#if defined(__AVX512BF16__)
+  return bits_as<Halves>(_mm512_cvtneps_pbh(v));
+#else
+  const Bits bits = bits_as<Bits>(v);
+  const Bits nearest = bits + (0x7fffu + (bits >> 16 & 1u));
+  return __builtin_convertvector((v == v ? nearest : bits | 0x400000u) >> 16, Halves);  // a NaN stays one
+#endif
+}
+inline Vec load(const Bf16* p) {
+  Halves halves;
+  __builtin_memcpy(&halves, p, sizeof halves);
+  return widened(halves);
+}
+inline void store(Bf16* p, Vec v) {
+  const Halves halves = rounded(v);
+  __builtin_memcpy(p, &halves, sizeof halves);
+}
+inline float number(float x) {
+  return x;
+}
+inline float number(Bf16 x) {
+  return bits_as<float>(std::uint32_t{x.bits} << 16);
+}
+inline void set(float* p, float x) {
+  *p = x;
+}
+inline void set(Bf16* p, float x) {
+  p->bits = rounded(broadcast(x))[0];
+}
+
 // The first n < kLanes elements; the others read as `rest` and are not written.
 #if defined(__AVX512F__)
 inline __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
 inline Vec load_part(const float* p, std::int64_t n, float rest = 0) { return _mm512_mask_loadu_ps(broadcast(rest), first(n), p); }
 inline void store_part(float* p, Vec v, std::int64_t n) { _mm512_mask_storeu_ps(p, first(n), v); }
+inline Vec load_part(const Bf16* p, std::int64_t n, float rest = 0) {
+  return _mm512_mask_blend_ps(first(n), broadcast(rest), widened(bits_as<Halves>(_mm256_maskz_loadu_epi16(first(n), p))));
+}
+inline void store_part(Bf16* p, Vec v, std::int64_t n) { _mm256_mask_storeu_epi16(p, first(n), bits_as<__m256i>(rounded(v))); }
 #else
 inline Vec load_part(const float* p, std::int64_t n, float rest = 0) {
   Vec v = broadcast(rest);
@@ -34,6 +83,15 @@ inline Vec load_part(const float* p, std::int64_t n, float rest = 0) {
   return v;
 }
 inline void store_part(float* p, Vec v, std::int64_t n) { __builtin_memcpy(p, &v, static_cast<std::size_t>(n) * sizeof(float)); }
+inline Vec load_part(const Bf16* p, std::int64_t n, float rest = 0) {
+  Vec v = broadcast(rest);
+  for (int i = 0; i < n; ++i) v[i] = number(p[i]);
+  return v;
+}
+inline void store_part(Bf16* p, Vec v, std::int64_t n) {
+  const Halves halves = rounded(v);
+  __builtin_memcpy(p, &halves, static_cast<std::size_t>(n) * sizeof(Bf16));
+}
 #endif
 
 // Over the lanes.

@@ -5,9 +5,9 @@ template <class F>
 inline float row_sum(std::int64_t width, F f, float past = 0) {
   Vec sum{};
   std::int64_t c = 0;
-  for (; c + kLanes <= width; c += kLanes) sum += f(c, [](const float* p) { return load(p); });
+  for (; c + kLanes <= width; c += kLanes) sum += f(c, [](const auto* p) { return load(p); });
   const std::int64_t rest = width - c;
-  if (rest > 0) sum += f(c, [rest, past](const float* p) { return load_part(p, rest, past); });
+  if (rest > 0) sum += f(c, [rest, past](const auto* p) { return load_part(p, rest, past); });
   return sum_of(sum);
 }
 
@@ -15,12 +15,13 @@ inline float row_sum(std::int64_t width, F f, float past = 0) {
 template <class F>
 inline void each(std::int64_t width, F f) {
   std::int64_t c = 0;
-  for (; c + kLanes <= width; c += kLanes) f(c, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
+  for (; c + kLanes <= width; c += kLanes) f(c, [](const auto* p) { return load(p); }, [](auto* p, Vec v) { store(p, v); });
   const std::int64_t rest = width - c;
-  if (rest > 0) f(c, [rest](const float* p) { return load_part(p, rest); }, [rest](float* p, Vec v) { store_part(p, v, rest); });
+  if (rest > 0) f(c, [rest](const auto* p) { return load_part(p, rest); }, [rest](auto* p, Vec v) { store_part(p, v, rest); });
 }
 
-void layer_norm(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, NormShape shape, float eps) {
+template <class T>
+void layer_norm(const T* x, const float* weight, const float* bias, T* y, float* mean, float* rstd, NormShape shape, float eps) {
   const std::int64_t width = shape.width;
   const auto count = static_cast<float>(width);
   for (std::int64_t r = 0; r < shape.rows; ++r, x += width, y += width) {
@@ -44,8 +45,9 @@ void layer_norm(const float* x, const float* weight, const float* bias, float* y
 }
 
 // With h = (x - mean) rstd and g = dy * weight: dx = rstd (g - mean(g) - h mean(g h)); dweight = sum dy h; dbias = sum dy.
-void layer_norm_backward(const float* dy, const float* x, const float* mean, const float* rstd, const float* weight, float* dx,
-                         float* dweight, float* dbias, NormShape shape, bool accumulate) {
+template <class T>
+void layer_norm_backward(const T* dy, const T* x, const float* mean, const float* rstd, const float* weight, T* dx, float* dweight,
+                         float* dbias, NormShape shape, bool accumulate) {
   const std::int64_t width = shape.width;
   const auto bytes = static_cast<std::size_t>(width) * sizeof(float);
   if (!accumulate && dweight) __builtin_memset(dweight, 0, bytes);
@@ -74,7 +76,8 @@ void layer_norm_backward(const float* dy, const float* x, const float* mean, con
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-inline float row_max(const float* x, std::int64_t width) {
+template <class T>
+inline float row_max(const T* x, std::int64_t width) {
   Vec best = broadcast(kMinusInfinity);
   std::int64_t c = 0;
   for (; c + kLanes <= width; c += kLanes) best = max(best, load(x + c));
@@ -83,16 +86,19 @@ inline float row_max(const float* x, std::int64_t width) {
 }
 
 // Sum of exp(x - top).
-inline float exp_sum(const float* x, float top, std::int64_t width) {
+template <class T>
+inline float exp_sum(const T* x, float top, std::int64_t width) {
   return row_sum(width, [&](std::int64_t c, auto read) { return exp(read(x + c) - top); }, kMinusInfinity);
 }
 
-inline float row_logsumexp(const float* x, std::int64_t width) {
+template <class T>
+inline float row_logsumexp(const T* x, std::int64_t width) {
   const float top = row_max(x, width);
   return top + logf(exp_sum(x, top, width));
 }
 
-void softmax(const float* x, float* y, NormShape shape, bool log) {
+template <class T>
+void softmax(const T* x, T* y, NormShape shape, bool log) {
   for (std::int64_t r = 0; r < shape.rows; ++r, x += shape.width, y += shape.width) {
     const float top = row_max(x, shape.width);
     if (log) {
@@ -105,7 +111,8 @@ void softmax(const float* x, float* y, NormShape shape, bool log) {
   }
 }
 
-void softmax_backward(const float* dy, const float* y, float* dx, NormShape shape, bool log) {
+template <class T>
+void softmax_backward(const T* dy, const T* y, T* dx, NormShape shape, bool log) {
   for (std::int64_t r = 0; r < shape.rows; ++r, dy += shape.width, y += shape.width, dx += shape.width) {
     if (log) {
       const float sum = row_sum(shape.width, [&](std::int64_t c, auto read) { return read(dy + c); });
@@ -117,27 +124,31 @@ void softmax_backward(const float* dy, const float* y, float* dx, NormShape shap
   }
 }
 
-double cross_entropy(const float* logits, const std::int64_t* targets, float* logsumexp, NormShape shape, std::int64_t ignore) {
+template <class T>
+double cross_entropy(const T* logits, const std::int64_t* targets, float* logsumexp, NormShape shape, std::int64_t ignore) {
   double loss = 0;
   for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width) {
     const float all = row_logsumexp(logits, shape.width);
     if (logsumexp) logsumexp[r] = all;
-    if (targets[r] != ignore) loss += static_cast<double>(all - logits[targets[r]]);
+    if (targets[r] != ignore) loss += static_cast<double>(all - number(logits[targets[r]]));
   }
   return loss;
 }
 
-void cross_entropy_backward(const float* logits, const std::int64_t* targets, const float* logsumexp, float* dlogits, NormShape shape,
+template <class T>
+void cross_entropy_backward(const T* logits, const std::int64_t* targets, const float* logsumexp, T* dlogits, NormShape shape,
                             std::int64_t ignore, std::int64_t begin, float factor) {
   for (std::int64_t r = 0; r < shape.rows; ++r, logits += shape.width, dlogits += shape.width) {
     if (targets[r] == ignore) {
-      __builtin_memset(dlogits, 0, static_cast<std::size_t>(shape.width) * sizeof(float));
+      clear(dlogits, shape.width);
       continue;
     }
     const float all = logsumexp ? logsumexp[r] : row_logsumexp(logits, shape.width);
-    map1(logits, dlogits, shape.width, [&](Vec v) { return exp(v - all) * factor; });
     const std::int64_t target = targets[r] - begin;
-    if (target >= 0 && target < shape.width) dlogits[target] -= factor;
+    const bool here = target >= 0 && target < shape.width;
+    const float logit = here ? number(logits[target]) : 0;  // read first: dlogits may lie there
+    map1(logits, dlogits, shape.width, [&](Vec v) { return exp(v - all) * factor; });
+    if (here) set(dlogits + target, (expf(logit - all) - 1.0f) * factor);
   }
 }
 

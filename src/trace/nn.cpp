@@ -93,7 +93,7 @@ LayerNorm::LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::i
 Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
   const Tensor weight = p[at("weight")], bias = p[at("bias")];
-  return to(layer_norm(to(x, weight.dtype()), weight, bias, eps_), x.dtype());
+  return layer_norm(x, weight, bias, eps_);
 }
 
 RMSNorm::RMSNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps, const DimName& dim)

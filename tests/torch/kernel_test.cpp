@@ -108,6 +108,83 @@ TEST(Kernels, EveryLibraryMultipliesAlike) {
   }
 }
 
+std::string with_types(std::string text, const std::string& dtype, const std::string& statistic) {
+  for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
+  for (std::size_t at; (at = text.find("S[")) != std::string::npos;) text.replace(at, 1, statistic);
+  return text;
+}
+
+// Gradients of weights and biases that are products and sums of bf16: added to f32 memory as they are, not rounded before.
+TEST(Kernels, OfBf16AddToF32WithoutRounding) {
+  std::mt19937_64 random(3);
+  const T x = test::random_tensor(random, {DType::bf16, {35, 21}}), d = test::random_tensor(random, {DType::bf16, {35, 20}});
+  for (const char* kernel : {"mkl", "onednn", "penstock"}) {
+    GraphRunner runner(parse_graph(concat(R"(penstock graph 1
+      graph @g(%x: bf16[35,21], %d: bf16[35,20]) -> (f32[21,20], f32[20,21], f32[20]) {
+        %0: bf16[21,35] = transpose(%x) {dim0=0, dim1=1}
+        %1: bf16[21,20] = mm(%0, %d) {kernel=")",
+                                          kernel, R"("}
+        %2: f32[21,20] = to(%1) {dtype=f32}
+        %3: bf16[21,20] = mm(%0, %d) {kernel=")",
+                                          kernel, R"("}
+        %4: bf16[20,21] = transpose(%3) {dim0=0, dim1=1}
+        %5: f32[20,21] = to(%4) {dtype=f32}
+        %6: bf16[20] = sum(%d) {dim=[0], keepdim=false}
+        %7: f32[20] = to(%6) {dtype=f32}
+        return %2, %5, %7
+      })")),
+                       {ResultMode::add, ResultMode::store, ResultMode::add});
+    runner.input(0).copy_(x);
+    runner.input(1).copy_(d);
+    for (std::size_t o = 0; o < 3; ++o) runner.output(o).fill_(1);
+    runner.run();
+    const T wx = x.to(at::kDouble), wd = d.to(at::kDouble), product = wx.t().matmul(wd);
+    EXPECT_LT(test::relative_difference(runner.output(0), product + 1), 1e-5) << kernel;
+    EXPECT_LT(test::relative_difference(runner.output(1), product.t()), 1e-5) << kernel;
+    EXPECT_LT(test::relative_difference(runner.output(2), wd.sum(0) + 1), 1e-5) << kernel;
+  }
+}
+
+// A block of a model in bf16 against f64: a norm with weights of f32, a product with a bias, GELU, attention and the loss, with gradients.
+TEST(Kernels, InBf16AreNearF64) {
+  std::mt19937_64 random(11);
+  const auto run = [](const std::string& dtype, const std::vector<T>& inputs) {
+    const std::string statistic = dtype == "f64" ? "f64" : "f32";
+    return test::run_graph(with_types(R"(penstock graph 1
+      graph @g(%x: D[14,12], %g: S[12], %w: D[12,12], %b: D[12], %t: i64[14], %one: S[]) -> (S[], D[14,12], S[12], S[12], D[12,12], D[12]) {
+        %0: D[14,12], %1: S[14,1], %2: S[14,1] = native_layer_norm(%x, %g, %g) {eps=1e-05}
+        %3: D[14,12] = addmm(%b, %0, %w)
+        %4: D[14,12] = gelu(%3) {approximate="tanh"}
+        %5: D[2,1,7,12] = reshape(%4) {shape=[2, 1, 7, 12]}
+        %6: D[2,1,7,12], %7: S[2,1,7] = scaled_dot_product_attention(%5, %5, %5) {is_causal=true, scale=0.3}
+        %8: D[14,12] = reshape(%6) {shape=[14, 12]}
+        %9: D[14,12] = add(%8, %x)
+        %10: S[], %11: S[14] = cross_entropy(%9, %t) {ignore_index=-100}
+        %12: D[14,12] = cross_entropy_backward(%one, %9, %t, %11) {ignore_index=-100}
+        %13: D[2,1,7,12] = reshape(%12) {shape=[2, 1, 7, 12]}
+        %14: D[2,1,7,12], %15: D[2,1,7,12], %16: D[2,1,7,12] = scaled_dot_product_attention_backward(%13, %5, %5, %5, %6, %7) {is_causal=true, scale=0.3}
+        %17: D[2,1,7,12] = add_n(%14, %15, %16)
+        %18: D[14,12] = reshape(%17) {shape=[14, 12]}
+        %19: D[14,12] = gelu_backward(%18, %3) {approximate="tanh"}
+        %20: D[12,14] = transpose(%0) {dim0=0, dim1=1}
+        %21: D[12,12] = mm(%20, %19)
+        %22: D[12] = sum(%19) {dim=[0], keepdim=false}
+        %23: D[12,12] = transpose(%w) {dim0=0, dim1=1}
+        %24: D[14,12] = mm(%19, %23)
+        %25: D[14,12], %26: S[12], %27: S[12] = native_layer_norm_backward(%24, %x, %1, %2, %g, %g)
+        return %10, %25, %26, %27, %21, %22
+      })",
+                                      dtype, statistic),
+                           inputs);
+  };
+  const auto of = [&](Shape shape, DType dtype = DType::bf16) { return test::random_tensor(random, {dtype, std::move(shape)}); };
+  const std::vector<T> inputs = {of({14, 12}), of({12}, DType::f32),         of({12, 12}),
+                                 of({12}),     at::arange(14).remainder(12), at::full({}, 1.0)};
+  const std::vector<T> found = run("bf16", inputs), expected = run("f64", inputs);
+  for (std::size_t o = 0; o < found.size(); ++o)
+    EXPECT_LT((found[o].to(at::kDouble) - expected[o]).norm().item().toDouble(), 3e-2 * expected[o].norm().item().toDouble()) << o;
+}
+
 // A result that leaves transposed is computed where it will lie only by kernels that take the strides.
 TEST(Kernels, GiveTransposedResults) {
   std::mt19937_64 random(5);
@@ -209,12 +286,6 @@ TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
     return test::run_graph(graph, {x.view({6, 105}), key, rows})[0].ne(0);
   };
   EXPECT_TRUE(mask_in("f32").equal(mask_in("f64"))) << "our loops draw the same bits";
-}
-
-std::string with_types(std::string text, const std::string& dtype, const std::string& statistic) {
-  for (std::size_t at; (at = text.find("D[")) != std::string::npos;) text.replace(at, 1, dtype);
-  for (std::size_t at; (at = text.find("S[")) != std::string::npos;) text.replace(at, 1, statistic);
-  return text;
 }
 
 // Three parts of 7 classes, the second all -inf in one row, against the whole; class 2 is ignored.
