@@ -131,7 +131,7 @@ void attention(benchmark::State& state, bool ours) {
     if (ours) {
       vector_kernels().attention(read(q), read(k), read(v), write(out), floats(logsumexp), shape);
       vector_kernels().attention_backward(read(d), read(q), read(k), read(v), read(out), floats(logsumexp), write(dq), write(dk), write(dv),
-                                          shape);
+                                          shape, nullptr);
     } else {
       const auto [o, l] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, 0.25);
       benchmark::DoNotOptimize(at::_scaled_dot_product_flash_attention_for_cpu_backward(d, q, k, v, o, l, 0.0, true, {}, 0.25));
