@@ -2,8 +2,9 @@
 """GPT-2 of Hugging Face, unmodified, trained by penstock.trainer and by torch.distributed.pipelining in turn.
 
     PYTHONPATH=build/python .venv/bin/python bench/gpt2_peer.py [--layers 12] [--width 768] [--heads 12] [--context 128] [--batch 8] [--microbatches 8]
-                                                                [--schedule 1f1b] [--steps 3] [--rounds 3] [--ranks]
+                                                                [--schedule 1f1b] [--steps 3] [--rounds 3] [--ranks] [--dtype bf16]
 
+With --dtype bf16 ours has autocast=torch.bfloat16, and theirs runs under torch.autocast, whose parameters are f32 as ours.
 Two actors: here threads of one process or, with --ranks, two processes over Gloo as there, each with one thread of computation; f32, AdamW, no
 dropout. Printed: how long exporting, planning and compiling took, seconds of a step (the median of a round's steps, then of the rounds), their ratio,
 the largest relative difference of the losses, and the peak of each process's resident memory.
@@ -64,7 +65,8 @@ def ours(options):
     example = {"input_ids": (ids := batches(options)[0]), "labels": ids}
     begin = time.perf_counter()
     step = penstock.trainer(model, example, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4), actors=2, schedule=options.schedule,
-                            microbatches=options.microbatches, dynamic=False, deadline=600)
+                            microbatches=options.microbatches, dynamic=False, deadline=600,
+                            autocast=torch.bfloat16 if options.dtype == "bf16" else None)
     made = time.perf_counter() - begin
     report(*seconds_of(lambda ids: step({"input_ids": ids, "labels": ids}), options), made)
 
@@ -92,10 +94,8 @@ def theirs(options):
     def step(ids):
         optimizer.zero_grad()
         losses = []
-        if rank == 0:
-            schedule.step(input_ids=ids)
-        else:
-            schedule.step(target=ids, losses=losses)
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.dtype == "bf16"):
+            schedule.step(input_ids=ids) if rank == 0 else schedule.step(target=ids, losses=losses)
         optimizer.step()
         dist.barrier()
         return torch.stack(losses).mean() if losses else 0.0
@@ -124,6 +124,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--schedule", default="1f1b", choices=sorted(SPLIT))
     parser.add_argument("--ranks", action="store_true")
+    parser.add_argument("--dtype", default="f32", choices=["f32", "bf16"])
     parser.add_argument("--side", choices=["ours", "theirs"])
     options = parser.parse_args()
     if options.side:

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Penstock beside torch.distributed.pipelining on the peer's reference work: ratios of step times, runs interleaved.
 
-    .venv/bin/python bench/peer.py [PEER.py] --width 256 [--fair] [--rounds 5]
+    .venv/bin/python bench/peer.py [PEER.py] --width 256 [--layers 8] [--dtype bf16] [--fair] [--rounds 5]
 
 Both train the same model (embedding, 8 pre-norm blocks, 4 heads, exact GELU, length 128, vocabulary 2048, AdamW, f32) with 16 micro-batches
 of 2 sequences on 2 cores. Each round runs every contender once; the ratio is Penstock's best schedule over the peer's best, by the
 medians of the rounds. --fair gives the peer the matrix products of this machine's best library (on AMD, MKL's own check of the vendor is
-answered yes) and fused AdamW. PEER.py is bench/torch_peer.py, or takes the same arguments and prints the same lines.
+answered yes) and fused AdamW. In bf16 the peer runs with autocast and as a model of bf16, which keeps no f32 parameters; the faster one counts.
+Our own step in f32 is timed then, too. PEER.py is bench/torch_peer.py, or takes the same arguments and prints the same lines.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -36,12 +38,13 @@ def run(command, env):
     return done
 
 
-def penstock(schedule, width, backend, folder):
+def penstock(schedule, dtype, options, folder):
+    width, backend = options.width, options.backend
     out = folder / f"{schedule}-{backend}"
     command = [str(ROOT / "build/penstock")]
     train = ["train", "--schedule", schedule, *OURS[schedule], "--actors", "2", "--microbatches", "16", "--batch", "32", "--steps", str(STEPS),
              "--backend", backend, "--out", str(out), "--text", str(ROOT / "src"), "--set", "model.name=reference", "--set", f"model.width={width}",
-             "--set", "train.clip=0", "--set", "run.checkpoint_every=0"]
+             "--set", "train.clip=0", "--set", "run.checkpoint_every=0", "--set", f"model.layers={options.layers}", "--dtype", dtype]
     if backend == "gloo":
         command += ["launch", "-n", "2", "--"]
     run(["rm", "-rf", str(out)], None)
@@ -51,10 +54,10 @@ def penstock(schedule, width, backend, folder):
     return {"seconds": statistics.median(step["seconds"] for step in steps[WARM:]), "bytes": max(peaks) if isinstance(peaks, list) else peaks}
 
 
-def peer(schedule, width, script, env):
-    command = [sys.executable, str(script), "sequential", str(width), "16", "2"]
-    if schedule != "sequential":
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script), schedule, str(width), "16", "2"]
+def peer(schedule, dtype, options, script, env):
+    command = [str(script), schedule, str(options.width), "16", "2", dtype, str(options.layers)]
+    ranks = [] if schedule == "sequential" else ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [sys.executable, *ranks, *command]
     reports = reports_in(run(command, env).stdout)
     return {"seconds": max(report["seconds"] for report in reports), "rss_mb": max(report["rss_mb"] for report in reports)}
 
@@ -71,6 +74,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peer", type=pathlib.Path, nargs="?", default=ROOT / "bench/torch_peer.py", metavar="PEER.py")
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fair", action="store_true")
     parser.add_argument("--backend", choices=["threads", "gloo"], default="threads")
@@ -85,17 +90,21 @@ def main():
             env = fair_environment(folder, env)
             script = folder / "peer.py"
             script.write_text(options.peer.read_text().replace("foreach=False", "fused=True"))
+        own, others = ([options.dtype], [options.dtype]) if options.dtype == "f32" else (["bf16", "f32"], ["autocast", "bf16"])
         for _ in range(options.rounds):
-            for schedule in options.ours:
-                times.setdefault(("penstock", schedule), []).append(penstock(schedule, options.width, options.backend, folder))
-            for schedule in options.peers:
-                times.setdefault(("peer", schedule), []).append(peer(schedule, options.width, script, env))
+            for schedule, dtype in itertools.product(options.ours, own):
+                who = "penstock" if dtype == options.dtype else "in f32"
+                times.setdefault((who, schedule), []).append(penstock(schedule, dtype, options, folder))
+            for schedule, dtype in itertools.product(options.peers, others):
+                times.setdefault(("peer", schedule if dtype == "f32" else f"{schedule}, {dtype}"), []).append(peer(schedule, dtype, options, script, env))
     medians = {key: statistics.median(run["seconds"] for run in runs) for key, runs in times.items()}
     for key, runs in times.items():
         spread = [run["seconds"] for run in runs]
         print(f"{key[0]:9}{key[1]:24}{medians[key]:8.4f} s  ({min(spread):.4f} to {max(spread):.4f})")
-    best = {who: min((medians[key], key[1]) for key in medians if key[0] == who) for who in ("penstock", "peer")}
-    print(f"width {options.width}, {options.backend}{', fair' if options.fair else ''}: {best['penstock'][1]} / {best['peer'][1]} = "
+    best = {who: min((medians[key], key[1]) for key in medians if key[0] == who) for who in dict.fromkeys(key[0] for key in medians)}
+    if "in f32" in best:
+        print(f"bf16 / f32 = {best['penstock'][0] / best['in f32'][0]:.3f}")
+    print(f"width {options.width}, {options.layers} layers, {options.dtype}, {options.backend}{', fair' if options.fair else ''}: {best['penstock'][1]} / {best['peer'][1]} = "
           f"{best['penstock'][0] / best['peer'][0]:.3f}")
 
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """torch.distributed.pipelining, or plain PyTorch, on the reference work (src/models/reference.cpp): bench/peer.py's other side.
 
-    OMP_NUM_THREADS=1 .venv/bin/python bench/torch_peer.py sequential 64 16 2
+    OMP_NUM_THREADS=1 .venv/bin/python bench/torch_peer.py sequential 64 16 2 [f32|autocast|bf16 [8]]
     OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_peer.py 1F1B 64 16 2
 
-The arguments are a schedule, the width, the micro-batches of a step and the sequences of each. Every rank prints one JSON line: the median
+The arguments are a schedule, the width, the micro-batches of a step, the sequences of each, how it computes (in f32, with bf16 autocast, or as a
+model of bf16), and its blocks. Every rank prints one JSON line: the median
 seconds of a step after the warm-up, and its largest resident set.
 """
+import contextlib
 import json
 import resource
 import statistics
@@ -38,12 +40,17 @@ class Block(nn.Module):
         return x + self.narrow(functional.gelu(self.widen(self.norm2(x))))
 
 
-def stage_module(stage, stages, width):
+def stage_module(stage, stages, width, dtype="f32", layers=LAYERS):
     """Its share of the blocks; the first stage has the embedding too, the last one the head."""
-    blocks = [Block(width) for _ in range(stage * LAYERS // stages, (stage + 1) * LAYERS // stages)]
+    blocks = [Block(width) for _ in range(stage * layers // stages, (stage + 1) * layers // stages)]
     first = [nn.Embedding(VOCABULARY, width)] if stage == 0 else []
     last = [nn.Linear(width, VOCABULARY)] if stage == stages - 1 else []
-    return nn.Sequential(*first, *blocks, *last)
+    module = nn.Sequential(*first, *blocks, *last)
+    return module.to(torch.bfloat16) if dtype == "bf16" else module
+
+
+def computing(dtype):
+    return torch.autocast("cpu", torch.bfloat16) if dtype == "autocast" else contextlib.nullcontext()
 
 
 def mean_loss(logits, targets):
@@ -72,32 +79,39 @@ def train(name, modules, step, between=lambda: None):
     print(json.dumps({"peer": name, "seconds": statistics.median(seconds[WARM:]), "rss_mb": resident}), flush=True)
 
 
-def sequential(width, count, size):
-    module, tokens = stage_module(0, 1, width), torch.randint(VOCABULARY, (count * size, CONTEXT))
+def sequential(width, count, size, dtype="f32", layers=LAYERS):
+    module, tokens = stage_module(0, 1, width, dtype, layers), torch.randint(VOCABULARY, (count * size, CONTEXT))
 
     def step():
         for part in tokens.chunk(count):
-            (mean_loss(module(part), part) / count).backward()
+            with computing(dtype):
+                loss = mean_loss(module(part), part) / count
+            loss.backward()
 
     train("sequential", [module], step)
 
 
-def pipelined(name, width, count, size):
+def pipelined(name, width, count, size, dtype="f32", layers=LAYERS):
     dist.init_process_group("gloo")
     mine, stages = stages_of(name, dist.get_rank(), dist.get_world_size())
-    modules = [stage_module(stage, stages, width) for stage in mine]
+    modules = [stage_module(stage, stages, width, dtype, layers) for stage in mine]
     parts = [PipelineStage(module, stage, stages, torch.device("cpu")) for stage, module in zip(mine, modules)]
     single = issubclass(get_schedule_class(name), PipelineScheduleSingle)
     schedule = get_schedule_class(name)(parts[0] if single else parts, count, loss_fn=mean_loss)
     tokens = torch.randint(VOCABULARY, (count * size, CONTEXT))
     inputs = [tokens] if 0 in mine else []
     last = {"target": tokens, "losses": []} if stages - 1 in mine else {}
-    train(name, modules, lambda: schedule.step(*inputs, **last), dist.barrier)
+
+    def step():
+        with computing(dtype):
+            schedule.step(*inputs, **last)
+
+    train(name, modules, step, dist.barrier)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    how, sizes = sys.argv[1], [int(size) for size in sys.argv[2:5]]
-    sequential(*sizes) if how == "sequential" else pipelined(how, *sizes)
+    how, work = sys.argv[1], [int(size) for size in sys.argv[2:5]] + sys.argv[5:6] + [int(layers) for layers in sys.argv[6:7]]
+    sequential(*work) if how == "sequential" else pipelined(how, *work)
