@@ -47,7 +47,7 @@ nlohmann::ordered_json json_of(const std::vector<FrozenPiece>& pieces) {
   return out;
 }
 
-// What of the pieces is in each interval: work on one device, and names.
+// The part of the pieces that is in each interval: work on one device, and names.
 struct Inside {
   double work = 0;
   std::vector<std::string> names;

@@ -41,7 +41,7 @@ std::vector<double> sums_of(const std::vector<double>& times) {
   return out;
 }
 
-// What a stage of layers begin..end-1 takes, whose link to the next counts as its own.
+// The times of a stage of layers begin..end-1, whose link to the next counts as its own.
 class Stages {
  public:
   explicit Stages(const StageSplitProblem& problem)

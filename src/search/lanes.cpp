@@ -264,6 +264,7 @@ double PartialRun::makespan() const {
 }
 
 bool keeps_steps(const Lanes& lanes, const std::vector<Step>& row) {
+  if (lanes.of_step == lanes.microbatches) return true;  // one step waits for no update
   struct Counts {
     std::int32_t forwards = 0, backwards = 0, summed = 0;
   };

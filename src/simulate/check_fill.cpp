@@ -15,7 +15,7 @@ std::string place_of(const FrozenPiece& piece) {
   return concat("layer ", piece.layer, " of frozen chain ", piece.chain, ", at ", number(piece.begin));
 }
 
-// What is done of each chain, and what each device does, as pieces come in time.
+// Keeps how much is done of each chain, and when each device is busy, as pieces come in time.
 class Check {
  public:
   Check(const Timeline& step, const std::vector<FrozenChain>& chains, const FrozenFill& fill)

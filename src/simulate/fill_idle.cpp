@@ -90,7 +90,7 @@ class Filling {
   const double rounding_;
 };
 
-// Those that fill most, and of equals one.
+// Keeps the ways that fill most, and of equals one.
 void keep_best(std::vector<Way>& ways, std::size_t count) {
   std::sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.done > b.done; });
   ways.erase(std::unique(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.done == b.done; }), ways.end());
@@ -98,7 +98,7 @@ void keep_best(std::vector<Way>& ways, std::size_t count) {
   if (ways.size() > count) ways.resize(count);
 }
 
-// What has been done behind each interval, and before the first.
+// The state of the chains behind each interval, and before the first.
 std::vector<Way> best_way(const std::vector<IdleInterval>& intervals, const Filling& filling, std::size_t chains, std::size_t kept) {
   std::vector<std::vector<Way>> levels = {{{Done(chains, 0), 0, -1}}};
   for (const IdleInterval& interval : intervals) {

@@ -45,7 +45,7 @@ class InBatches {
   InBatches& operator=(const InBatches&) = delete;
 
  private:
-  // What a machine refuses costs time only.
+  // A machine that refuses costs time only.
   void set(int policy) {
     sched_param none{};
     if (policy_ == SCHED_OTHER) pthread_setschedparam(pthread_self(), policy, &none);

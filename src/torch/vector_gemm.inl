@@ -6,7 +6,7 @@ constexpr int kColumns = kMaxVectors * kLanes;
 constexpr std::int64_t kBlockRows = 384;  // rows of a that are packed together
 constexpr std::int64_t kSumRows = 512;    // rows of which sums are kept until they can be rounded
 
-// What one multiplication of a lane takes of a row of a and of a column of b: a number, or two of bf16 that follow on each other along k.
+// A lane's part of a row of a and of a column of b in one multiplication: a number, or two of bf16 that follow on each other along k.
 #if defined(__AVX512BF16__)
 template <class T>
 constexpr std::int64_t kPerWord = sizeof(float) / sizeof(T);
