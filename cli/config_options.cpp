@@ -30,6 +30,7 @@ constexpr Flag kFlags[] = {
     {"--unit", "pipeline.unit", "micro-batches for which parameters are gathered once [all]"},
     {"--transfers", "pipeline.transfers",
      "time of a transfer over a stage's forward, that the order allows for: 0.5, or each link's: 0,0,2"},
+    {"--frozen", "pipeline.frozen", "stages in front that are not trained: what a forward of each takes over that of a stage that is: 1,0.5"},
     {"--split-backward", "pipeline.split_backward", "each B as I and then W, fused pairs apart", true},
     {"--backend", "pipeline.backend", "threads, gloo, or nccl where a build has it"},
     {"--recompute", "pipeline.recompute", "none, or inputs: keep only what enters each stage"},

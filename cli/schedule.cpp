@@ -62,7 +62,7 @@ void print_table(const Schedule& schedule) {
 
 // The table over time, in which F, I and W of a stage take 1 and B takes 2, with frozen layers in its idle time.
 void fill_table(const Arguments& arguments, const Schedule& schedule, const StageShape& shape) {
-  const TableCosts costs = uniform_costs(schedule.stages());
+  const TableCosts costs = uniform_costs(schedule);
   const Timeline step = timeline_of(schedule, shape, costs, time_table(schedule, shape, costs, {.record = true}));
   const FilledStep filled = filled_step(arguments.fill, step);
   if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(filled.drawn));

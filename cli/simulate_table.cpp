@@ -82,9 +82,11 @@ TableCosts costs_of_slices(const TableCosts& whole, const Schedule& schedule, co
 // Sets the times and links that the flags give.
 void set_costs(const SimulateArguments& arguments, TableSetting& setting) {
   const std::int32_t slices = setting.schedule.slices, stages = setting.schedule.whole_stages();
-  const double share = static_cast<double>(setting.actors()) / (stages - setting.schedule.forward_stages);
+  const double share = static_cast<double>(setting.actors()) / (stages - std::ssize(setting.schedule.forward_times));
   TableCosts costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
   for (StageCosts& stage : costs.stages) stage.live = share;
+  for (std::size_t s = 0; s < setting.schedule.forward_times.size(); ++s)
+    for (double& time : costs.stages[s].time) time *= setting.schedule.forward_times[s];
   set_memory_costs(arguments, share, costs);
   const std::vector<double> times = over_mean("--stage-times", arguments.stage_times, stages, "stage");
   for (std::size_t s = 0; s < times.size(); ++s)

@@ -30,6 +30,10 @@ void add_table_options(CLI::App& command, TableChoice& choice) {
           .add_option("--transfers", options.transfers,
                       "time of a transfer over a stage's forward, that the order allows for: 0.5, or each link's: 0,0,2")
           ->delimiter(','),
+      command
+          .add_option("--frozen", options.frozen,
+                      "stages in front that are not trained: what a forward of each takes over that of a stage that is: 1,0.5")
+          ->delimiter(','),
       command.add_flag("--self-conditioning", options.self_conditioning,
                        "each micro-batch first goes forward through all stages, and what comes out enters them again"),
       command.add_flag("--split-backward", options.split_backward, "each B as I and then W, fused pairs apart"),

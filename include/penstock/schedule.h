@@ -75,7 +75,9 @@ struct Schedule {
   std::int32_t slices = 1;             // of each stage
   std::vector<StagePart> blocks = {};  // that are apart, in order
   std::int32_t head_shards = 1;        // generated tables: parts of the vocabulary, as chain_with_head has stages for them
-  std::int32_t forward_stages = 0;     // generated tables: so many of the first stages have a forward alone (self-conditioning)
+  // Generated tables: the first stages, as many as there are times, have a forward alone (self-conditioning, frozen stages), which takes so
+  // much of another stage's forward.
+  std::vector<double> forward_times = {};
   // A table may be for a window of training steps, of as many micro-batches each, one step's numbered behind the other's. Then each stage
   // that has parameters has a U for each step, which names the step's last micro-batch ("0U3"), and a step need not wait for the end of the
   // one before.
@@ -150,13 +152,16 @@ Schedule with_gathers(Schedule schedule, bool turns = false);
 struct ScheduleOptions {
   int actors = 2;
   int microbatches = 4;       // of a training step
-  int window = 1;             // training steps in the table; only schedules that update within it have more than one
+  int window = 1;             // training steps in the table; more than one where schedules update within it, or there are frozen stages
   int chunks = 1;             // stages per actor; layers, where a schedule has attention as stages of its own
   int slices = 1;             // of each stage; those that do not order slices themselves run a micro-batch's one after the other (`sliced`)
   int head_shards = 1;        // parts of the vocabulary, each a stage behind the others; only those that take it have more than one
   bool forward_only = false;  // makes a table for validation: the same F order with no backward
   // Each micro-batch first goes forward through as many stages more, and then enters those that train; only schedules that take it.
   bool self_conditioning = false;
+  // Stages that are not trained, in front of all others: what a forward of each takes over that of a stage that is. They are computed by
+  // whichever actor waits, in a window of steps for the step behind.
+  std::vector<double> frozen = {};
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds
   int group = 0;      // micro-batches that go together: through a chunk, or forward before they go back

@@ -52,6 +52,8 @@ struct UnitCosts {
 };
 // Every stage costs `share` of these times, and its activations and parameters count `share`. Bytes are whole.
 TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs = {}, double share = 1);
+// Every stage of the table costs these, but that those with a forward alone take as much of it as the table says.
+TableCosts uniform_costs(const Schedule& schedule);
 
 struct Disturbance {
   double jitter = 0;  // each run takes 1 - jitter to 1 + jitter of its time, evenly

@@ -49,6 +49,7 @@ ScheduleOptions schedule_options(const Config& config) {
   options.head_shards = head_shards_of(config);
   options.unit = static_cast<int>(pipeline.unit);
   options.transfers = pipeline.transfers;
+  options.frozen = pipeline.frozen;
   options.split_backward = pipeline.split_backward;
   return options;
 }
@@ -60,6 +61,7 @@ void check_unshaped(const Config::Pipeline& pipeline) {
                                                   {"unit", pipeline.unit != 0},
                                                   {"window", pipeline.window > 1},
                                                   {"transfers", !pipeline.transfers.empty()},
+                                                  {"frozen", !pipeline.frozen.empty()},
                                                   {"split_backward", pipeline.split_backward}};
   for (const auto& [key, is_given] : shaping)
     if (is_given) throw Error(concat(pipeline.schedule, " is a table: it takes no ", key), {}, concat("leave out pipeline.", key));

@@ -325,7 +325,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     for (const auto& [axis, members] : split)
       if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
         fail_against_plan(config, override, concat(axis, " = ", members));
-    for (const char* shaping : {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "split_backward"})
+    for (const char* shaping : {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "frozen", "split_backward"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
   const Config::Pipeline defaults;
@@ -335,6 +335,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.chunks = defaults.chunks;
   pipeline.in_flight = pipeline.group = pipeline.unit = 0;
   pipeline.transfers.clear();
+  pipeline.frozen.clear();
   pipeline.slices = {1};
   pipeline.split_backward = false;
   if (grouped) pipeline.data = pipeline.local = 1;

@@ -201,6 +201,7 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       {"pipeline", "group", "micro-batches", "that go together; 0: as the schedule chooses", &p.group, 0, 1e6},
       {"pipeline", "unit", "micro-batches", "for which sharded parameters are gathered once; 0: all", &p.unit, 0, 1e6},
       {"pipeline", "transfers", "share", "of a stage's forward that a transfer takes: of every link, or of each", &p.transfers, 0, 1e6},
+      {"pipeline", "frozen", "shares", "of a stage's forward that each stage in front takes which is not trained", &p.frozen, 0, 1e6},
       {"pipeline", "split_backward", "", "each B as I and then W, fused pairs apart", &p.split_backward},
       choice("pipeline", "backend", "threads, gloo, or nccl where a build has it", &p.backend, {"threads", "gloo", "nccl"}),
       choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.recompute, {"none", "inputs"}),

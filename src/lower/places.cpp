@@ -150,7 +150,7 @@ StatePlaces states_read(const LowerInput& input, const Draft& draft, const Outsi
         out.holders[s].insert(actor);
         out.readers[s].insert(run.stage);
         if (out.home[s] && run.stage >= first_stage[s]) continue;
-        out.home[s] = actor;
+        out.home[s] = input.owner_of_stage.empty() ? actor : input.owner_of_stage[run.stage];
         first_stage[s] = run.stage;
       }
     }

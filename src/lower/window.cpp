@@ -16,7 +16,8 @@
 namespace penstock {
 namespace {
 
-// The states whose next values depend on the loop's results. Those of all others (how many steps there were) can be made ahead.
+// The states whose next values depend on the loop's results. Those of all others (how many steps there were) can be made ahead, or are
+// what they were (frozen parameters).
 IdVector<InputId, bool> trained_states(const LowerInput& input) {
   const IdVector<ValueId, bool> depends = dependent_values(input);
   IdVector<InputId, bool> out;
@@ -216,6 +217,11 @@ InstanceId add_copy(Joining& j, const Version& version, ActorId device) {
 
 // --- states that are not trained
 
+// Whether a step leaves the state as it is, so that all versions are one.
+bool stays(const Graph& step, InputId state) {
+  return step.outputs[state.index()] == step.inputs[state.index()];
+}
+
 InstanceId& version_ahead(Joining& j, InstanceId state, std::int32_t version, ActorId device) {
   InstanceId& found = j.ahead[{state, version, device}];
   if (!found) found = add_copy(j, {state, version, 0}, device);
@@ -250,7 +256,8 @@ Run make_ahead(Joining& j, const std::set<InstanceId>& states, std::int32_t vers
 void make_untrained_ahead(Joining& j, std::vector<PlacedRun>& row, ActorId device, const IdVector<ValueId, OpId>& producer) {
   std::set<InstanceId> states;
   const auto is_untrained = [&](InstanceId i) {
-    return j.draft.instances[i].source == Instance::Source::state && !j.trained[j.draft.instances[i].input];
+    const Instance& instance = j.draft.instances[i];
+    return instance.source == Instance::Source::state && !j.trained[instance.input] && !stays(j.input.step, instance.input);
   };
   for (PlacedRun& placed : row) {
     for (InstanceId& read : placed.run.reads)
@@ -401,6 +408,7 @@ std::vector<Run> with_versions(Joining& j, std::vector<PlacedRun> row, ActorId d
 
 LowerInput step_input(const LowerInput& window, std::int32_t step) {
   LowerInput out = window;
+  for (const std::int32_t actor : actor_of_stage(window.schedule)) out.owner_of_stage.push_back(ActorId(actor));
   out.schedule = one_step(window.schedule, step);
   out.options.window = true;
   return out;

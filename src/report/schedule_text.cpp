@@ -41,7 +41,7 @@ std::string draw_row(const Schedule& schedule, const TableTime& time, std::size_
 }  // namespace
 
 std::string draw(const Schedule& schedule, const StageShape& shape) {
-  const TableTime time = time_table(schedule, shape, uniform_costs(schedule.stages()));
+  const TableTime time = time_table(schedule, shape, uniform_costs(schedule));
   const bool with_stage = !one_stage_per_actor(schedule);
   std::size_t longest = 1;  // longest text of the actions that are drawn
   for (std::size_t a = 0; a < schedule.actors.size(); ++a)

@@ -109,7 +109,7 @@ StageShape chain_of(const Schedule& schedule) {
                                          [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
   const int head = schedule.head_shards == 1 ? 0 : schedule.head_shards + 1;
   StageShape shape = chain_with_head(schedule.whole_stages() - head, schedule.head_shards, forward_only);
-  for (std::int32_t stage = 0; stage < schedule.forward_stages; ++stage)
+  for (std::size_t stage = 0; stage < schedule.forward_times.size(); ++stage)
     shape.has_backward[stage] = shape.has_parameters[stage] = false;  // those that train update the parameters
   return sliced(shape, schedule.slices, schedule.blocks);
 }

@@ -40,6 +40,11 @@ Schedule pipeoptim(const ScheduleOptions& options);
 // The table of one stage per actor, for a step of 1 or more micro-batches, with self-conditioning: stages p to 2p-1 are its own.
 Schedule self_conditioned(Schedule schedule);
 
+// The table of a step, without updates, with frozen stages in front of its own: for `steps` steps, each with the next one's frozen forwards
+// where its actors wait. `times`: of each frozen stage's forward, where another stage's takes 1. Work: times actors and gaps for each of
+// them.
+Schedule with_frozen_stages(Schedule step, const std::vector<double>& times, int steps);
+
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.
 Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);
 

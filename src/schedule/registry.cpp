@@ -160,11 +160,24 @@ void check_transfers(const ScheduleInfo& info, const ScheduleOptions& options) {
   }
 }
 
-// One part, or one step, is no choice, and all schedules take it.
-void check_more_than_one(const ScheduleInfo& info, const std::string& flag, int value) {
+// One part, or one step, is no choice, and all schedules take it. `all_take`: and more than one too.
+void check_more_than_one(const ScheduleInfo& info, const std::string& flag, int value, bool all_take = false) {
   constexpr int kMost = 1 << 12;
-  if (value > 1) check_number(info, flag, value);
+  if (value > 1 && !all_take) check_number(info, flag, value);
   if (value > kMost) throw Error(concat(info.name, ": ", flag, " must be at most ", kMost, ", not ", value));
+}
+
+// Throws Error for frozen stages whose times are none, and beside what has no idle time of a step or other stages in front.
+void check_frozen(const ScheduleInfo& info, const ScheduleOptions& options) {
+  if (options.frozen.empty()) return;
+  for (const double time : options.frozen)
+    if (!(time > 0 && time <= 1e6)) throw Error(concat(info.name, ": --frozen must be above 0 and at most 1e6, not ", number(time)));
+  if (takes(info, "--window"))
+    throw Error(concat(info.name, " is not drained at the end of a step, so it takes no --frozen"), {},
+                "its idle time is at the window's ends alone; schedules that are drained: 1f1b, zb-h1, gpipe");
+  for (const auto& [flag, is_given] : {std::pair("--slices", options.slices > 1), std::pair("--head-shards", options.head_shards > 1),
+                                       std::pair("--self-conditioning", options.self_conditioning)})
+    if (is_given) throw Error(concat(info.name, ": --frozen and ", flag, " do not go together"), {}, concat("leave out ", flag));
 }
 
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
@@ -185,10 +198,11 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_number(info, "--group", options.group);
   check_number(info, "--unit", options.unit);
   check_more_than_one(info, "--head-shards", options.head_shards);
-  check_more_than_one(info, "--window", options.window);
+  check_more_than_one(info, "--window", options.window, !options.frozen.empty());
+  check_frozen(info, options);
   check_number(info, "--self-conditioning", options.self_conditioning ? 1 : 0);
   check_transfers(info, options);
-  if (1.0 * options.actors * options.chunks * options.microbatches * options.window * options.slices > kMostForwards) {
+  if (1.0 * (options.actors * options.chunks + std::ssize(options.frozen)) * options.microbatches * options.window * options.slices > kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
                        " micro-batches", options.window > 1 ? concat(" x ", options.window, " steps") : "",
                        options.slices > 1 ? concat(" x ", options.slices, " slices") : "", " is too large"),
@@ -237,7 +251,9 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   check(entry.info, options);
   ScheduleOptions own = options;
   if (!entry.info.orders_slices) own.slices = 1;
+  if (!own.frozen.empty()) own.window = 1;
   Schedule schedule = own.self_conditioning ? self_conditioned(entry.make(own)) : entry.make(own);
+  if (!own.frozen.empty()) schedule = with_frozen_stages(std::move(schedule), own.frozen, options.window);
   schedule.name = entry.info.name;
   if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
   if (options.forward_only) {

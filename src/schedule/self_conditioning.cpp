@@ -24,7 +24,7 @@ Schedule self_conditioned(Schedule schedule) {
     }
     schedule.actors[actor] = std::move(row);
   }
-  schedule.forward_stages = stages;
+  schedule.forward_times.assign(stages, 1);
   return schedule;
 }
 

@@ -84,7 +84,7 @@ Schedule sliced(const Schedule& schedule, int slices) {
                .cells = {},
                .slices = slices,
                .head_shards = schedule.head_shards,
-               .forward_stages = schedule.forward_stages,
+               .forward_times = schedule.forward_times,
                .steps = schedule.steps};
   for (const std::vector<Action>& actions : schedule.actors) {
     std::vector<Action>& row = out.actors.emplace_back();

@@ -103,11 +103,12 @@ void check_action(const Window& window, std::size_t actor, std::size_t index, st
 }
 
 // Throws where actors would update a stage apart from each other.
-void check_one_actor(const Schedule& schedule) {
+void check_one_actor(const Schedule& schedule, const StageShape& shape) {
   std::map<std::int32_t, std::size_t> actor_of;
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
     for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
       const Action& action = schedule.actors[actor][i];
+      if (!shape.has_backward[action.stage]) continue;  // nothing of it is updated
       const auto [found, first] = actor_of.try_emplace(whole_stage(schedule, action), actor);
       if (first || found->second == actor) continue;
       throw Error(concat(named(schedule, actor, i), ": stage ", found->first, " is also on actor ", found->second),
@@ -221,7 +222,7 @@ void check_versions(const Schedule& schedule, const StageShape& shape, std::int3
                        " steps of the table"),
                 {"its U name so many last micro-batches of steps"}, "let each step have as many");
   const Window window{schedule, microbatches / schedule.steps};
-  if (schedule.steps > 1) check_one_actor(schedule);
+  if (schedule.steps > 1) check_one_actor(schedule, shape);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
     std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
     for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {

@@ -383,6 +383,14 @@ TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs, double sha
   return {std::vector<StageCosts>(at(stages), of)};
 }
 
+TableCosts uniform_costs(const Schedule& schedule) {
+  TableCosts out = uniform_costs(schedule.stages());
+  for (std::int32_t number = 0; number < schedule.stages(); ++number)
+    if (const std::size_t stage = at(part_of(number, schedule.slices, schedule.blocks).stage); stage < schedule.forward_times.size())
+      for (double& time : out.stages[number].time) time *= schedule.forward_times[stage];
+  return out;
+}
+
 double TableTime::bubble() const {
   const double total = static_cast<double>(busy.size()) * makespan;
   return total > 0 ? 1 - std::accumulate(busy.begin(), busy.end(), 0.0) / total : 0;

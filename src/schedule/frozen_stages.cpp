@@ -1,0 +1,149 @@
+// Frozen stages in the idle time of a step (DiffusionPipe, Tian et al., 2405.01248, section 5, with micro-batches as its partial batches):
+// what is not trained needs no gradient and no parameters of the step, so an actor computes the next step's of it where it would wait.
+// Whichever actor waits takes it, as all of them have the frozen parameters.
+//
+// The first step's frozen forwards stand ahead of it, on all actors; each step then has the next one's. Those that find no place in it
+// stand behind it. Where all find one, K steps of time T with frozen work of Q take Q/p + K T.
+//
+//   penstock schedule 1f1b --actors 2 --microbatches 2 --frozen 1 --window 2 --show
+//   actor 0 | 0F0 1F0 1F1 .    1B0---- 0F2 1B1---- 1F2 1F3 .   1B2---- .   1B3----
+//   actor 1 | 0F1 .   2F0 2B0---- 2F1 2B1---- 0F3 .   2F2 2B2---- 2F3 2B3----
+#include <algorithm>
+#include <optional>
+
+#include "base/invariant.h"
+#include "schedule/generators.h"
+#include "schedule/kinds.h"
+#include "schedule/work.h"
+
+namespace penstock {
+namespace {
+
+double time_of(Kind kind) {
+  if (kind == Kind::B) return 2;
+  return is_compute(kind) || kind == Kind::R ? 1 : 0;
+}
+
+// A time in which an actor waits, and the action of its row that stands behind it.
+struct Gap {
+  double begin, end;
+  std::size_t before;
+};
+
+// The gaps of each actor in a step that takes `makespan`.
+struct Gaps {
+  std::vector<std::vector<Gap>> actors;
+  double makespan = 0;
+};
+
+Gaps gaps_of(const Schedule& step) {
+  const StageShape shape = chain_of(step);
+  const WorkIndex work = index_work(step, shape, step.microbatches());
+  std::vector<std::vector<double>> ends;
+  for (const auto& row : step.actors) ends.emplace_back(row.size());
+  Gaps out{std::vector<std::vector<Gap>>(ends.size())};
+  walk(work, [&](Position p) {
+    const double before = p.index > 0 ? ends[p.actor][p.index - 1] : 0;
+    double start = before;
+    for_each_need(work, work.at(p), [&](Position need) { start = std::max(start, ends[need.actor][need.index]); });
+    if (start > before) out.actors[p.actor].push_back({before, start, static_cast<std::size_t>(p.index)});
+    ends[p.actor][p.index] = start + time_of(work.at(p).kind);
+    out.makespan = std::max(out.makespan, ends[p.actor][p.index]);
+  });
+  for (std::size_t actor = 0; actor < ends.size(); ++actor)
+    if (const double end = ends[actor].empty() ? 0 : ends[actor].back(); end < out.makespan)
+      out.actors[actor].push_back({end, out.makespan, step.actors[actor].size()});
+  return out;
+}
+
+// A frozen forward on an actor, in front of the action of its row at `before`.
+struct Placed {
+  Action action;
+  std::size_t actor;
+  std::size_t before;
+  double begin;
+};
+
+// The gap that can take work of `time`, not before `ready`, soonest; or none. The actor's gaps in front of it are kept.
+struct Found {
+  std::size_t actor, gap;
+  double begin;
+};
+std::optional<Found> soonest(const Gaps& gaps, double time, double ready) {
+  std::optional<Found> found;
+  for (std::size_t actor = 0; actor < gaps.actors.size(); ++actor)
+    for (std::size_t g = 0; g < gaps.actors[actor].size(); ++g) {
+      const Gap& gap = gaps.actors[actor][g];
+      const double begin = std::max(gap.begin, ready);
+      if (found && begin >= found->begin) break;
+      if (begin + time <= gap.end + 1e-9) {
+        found = {actor, g, begin};
+        break;
+      }
+    }
+  return found;
+}
+
+// What the gap still has in front of and behind what it takes.
+void take(std::vector<Gap>& gaps, std::size_t g, double begin, double time) {
+  const Gap gap = gaps[g];
+  gaps[g].begin = begin + time;
+  if (begin > gap.begin) gaps.insert(gaps.begin() + static_cast<std::ptrdiff_t>(g), {gap.begin, begin, gap.before});
+}
+
+// Micro-batches' forwards of all frozen stages, in the gaps and behind them. A stage follows the one before it.
+std::vector<Placed> placed_in(Gaps gaps, const Schedule& step, const std::vector<double>& times) {
+  std::vector<double> free(gaps.actors.size(), gaps.makespan);  // behind the step
+  std::vector<double> ready(static_cast<std::size_t>(step.microbatches()), 0);
+  std::vector<Placed> out;
+  for (std::size_t stage = 0; stage < times.size(); ++stage)
+    for (std::size_t m = 0; m < ready.size(); ++m) {
+      const Action action{static_cast<std::int32_t>(stage), Kind::F, static_cast<std::int32_t>(m)};
+      if (const std::optional<Found> found = soonest(gaps, times[stage], ready[m])) {
+        std::vector<Gap>& row = gaps.actors[found->actor];
+        out.push_back({action, found->actor, row[found->gap].before, found->begin});
+        take(row, found->gap, found->begin, times[stage]);
+        ready[m] = found->begin + times[stage];
+        continue;
+      }
+      const auto actor = static_cast<std::size_t>(std::ranges::min_element(free) - free.begin());
+      const double begin = std::max(free[actor], ready[m]);
+      out.push_back({action, actor, step.actors[actor].size(), begin});
+      free[actor] = ready[m] = begin + times[stage];
+    }
+  std::ranges::stable_sort(out, {}, &Placed::begin);
+  return out;
+}
+
+void append(std::vector<Action>& row, Action action, std::int32_t step_microbatches, std::int32_t step) {
+  action.microbatch += step * step_microbatches;
+  row.push_back(action);
+}
+
+}  // namespace
+
+Schedule with_frozen_stages(Schedule step, const std::vector<double>& times, int steps) {
+  const std::int32_t microbatches = step.microbatches();
+  const Gaps gaps = gaps_of(step);
+  const std::vector<Placed> inside = placed_in(gaps, step, times);
+  const std::vector<Placed> ahead = placed_in({std::vector<std::vector<Gap>>(gaps.actors.size())}, step, times);
+  Schedule out = step;
+  for (std::vector<Action>& row : step.actors)
+    for (Action& action : row) action.stage += static_cast<std::int32_t>(times.size());
+  for (std::size_t actor = 0; actor < out.actors.size(); ++actor) {
+    std::vector<Action>& row = out.actors[actor];
+    row.clear();
+    for (const Placed& first : ahead)
+      if (first.actor == actor) append(row, first.action, microbatches, 0);
+    for (std::int32_t k = 0; k < steps; ++k)
+      for (std::size_t a = 0; a <= step.actors[actor].size(); ++a) {
+        for (const Placed& next : inside)
+          if (next.actor == actor && next.before == a && k + 1 < steps) append(row, next.action, microbatches, k + 1);
+        if (a < step.actors[actor].size()) append(row, step.actors[actor][a], microbatches, k);
+      }
+  }
+  out.forward_times = times;
+  return steps > 1 ? with_step_updates(std::move(out), steps) : out;
+}
+
+}  // namespace penstock
