@@ -31,7 +31,7 @@ struct CheckFlags {
 
 StateSource state_of(const CheckFlags& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
   if (!options.config.resume.empty()) return start_from_checkpoint(config, options.config.resume, models).state;
-  if (!options.config.init.empty()) return start_from_parameters(config, prepared, options.config.init).state;
+  if (!options.config.init.empty()) return start_from_parameters(config, prepared, begin_of(options.config), models).state;
   return fresh_start(config, prepared).state;
 }
 

@@ -80,8 +80,8 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
   add_mesh_option(command, options.mesh);
   command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");
-  command.add_option("--init", options.init, "starts from parameters, named as in the published GPT-2 files")
-      ->type_name("FILE.safetensors");
+  command.add_option("--init", options.init, "starts from parameters: of a run or checkpoint, or named as in the published GPT-2 files")
+      ->type_name("DIR|FILE.safetensors");
 }
 
 Checkpoint find_intact(const std::string& path) {
@@ -90,6 +90,11 @@ Checkpoint find_intact(const std::string& path) {
     std::fprintf(stderr, "note: %s is damaged (%s); %s is the newest intact one\n", damaged.folder.c_str(), damaged.damage.c_str(),
                  found.checkpoint.folder.c_str());
   return std::move(found.checkpoint);
+}
+
+std::string begin_of(const ConfigOptions& options) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(options.init, ignored) ? find_intact(options.init).folder : options.init;
 }
 
 Config load_config(const ConfigOptions& options, const ModelRegistry& models) {

@@ -19,7 +19,7 @@ struct ConfigOptions {
   std::vector<std::string> text;
   std::string mesh;
   std::string resume;  // a run's or a checkpoint's folder
-  std::string init;    // a file of parameters
+  std::string init;    // a file of parameters, a run or a checkpoint
 };
 
 // Adds --mesh, which parse_mesh() of config/config.h reads. `mesh` must outlive the command's parse.
@@ -30,6 +30,9 @@ void add_config_options(CLI::App& command, ConfigOptions& options);
 
 // As find_checkpoint, with a note on standard error for damaged checkpoints that were passed over.
 Checkpoint find_intact(const std::string& path);
+
+// What --init names: the file, or of a run the folder of its newest checkpoint, as find_intact.
+std::string begin_of(const ConfigOptions& options);
 
 // Loads the file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags apply. A resumed run keeps its
 // learning rate (keep_learning_rate); without a file it goes on in its own folder. Throws Error.

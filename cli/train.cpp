@@ -56,7 +56,7 @@ ConfigOptions settled(const TrainOptions& options, const ModelRegistry& models) 
 
 TrainingStart start_of(const ConfigOptions& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
   if (!options.resume.empty()) return start_from_checkpoint(config, options.resume, models);
-  if (!options.init.empty()) return start_from_parameters(config, prepared, options.init);
+  if (!options.init.empty()) return start_from_parameters(config, prepared, begin_of(options), models);
   return fresh_start(config, prepared);
 }
 

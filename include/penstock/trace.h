@@ -29,6 +29,7 @@ struct ParameterSpec {
   std::vector<DimName> dims = {};  // one for each dim, or none at all
   bool trained = true;             // else it has no gradient and no optimiser's state, and only what a model carries (Carried) changes it
   int group = 0;                   // which of OptimiserOptions::groups updates it
+  bool adapter = false;            // added to a model that may come without: where a file of values lacks it, it begins as `initial` says
 };
 
 // Named tensors in declaration order.

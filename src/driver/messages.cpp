@@ -111,6 +111,7 @@ void put(Writer& out, const StateSource& source) {
     out.put(p.initial.kind);
     out.put(p.initial.deviation);
     out.put(p.decay);
+    out.put(p.adapter);
   }
   out.put(static_cast<std::uint64_t>(source.values.size()));
   for (const auto& [name, bytes] : source.values) {
@@ -130,7 +131,7 @@ StateSource get_source(Reader& in) {
   source.kind = in.choice(StateSource::Kind::values);
   source.seed = in.get<std::int64_t>();
   source.path = in.text();
-  source.parameters.resize(in.length(27));
+  source.parameters.resize(in.length(28));
   for (ParameterSpec& p : source.parameters) {
     p.name = in.text();
     p.type.dtype = in.choice(DType::boolean);
@@ -138,6 +139,7 @@ StateSource get_source(Reader& in) {
     p.initial.kind = in.choice(Initialiser::Kind::normal);
     p.initial.deviation = in.get<double>();
     p.decay = in.flag();
+    p.adapter = in.flag();
   }
   for (std::size_t left = in.length(16); left > 0; --left) {
     const std::string name = in.text();

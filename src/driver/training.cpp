@@ -313,22 +313,44 @@ TrainingPrograms compile_programs(const Config& config, const Prepared& prepared
 
 namespace {
 
-// Lists the faults of the file's tensors as the parameters of a model. Those that belong to it leave `left`. Throws Error for values that
-// are not finite.
-std::vector<std::string> unfit(const std::string& file, const std::vector<ParameterSpec>& parameters,
-                               std::map<std::string, StoredTensor>& left) {
+using Types = std::map<std::string, TensorType>;
+
+constexpr std::string_view kPrefix = "transformer.";  // the class's, which names in some published GPT-2 files begin with
+
+Types types_of(const std::vector<ParameterSpec>& parameters) {
+  Types out;
+  for (const ParameterSpec& spec : parameters) out[spec.name] = spec.type;
+  return out;
+}
+
+// The types of a file's tensors. Throws Error for a parameter's values that are not finite.
+Types types_in(const std::string& file, const std::vector<ParameterSpec>& parameters) {
+  const SafetensorsFile stored = SafetensorsFile::open(file);
+  const Types ours = types_of(parameters);
+  Types out;
+  for (const auto& [name, tensor] : stored.tensors()) {
+    out[name] = tensor.type;
+    const bool prefixed = name.starts_with(kPrefix);
+    if (!ours.contains(name) && !(prefixed && ours.contains(name.substr(kPrefix.size())))) continue;
+    if (const std::string wrong = not_finite(tensor); !wrong.empty())
+      throw Error(concat(file, ": ", quote(name), " has ", wrong), {}, "train from other parameters: these give no finite loss");
+  }
+  return out;
+}
+
+// Lists the faults of tensors of these types as the parameters of a model; adapters may be missing. Those that belong to it leave `left`.
+std::vector<std::string> unfit(const std::vector<ParameterSpec>& parameters, Types& left, bool converts = true) {
   std::vector<std::string> problems;
   for (const ParameterSpec& spec : parameters) {
     auto found = left.find(spec.name);
-    if (found == left.end()) found = left.find("transformer." + spec.name);  // the class's prefix in some published GPT-2 files
-    if (const std::string wrong = found == left.end() ? "" : not_finite(found->second); !wrong.empty())
-      throw Error(concat(file, ": ", quote(found->first), " has ", wrong), {}, "train from other parameters: these give no finite loss");
+    if (found == left.end()) found = left.find(concat(kPrefix, spec.name));
     if (found == left.end()) {
-      problems.push_back(concat(quote(spec.name), " is missing"));
+      if (!spec.adapter) problems.push_back(concat(quote(spec.name), " is missing"));
       continue;
     }
-    if (found->second.type.shape != spec.type.shape)
-      problems.push_back(concat(quote(found->first), " is ", found->second.type.text(), ", the model's is ", spec.type.text()));
+    const TensorType& type = found->second;
+    if (type.shape != spec.type.shape || (!converts && type.dtype != spec.type.dtype))
+      problems.push_back(concat(quote(found->first), " is ", type.text(), ", the model's is ", spec.type.text()));
     left.erase(found);
   }
   return problems;
@@ -353,13 +375,18 @@ TrainingStart start_from_values(const Config& config, const Prepared& prepared, 
   return start;
 }
 
+// The types of the parameters in a checkpoint.
+Types types_of_run(const Checkpoint& checkpoint, const ModelRegistry& models) {
+  const Config theirs = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
+  return types_of(prepare_sequential(theirs, models).parameters);
+}
+
 }  // namespace
 
 TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
   if (const std::string file = prepared.model->initial_values(); !file.empty()) {
-    const SafetensorsFile stored = SafetensorsFile::open(file);
-    std::map<std::string, StoredTensor> left = stored.tensors();
-    fail_unfit(concat(file, " has no values for parameters to begin with"), unfit(file, prepared.parameters, left),
+    Types left = types_in(file, prepared.parameters);
+    fail_unfit(concat(file, " has no values for parameters to begin with"), unfit(prepared.parameters, left),
                "--init FILE.safetensors takes them from another file");
     return start_from_values(config, prepared, file);
   }
@@ -369,15 +396,18 @@ TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
   return start;
 }
 
-TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& file) {
-  const SafetensorsFile stored = SafetensorsFile::open(file);
-  std::map<std::string, StoredTensor> left = stored.tensors();
-  std::vector<std::string> problems = unfit(file, prepared.parameters, left);
+TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& path, const ModelRegistry& models) {
+  std::error_code ignored;
+  const bool is_run = fs::is_directory(path, ignored);
+  const Checkpoint checkpoint = is_run ? find_checkpoint(path).checkpoint : Checkpoint();
+  const std::string file = is_run ? checkpoint.folder : path;
+  Types left = is_run ? types_of_run(checkpoint, models) : types_in(file, prepared.parameters);
+  std::vector<std::string> problems = unfit(prepared.parameters, left, /*converts=*/!is_run);
   for (const auto& [name, tensor] : left)
-    if (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") && !name.ends_with("lm_head.weight"))
+    if (is_run || (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") && !name.ends_with("lm_head.weight")))
       problems.push_back(concat(quote(name), " is unknown to the model"));
   fail_unfit(concat(file, ": these are not the parameters of this model"), std::move(problems),
-             "set the [model] table to the file's sizes");
+             is_run ? "set the [model] table and train.dtype to those of the run" : "set the [model] table to the file's sizes");
   TrainingStart start = start_from_values(config, prepared, file);
   start.init = true;
   return start;

@@ -30,14 +30,14 @@ class GptMlp : public FeedForward {
  public:
   GptMlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& c)
       : gelu_(c.gelu),
-        c_fc_(specs, path + ".c_fc", c.width, 4 * c.width, c.deviation, c.master, {"embed"}, {"mlp"}),
-        c_proj_(specs, path + ".c_proj", 4 * c.width, c.width, c.last_deviation(), c.master, {"mlp"}, {"embed"}) {}
+        c_fc_(specs, path + ".c_fc", c.width, 4 * c.width, c.deviation, c.master, {{"embed"}, {"mlp"}}, c.lora, c.lora.mlp),
+        c_proj_(specs, path + ".c_proj", 4 * c.width, c.width, c.last_deviation(), c.master, {{"mlp"}, {"embed"}}, c.lora, c.lora.mlp) {}
 
   Fed operator()(const Parameters& p, Tensor x, Purpose) const override { return {c_proj_(p, gelu(c_fc_(p, x), gelu_)), {}}; }
 
  private:
   std::string gelu_;
-  nn::Conv1D c_fc_, c_proj_;
+  AdaptedConv1D c_fc_, c_proj_;
 };
 
 // In how many groups of layers attention has stages of its own; 0: in none. In a group of l layers stage 2i+1 is the attention of layer i,
@@ -77,8 +77,10 @@ class Block {
       : path_(concat("h.", number)),
         number_(number),
         ln_1_(norm(specs, path_ + ".ln_1", c)),
-        c_attn_(specs, path_ + ".attn.c_attn", c.width, 3 * c.width, c.deviation, c.master, {"embed"}, {"heads", 3, c.heads}),
-        attn_c_proj_(specs, path_ + ".attn.c_proj", c.width, c.width, c.last_deviation(), c.master, {"heads", 1, c.heads}, {"embed"}),
+        c_attn_(specs, path_ + ".attn.c_attn", c.width, 3 * c.width, c.deviation, c.master, {{"embed"}, {"heads", 3, c.heads}}, c.lora,
+                c.lora.attention),
+        attn_c_proj_(specs, path_ + ".attn.c_proj", c.width, c.width, c.last_deviation(), c.master, {{"heads", 1, c.heads}, {"embed"}},
+                     c.lora, c.lora.attention),
         ln_2_(norm(specs, path_ + ".ln_2", c)),
         mlp_(make(specs, path_ + ".mlp", number)) {}
 
@@ -106,7 +108,7 @@ class Block {
   std::string path_;
   std::int64_t number_;
   nn::LayerNorm ln_1_;
-  nn::Conv1D c_attn_, attn_c_proj_;
+  AdaptedConv1D c_attn_, attn_c_proj_;
   nn::LayerNorm ln_2_;
   std::unique_ptr<FeedForward> mlp_;
 };
@@ -172,6 +174,7 @@ class Gpt : public Model {
         wpe_(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, {"position"}, {"embed"}) {
     for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_, make);
     head_.emplace(specs_, c_);
+    freeze_base(specs_, c_.lora);
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
@@ -271,6 +274,7 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
                     options.number("tied") != 0,
                     options.number("qkv_in_attention") != 0,
                     options.word("gelu"),
+                    lora_config(options),
                     options.compute,
                     options.master()};
   check_heads(c.width, c.heads);
@@ -282,11 +286,15 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
 }
 
 std::map<std::string, double> gpt_numbers() {
-  return {{"layers", 4},       {"width", 128}, {"heads", 4},       {"context", 128},       {"dropout", 0},
-          {"vocabulary", 256}, {"tied", 1},    {"head_shards", 1}, {"qkv_in_attention", 0}};
+  std::map<std::string, double> numbers = {{"layers", 4},       {"width", 128}, {"heads", 4},       {"context", 128},       {"dropout", 0},
+                                           {"vocabulary", 256}, {"tied", 1},    {"head_shards", 1}, {"qkv_in_attention", 0}};
+  numbers.merge(lora_numbers());
+  return numbers;
 }
 std::map<std::string, std::string> gpt_words() {
-  return {{"gelu", "tanh"}};
+  std::map<std::string, std::string> words = {{"gelu", "tanh"}};
+  words.merge(lora_words());
+  return words;
 }
 
 std::unique_ptr<FeedForward> gpt_mlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& config) {

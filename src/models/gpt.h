@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/lora.h"
 #include "penstock/trace.h"
 
 namespace penstock {
@@ -21,6 +22,7 @@ struct GptConfig {
   bool qkv_in_attention;  // whether the product that gives queries, keys and values is in the attention's stage, where that is one of its
                           // own
   std::string gelu;
+  LoraConfig lora;
   DType compute, master;
   double deviation = 0.02;
   // Deviation of the projections that end a block's two branches: all branches of all blocks share the variance.

@@ -128,7 +128,11 @@ void require_value_only(const VjpArguments& a) {
 
 Tensors layer_norm_vjp(const VjpArguments& a) {
   require_value_only(a);
-  Tensors operands = {a.cotangents[0], a.operands[0], a.results[1], a.results[2]};
+  // Frozen weights take no gradient: what flows through them meets the norm without weights, whose backward sums nothing over the rows.
+  const Tensor dy = a.cotangents[0];
+  const bool is_frozen = a.operands.size() > 1 && a.operands[1].dtype() == dy.dtype() && !a.wanted[1] && !a.wanted[2];
+  if (is_frozen) return emit_all("native_layer_norm_backward", Tensors{dy * a.operands[1], a.operands[0], a.results[1], a.results[2]});
+  Tensors operands = {dy, a.operands[0], a.results[1], a.results[2]};
   operands.insert(operands.end(), a.operands.begin() + 1, a.operands.end());
   return emit_all("native_layer_norm_backward", operands);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include "base/text.h"
@@ -59,19 +60,29 @@ void copy_piece(const StoredTensor& whole, const Piece& piece, DType dtype, std:
                [&](const PieceRun& run) { copy_elements(whole, run.begin, dtype, part_of(out, dtype, run.at, run.size())); });
 }
 
+bool is_in_checkpoint(const StateSource& source) {
+  std::error_code ignored;
+  return source.kind == StateSource::Kind::checkpoint ||
+         (source.kind == StateSource::Kind::safetensors && std::filesystem::is_directory(source.path, ignored));
+}
+
 }  // namespace
 
 StateReader::StateReader(const StateSource& source) : source_(source) {
   for (const ParameterSpec& spec : source.parameters) specs_[spec.name] = &spec;
-  if (source.kind == StateSource::Kind::checkpoint) index_ = checkpoint_index(source.path);
+  if (is_in_checkpoint(source)) index_ = checkpoint_index(source.path);
   for (const auto& [name, file] : index_)
     if (Piece piece = parse_piece(name); !piece.whole()) pieces_[piece.tensor].push_back(std::move(piece));
 }
 
-const StoredTensor& StateReader::stored(const std::string& name, const std::string& file) {
+const std::map<std::string, StoredTensor>& StateReader::tensors_of(const std::string& file) {
   auto opened = files_.find(file);
   if (opened == files_.end()) opened = files_.emplace(file, SafetensorsFile::open(file)).first;
-  const auto& tensors = opened->second.tensors();
+  return opened->second.tensors();
+}
+
+const StoredTensor& StateReader::stored(const std::string& name, const std::string& file) {
+  const auto& tensors = tensors_of(file);
   auto found = tensors.find(name);
   // Some published GPT-2 files name the tensors with the class's prefix.
   if (found == tensors.end() && source_.kind == StateSource::Kind::safetensors) found = tensors.find("transformer." + name);
@@ -79,14 +90,23 @@ const StoredTensor& StateReader::stored(const std::string& name, const std::stri
   return found->second;
 }
 
+// Whether the parameter begins as its Initialiser says.
+bool StateReader::is_drawn(const ParameterSpec& spec) {
+  if (source_.kind == StateSource::Kind::initialise) return true;
+  if (!spec.adapter) return false;
+  if (!index_.empty()) return !index_.contains(spec.name) && !pieces_.contains(spec.name);
+  return !tensors_of(source_.path).contains(spec.name);
+}
+
 void StateReader::read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
   const std::int64_t elements = spec.type.elements();
   const bool same = piece.whole() ? spec.type == type : spec.type.dtype == type.dtype && fits(piece, elements, type.elements());
   if (!same) throw Error(concat("parameter ", quote(spec.name), " is ", spec.type.text(), ", the program needs ", text(piece, type)));
-  if (source_.kind == StateSource::Kind::initialise)
+  if (is_drawn(spec))
     return for_each_run(piece, elements, [&](const PieceRun& run) {
       initialise(spec, source_.seed, part_of(out, type.dtype, run.at, run.size()), run.begin);
     });
+  if (!index_.empty()) return read_state(piece_name(piece), piece, type, out);
   const StoredTensor& tensor = stored(spec.name, source_.path);
   const bool convert = is_floating(type.dtype) && is_floating(tensor.type.dtype);
   if (tensor.type.shape != spec.type.shape || (tensor.type.dtype != type.dtype && !convert))

@@ -26,6 +26,8 @@ class StateReader {
   void read(const std::string& name, const TensorType& type, std::span<std::byte> out);
 
  private:
+  const std::map<std::string, StoredTensor>& tensors_of(const std::string& file);
+  bool is_drawn(const ParameterSpec& spec);
   const StoredTensor& stored(const std::string& name, const std::string& file);
   void read_value(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_file(const StoredTensorName& stored, const Piece& piece, const TensorType& type, std::span<std::byte> out);
