@@ -224,14 +224,14 @@ class Backbone {
     for (std::int64_t i = 0; i < c.layers; ++i) {
       const Stage stage(c.layer_stage(i));
       if (i == 0) {
-        x = to(in_(p, noisy) + p[position_.at("weight")], c.compute);
+        x = in_(p, to(noisy, c.compute)) + to(p[position_.at("weight")], c.compute);
         condition = silu(time_out_(p, silu(time_(p, waves(c, level)))) + text_(p, text));
       }
       x = layers_[static_cast<std::size_t>(i)](c, p, x, condition);
     }
     const Stage stage(c.layer_stage(c.layers - 1));
     const Shares shares = shares_of(c, level);
-    return shares.noise * to(noisy, c.master) + shares.latents * to((*out_)(p, (*norm_)(p, x)), c.master);
+    return shares.noise * noisy + shares.latents * to((*out_)(p, (*norm_)(p, x)), c.master);
   }
 
  private:
@@ -276,7 +276,7 @@ class LatentDiffusion : public Model {
     const Tensor noisy = [&] {
       const Stage stage(c_.image_stage());
       const Shares shares = shares_of(c_, level);
-      return to(shares.latents * image_.encode(c_, p, batch["image"]) + shares.noise * noise, c_.compute);
+      return shares.latents * image_.encode(c_, p, batch["image"]) + shares.noise * noise;
     }();
     const Tensor found = (*backbone_)(c_, p, noisy, level, text);
     const Stage stage(c_.layer_stage(c_.layers - 1));
@@ -294,7 +294,7 @@ class LatentDiffusion : public Model {
     const auto labels = [&] { return cat({label, full_like(label, static_cast<double>(c_.classes))}, 0); };
     const Tensor text = text_(c_, p, labels);
     const Stage stage(c_.image_stage());
-    const Tensor twice = to(cat({x, x}, 0), c_.compute);
+    const Tensor twice = cat({x, x}, 0);
     const Tensor found = (*backbone_)(c_, p, twice, cat({level, level}, 0), text);
     const Tensor with = slice(found, 0, 0, 1), without = slice(found, 0, 1, 2);
     const Tensor noise = without + (with - without) * reshape(batch["guidance"], {1, 1, 1});

@@ -112,6 +112,11 @@ class Diffusion(ProgramTest):
                 for one, other in zip(alone, found):
                     self.assertAlmostEqual(one, other, delta=1e-10 * abs(one))
 
+    def test_bf16_trains(self):
+        self.train_model("bf16", 3, *TINY, "--dtype", "bf16", "--actors", 3, "--schedule", "zb-h1")
+        self.assertLess(read_metrics(self.folder / "bf16")[1]["loss"], 2)
+        self.draw("bf16", 0, "--steps", 2)
+
     def test_generate(self):
         self.train_model("run", 1, *TINY, "--actors", 2)
         first, again = pixels(self.draw("run", 1, "--steps", 3)), pixels(self.draw("run", 1, "--steps", 3))
