@@ -1,4 +1,5 @@
 // penstock generate
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,17 +9,22 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "config/compile.h"
 #include "driver/generation.h"
+#include "driver/pictures.h"
 #include "penstock/error.h"
+#include "report/png.h"
 #include "report/table.h"
 
 namespace penstock {
 namespace {
 
 struct GenerateFlags {
-  std::string folder, prompt;
+  std::string folder, prompt, out;
   GenerationOptions generation;
+  PictureOptions picture;
   bool json = false;
+  std::vector<std::string> of_text, of_pictures;  // the flags that were given and only texts or only pictures take
 };
 
 void check(const GenerateFlags& options) {
@@ -26,36 +32,90 @@ void check(const GenerateFlags& options) {
   if (!(options.generation.temperature >= 0))
     throw Error(concat("--temperature is ", options.generation.temperature, "; it must be at least 0"));
   if (options.generation.top_k < 0) throw Error(concat("--top-k is ", options.generation.top_k, "; it must be at least 0"));
+  if (!(options.picture.guidance >= 0 && std::isfinite(options.picture.guidance)))
+    throw Error(concat("--guidance is ", options.picture.guidance, "; it must be at least 0"));
+}
+
+// A trained run's model, and where its state lies.
+struct Trained {
+  Checkpoint checkpoint;
+  Config config;
+  StateSource state;
+  OneDevice device() const {
+    return [this](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); };
+  }
+};
+
+void continue_text(const GenerateFlags& options, const Trained& trained, const ModelRegistry& models) {
+  if (!options.of_pictures.empty())
+    throw Error(concat("model ", quote(trained.config.model.name), " makes no pictures"),
+                {concat("only a picture takes ", join(options.of_pictures, ", "))}, "--prompt TEXT gives a text to continue");
+  const std::string text = generate(trained.config, models, trained.state, options.prompt, options.generation, trained.device());
+  if (options.json)
+    return print_json(nlohmann::ordered_json{{"prompt", options.prompt}, {"text", text}, {"checkpoint", trained.checkpoint.folder}});
+  std::printf("%s\n", printable(options.prompt + text).c_str());
+}
+
+void draw_picture(const GenerateFlags& options, const Trained& trained, const ModelRegistry& models) {
+  const std::string model = concat("model ", quote(trained.config.model.name));
+  if (!options.of_text.empty())
+    throw Error(concat(model, " makes pictures and continues no text"), {concat("only a text takes ", join(options.of_text, ", "))},
+                "--class says what the picture shows");
+  if (options.out.empty()) throw Error(concat(model, " makes pictures, and nothing says where"), {}, "--out picture.png");
+  const Picture picture = make_picture(trained.config, models, trained.state, options.picture, trained.device());
+  write_file(options.out, png(picture.size, picture.size, picture.pixels));
+  if (options.json)
+    return print_json(nlohmann::ordered_json{
+        {"picture", options.out}, {"size", picture.size}, {"class", options.picture.label}, {"checkpoint", trained.checkpoint.folder}});
+  std::printf("picture  %s\n", options.out.c_str());
 }
 
 void generate(const GenerateFlags& options, const ModelRegistry& models) {
   check(options);
-  const Checkpoint checkpoint = find_intact(options.folder);
-  const Config config = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
-  StateSource state;
-  state.kind = StateSource::Kind::checkpoint;
-  state.path = checkpoint.folder;
-  const std::string text = generate(config, models, state, options.prompt, options.generation,
-                                    [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
-  if (options.json)
-    return print_json(nlohmann::ordered_json{{"prompt", options.prompt}, {"text", text}, {"checkpoint", checkpoint.folder}});
-  std::printf("%s\n", printable(options.prompt + text).c_str());
+  Trained trained;
+  trained.checkpoint = find_intact(options.folder);
+  trained.config = parse_config(trained.checkpoint.config, trained.checkpoint.folder + "/manifest.json", {}, models);
+  trained.state.kind = StateSource::Kind::checkpoint;
+  trained.state.path = trained.checkpoint.folder;
+  const bool makes_pictures = prepare_sequential(trained.config, models).model->picture_steps().has_value();
+  (makes_pictures ? draw_picture : continue_text)(options, trained, models);
+}
+
+// The names of those options that were given.
+std::vector<std::string> given(const std::vector<CLI::Option*>& options) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : options)
+    if (option->count() > 0) out.push_back(option->get_name());
+  return out;
 }
 
 }  // namespace
 
 void add_generate(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("generate", "Continues a text with a trained run.");
-  command->footer("Example:\n  penstock generate runs/mine --prompt 'int main(' --tokens 200");
+  CLI::App* command = program.add_subcommand("generate", "Continues a text with a trained run, or makes a picture with one.");
+  command->footer(
+      "Example:\n  penstock generate runs/mine --prompt 'int main(' --tokens 200\n"
+      "  penstock generate runs/pictures --class 2 --out picture.png");
   const auto options = std::make_shared<GenerateFlags>();
   command->add_option("DIR", options->folder, "a run's or a checkpoint's folder")->required();
-  command->add_option("--prompt", options->prompt, "the text to continue");
-  command->add_option("--tokens", options->generation.tokens, "how many to add (200)");
-  command->add_option("--temperature", options->generation.temperature, "0: always the likeliest (0.8)");
-  command->add_option("--top-k", options->generation.top_k, "choose among so many; 0: all (40)");
+  const std::vector<CLI::Option*> text = {
+      command->add_option("--prompt", options->prompt, "the text to continue"),
+      command->add_option("--tokens", options->generation.tokens, "how many to add (200)"),
+      command->add_option("--temperature", options->generation.temperature, "0: always the likeliest (0.8)"),
+      command->add_option("--top-k", options->generation.top_k, "choose among so many; 0: all (40)")};
+  const std::vector<CLI::Option*> pictures = {
+      command->add_option("--out", options->out, "the picture's file, PNG"),
+      command->add_option("--class", options->picture.label, "what the picture shows (0)"),
+      command->add_option("--steps", options->picture.steps, "in which noise is taken away (50)"),
+      command->add_option("--guidance", options->picture.guidance, "how much it follows the class; 1: as in training (2)")};
   command->add_option("--seed", options->generation.seed, "of the draws (0)");
   command->add_flag("--json", options->json, "one JSON object on standard output");
-  command->callback([options, &models] { generate(*options, models); });
+  command->callback([options, text, pictures, &models] {
+    options->of_text = given(text);
+    options->of_pictures = given(pictures);
+    options->picture.seed = options->generation.seed;
+    generate(*options, models);
+  });
 }
 
 }  // namespace penstock

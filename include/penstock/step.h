@@ -62,6 +62,9 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows = {}, bool outputs = false);
 // Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
 Graph generation_step(const Model& model, int context);
+// One step of a picture's, of a model that makes some (Model::next_latents says what the data are). Outputs "latents", and "picture" f32
+// [1,3,size,size], what they show so far. Forward only, one micro-batch.
+Graph picture_step(const Model& model);
 
 // Whether a state of a training step is the optimiser's: "first:<name>", "step".
 bool is_kept_by_optimiser(std::string_view state);

@@ -149,6 +149,14 @@ struct StepSums {
   Parameters carried = {};  // what is added to each of Model::carried
 };
 
+// How a model makes a picture of a class: of standard normal values, which it changes step by step. Its levels of noise count from 0; at
+// the highest there is next to nothing but noise.
+struct PictureSteps {
+  TensorType latents;  // of one picture, floats
+  std::int64_t classes = 0, levels = 0;
+  std::int64_t size = 0;  // height and width, in pixels of three colours
+};
+
 // What a model is to Penstock: parameters, data ports and the *sum* of the loss over a micro-batch.
 class Model {
  public:
@@ -197,6 +205,13 @@ class Model {
   virtual bool generates() const;
   // [batch, context, vocabulary], for generation, where the targets are none. The default throws Error.
   virtual Tensor logits(const Parameters& parameters, const Batch& batch) const;
+  // How it makes pictures; by default it makes none. One that does must have the two functions that follow, whose defaults throw Error.
+  virtual std::optional<PictureSteps> picture_steps() const { return {}; }
+  // One step for one picture, of ports "latents", "label", "level" and "next", i64 [1] but for the first: the latents with the noise of
+  // level "next", where -1 is none. "guidance" [1], of the latents' dtype, says how much they follow the label (0: not at all).
+  virtual Tensor next_latents(const Parameters& parameters, const Batch& batch) const;
+  // [1, 3, size, size], from 0, which is black, to 1.
+  virtual Tensor picture(const Parameters& parameters, Tensor latents) const;
 };
 
 // How many targets are not kIgnored, an i64 scalar.

@@ -380,6 +380,10 @@ Program compile_generation(const Config& config, const Prepared& prepared) {
   return lower(generation_graph(config, prepared), forward_only(prepared.schedule));
 }
 
+Program compile_picture_step(const Prepared& prepared) {
+  return lower(planned(picture_step(*prepared.model), prepared, false), forward_only(prepared.schedule));
+}
+
 std::vector<AxisDecision> training_layouts(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
   return compile_layouts(step, schedule_for(step, prepared), compile_options(config, prepared));

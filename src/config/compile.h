@@ -79,6 +79,8 @@ Program compile_gradients(const Config& config, const Prepared& prepared);
 Program compile_evaluation(const Config& config, const Prepared& prepared);
 // One sequence on one device; `prepared` must be sequential.
 Program compile_generation(const Config& config, const Prepared& prepared);
+// A step of a picture's on one device; `prepared` must be sequential.
+Program compile_picture_step(const Prepared& prepared);
 
 // The configuration's words for what compile() and training_step() take.
 CompileOptions compile_options(const Config& config, const Prepared& prepared);

@@ -9,6 +9,7 @@
 #include "ops/verify.h"
 #include "penstock/error.h"
 #include "program/piece.h"
+#include "schedule/forward_stages.h"
 #include "stage/loop.h"
 #include "transform/collectives.h"
 #include "transform/passes.h"
@@ -123,7 +124,8 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOpt
   LowerInput input;
   input.dag = cut_for(staged, schedule, options);
   input.step = std::move(staged.step);
-  input.schedule = schedule;
+  // Generators know no stages without a backward; what a file says is held against the step as it is.
+  input.schedule = schedule.cells.empty() ? without_absent_backwards(schedule, input.dag.shape) : schedule;
   input.options = options;
   input.loop = loop_of(input.step);
   input.group_size.assign(options.devices.begin(), options.devices.end());

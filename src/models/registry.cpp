@@ -31,6 +31,7 @@ const ModelRegistry& builtin_models() {
                                        {"dlrm", dlrm_model()},
                                        {"exported", exported_model()},
                                        {"gpt", gpt_model()},
+                                       {"latent_diffusion", latent_diffusion_model()},
                                        {"mlp", mlp_model()},
                                        {"moe", moe_model()},
                                        {"multimodal", multimodal_model()},

@@ -23,6 +23,7 @@ ModelEntry mlp_model();
 ModelEntry candle_uno_model();
 ModelEntry multimodal_model();
 std::unique_ptr<Model> vision_language_model(const ModelOptions& options);  // of multimodal, with input = "images"
+ModelEntry latent_diffusion_model();
 ModelEntry dlrm_model();
 ModelEntry t5_model();
 ModelEntry resnet_model();

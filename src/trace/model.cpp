@@ -56,4 +56,12 @@ Tensor Model::logits(const Parameters&, const Batch&) const {
               "generate with gpt, moe, reference, mlp or two-branch");
 }
 
+Tensor Model::next_latents(const Parameters&, const Batch&) const {
+  throw Error("this model makes no pictures", {"it has no step that takes noise away"}, "generate with latent_diffusion");
+}
+
+Tensor Model::picture(const Parameters&, Tensor) const {
+  throw Error("this model makes no pictures", {"it does not decode what it takes noise from"}, "generate with latent_diffusion");
+}
+
 }  // namespace penstock

@@ -411,4 +411,24 @@ Graph generation_step(const Model& model, int context) {
   });
 }
 
+Graph picture_step(const Model& model) {
+  const PictureSteps steps = model.picture_steps().value_or(PictureSteps());
+  TensorType latents = steps.latents;
+  latents.shape.insert(latents.shape.begin(), 1);
+  const TensorType whole{DType::i64, {1}};
+  const Inputs data = {{"latents", latents}, {"label", whole}, {"level", whole}, {"next", whole}, {"guidance", {latents.dtype, {1}}}};
+  return reading_step("picture_step", parameters_of(model), data, {"latents", "picture"},
+                      [&](const Parameters& parameters, Reader& reader) {
+                        std::vector<Tensor> inputs;
+                        for (std::size_t i = 0; i < data.size(); ++i) inputs.push_back(reader.take());
+                        return accumulate(inputs, 1, [&](const std::vector<Tensor>& parts) -> std::vector<Tensor> {
+                          Model::Batch batch;
+                          for (std::size_t i = 0; i < data.size(); ++i) set_port(batch, data[i].first, parts[i]);
+                          batch.training = false;
+                          const Tensor next = model.next_latents(parameters, batch);
+                          return {next, to(model.picture(parameters, next), DType::f32)};
+                        });
+                      });
+}
+
 }  // namespace penstock

@@ -359,7 +359,8 @@ TEST(TwoBranch, GivesEveryParameterAGradient) {
 
 TEST(Registry, NamesTheNearest) {
   EXPECT_EQ(message_of([] { model("gtp"); }),
-            "no model \"gtp\"\n  known: candle-uno, dlrm, exported, gpt, mlp, moe, multimodal, reference, resnet, t5, two-branch, vgg\n  "
+            "no model \"gtp\"\n  known: candle-uno, dlrm, exported, gpt, latent_diffusion, mlp, moe, multimodal, reference, resnet, t5, "
+            "two-branch, vgg\n  "
             "hint: did you "
             "mean \"gpt\"?");
   EXPECT_EQ(message_of([] { model("mlp", {{"widht", 8}}); }),

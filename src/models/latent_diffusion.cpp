@@ -1,0 +1,348 @@
+// A latent diffusion model (Rombach et al., 2112.10752) with a diffusion transformer (Peebles & Xie, 2212.09748). Both encoders are frozen:
+// they are drawn once and stay as they are, and what they give depends on the batch alone.
+//
+//   caption of the class -> text.layer.0 -> ... -> mean over its words ----------+-> condition --+--------------+
+//   timestep --------------------------------------------------------------------+               v              v
+//   image -> means -> patches -> reflections -> latents, made noisy -> in + positions ------> layer.0 -> ... -> out -> noise
+//
+// The image encoder is an orthogonal map of patches, a product of reflections, so the same reflections in reverse order decode.
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include "base/text.h"
+#include "base/words.h"
+#include "models/layers.h"
+#include "models/registry.h"
+#include "models/transformer_layer.h"
+#include "penstock/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kPool = 2;  // pixels, in both directions, of which the encoder takes the mean
+constexpr double kMostLatent = 4;  // latents are about standard normal; a sample's are kept within this
+// Where all would be noise, what is guessed of the latents would be divided by nothing.
+constexpr double kMostNoise = 0.95;     // of a right angle
+constexpr double kSpread = 5;           // values of an image from black to white
+constexpr double kLongestPeriod = 1e4;  // of the waves of a timestep's embedding, over the shortest
+constexpr double kTimes = 1000;         // to which timesteps are stretched for it
+constexpr std::int64_t kModulations = 6;
+
+struct Config {
+  std::int64_t classes, image, patch, caption;
+  std::int64_t text_layers, text_width, image_layers;
+  std::int64_t layers, width, heads, levels;
+  double condition_dropout;
+  std::int64_t frozen_stages, stages;  // of all stages, the first ones are the encoders'
+  DType compute, master;
+  std::int64_t side() const { return image / patch; }
+  std::int64_t patches() const { return side() * side(); }
+  std::int64_t places() const { return patch / kPool; }
+  std::int64_t channels() const { return kColours * places() * places(); }
+  std::string text_stage(std::int64_t layer) const {
+    return stage_name(frozen_stages < 2 ? 0 : spread(layer, text_layers, frozen_stages - 1));
+  }
+  std::string image_stage() const { return stage_name(frozen_stages < 2 ? 0 : frozen_stages - 1); }
+  std::string layer_stage(std::int64_t layer) const { return stage_name(spread(layer, layers, stages - frozen_stages, frozen_stages)); }
+};
+
+void check_image(const Config& c) {
+  if (c.patch % kPool != 0)
+    throw Error(concat("patch is ", c.patch), {concat("the encoder takes the mean of ", kPool, " x ", kPool, " pixels")},
+                concat("use a multiple of ", kPool));
+  if (c.image % c.patch != 0)
+    throw Error(concat("images of ", c.image, " x ", c.image, " are not cut evenly into patches of ", c.patch, " x ", c.patch), {},
+                concat("use an image size of ", (c.side() + 1) * c.patch));
+}
+
+// Each encoder has a stage where there are enough, so that no stage has both layers that are trained and layers that are not. One device
+// alone has one stage, whatever the option says of several.
+void settle_stages(Config& c, double frozen, std::int64_t stages) {
+  if (!(frozen >= 0 && frozen == std::floor(frozen) && frozen <= static_cast<double>(c.text_layers + 1)))
+    throw Error(concat("frozen_stages is ", short_decimal(frozen, 6)),
+                {concat("the encoders have ", counted(c.text_layers, "layer"), " of text, and one stage of images")},
+                concat("use 0 to ", c.text_layers + 1));
+  c.stages = stages;
+  c.frozen_stages = frozen > 0 && stages > 1 ? static_cast<std::int64_t>(frozen) : std::min<std::int64_t>(2, stages - 1);
+  const std::int64_t trained = stages - c.frozen_stages;
+  if (trained >= 1 && trained <= c.layers) return;
+  throw Error(concat("model \"latent_diffusion\" with ", counted(c.layers, "layer"), " cannot be cut into ", counted(stages, "stage"), ", ",
+                     c.frozen_stages, " of them frozen"),
+              {}, "a stage has a layer at least; frozen_stages says how many of all stages (actors times chunks) are the encoders'");
+}
+
+Config read(const ModelOptions& options) {
+  Config c{options.size("classes"),
+           options.size("image"),
+           options.size("patch"),
+           options.size("caption"),
+           options.size("text_layers"),
+           options.size("text_width"),
+           options.size("image_layers"),
+           options.size("layers"),
+           options.size("width"),
+           options.size("heads"),
+           options.size("noise_levels"),
+           options.number("condition_dropout"),
+           0,
+           1,
+           options.compute,
+           options.master()};
+  check_heads(c.width, c.heads);
+  check_heads(c.text_width, c.heads);
+  check_image(c);
+  if (c.width % 2 != 0)
+    throw Error(concat("width is ", c.width), {"a timestep's embedding has as many sines as cosines"}, "use an even one");
+  if (!(c.condition_dropout >= 0 && c.condition_dropout < 1))
+    throw Error(concat("condition_dropout is ", number(c.condition_dropout)), {}, "give a probability from 0 to below 1");
+  settle_stages(c, options.number("frozen_stages"), options.stages);
+  return c;
+}
+
+// The shares of latents and of noise at each level are cosine and sine of an angle; level -1 has no noise.
+struct Shares {
+  Tensor latents, noise;  // [batch, 1, 1]
+};
+Shares shares_of(const Config& c, Tensor level) {
+  const Tensor part = (to(level, c.master) + 1.0) * (kMostNoise * std::numbers::pi / 2 / static_cast<double>(c.levels));
+  const Tensor angle = reshape(part, {-1, 1, 1});
+  return {cos(angle), sin(angle)};
+}
+
+class TextEncoder {
+ public:
+  TextEncoder(std::vector<ParameterSpec>& specs, const Config& c)
+      : embedding_(specs, "text.embedding", (c.classes + 1) * c.caption, c.text_width, 1, c.master, {}, {"embed"}) {
+    for (std::int64_t i = 0; i < c.text_layers; ++i) layers_.emplace_back(specs, concat("text.layer.", i), c.text_width, c.heads, c.master);
+    norm_.emplace(specs, "text.norm", c.text_width, c.master, 1e-5, DimName{"embed"});
+  }
+
+  // label i64 [batch] -> [batch, text_width]. Each class has words of its own, and behind the classes stands the caption that says nothing.
+  Tensor operator()(const Config& c, const Parameters& p, const std::function<Tensor()>& label) const {
+    Tensor x;
+    for (std::int64_t i = 0; i < c.text_layers; ++i) {
+      const Stage stage(c.text_stage(i));
+      if (i == 0) x = to(embedding_(p, caption_of(c, label())), c.compute);
+      x = layers_[static_cast<std::size_t>(i)](p, x, false);
+    }
+    const Stage stage(c.text_stage(c.text_layers - 1));
+    return mean((*norm_)(p, x), {1});
+  }
+
+ private:
+  static Tensor caption_of(const Config& c, Tensor label) {
+    const Shape all = {label.size(0), c.caption};
+    const Tensor first = expand(reshape(label * static_cast<double>(c.caption), {-1, 1}), all);
+    return first + expand(reshape(arange(label, c.caption, DType::i64), {1, -1}), all);
+  }
+
+  nn::Embedding embedding_;
+  std::vector<TransformerLayer> layers_;
+  std::optional<nn::LayerNorm> norm_;
+};
+
+// A reflection keeps lengths and is its own inverse. The parameter is the normal of the plane.
+class ImageEncoder {
+ public:
+  ImageEncoder(std::vector<ParameterSpec>& specs, const Config& c) {
+    for (std::int64_t i = 0; i < c.image_layers; ++i)
+      specs.push_back({name_of(i), {c.master, {c.channels()}}, {Initialiser::Kind::normal, 1}, false});
+  }
+
+  // image [batch, colours, size, size] -> latents [batch, patches, channels]
+  Tensor encode(const Config& c, const Parameters& p, Tensor image) const {
+    const Tensor means = avg_pool2d(image, kPool, kPool);
+    const Tensor cut = reshape(means, {image.size(0), kColours, c.side(), c.places(), c.side(), c.places()});
+    Tensor x = reshape(permute(cut, {0, 2, 4, 1, 3, 5}), {image.size(0), c.patches(), c.channels()});
+    for (std::int64_t i = 0; i < c.image_layers; ++i) x = reflect(p, x, i);
+    return x;
+  }
+
+  Tensor decode(const Config& c, const Parameters& p, Tensor x) const {
+    for (std::int64_t i = c.image_layers; i-- > 0;) x = reflect(p, x, i);
+    const Tensor cut = reshape(x, {x.size(0), c.side(), c.side(), kColours, c.places(), c.places()});
+    const Tensor means = reshape(permute(cut, {0, 3, 1, 4, 2, 5}), {x.size(0), kColours, c.image / kPool, c.image / kPool});
+    return interpolate(means, {c.image, c.image});
+  }
+
+ private:
+  static std::string name_of(std::int64_t i) { return concat("image.reflection.", i); }
+
+  static Tensor reflect(const Parameters& p, Tensor x, std::int64_t i) {
+    const Origin origin(name_of(i));
+    const Tensor normal = p[name_of(i)];
+    const Tensor along = sum(x * normal, {2}, true) * 2.0 / sum(normal * normal);
+    return x - along * normal;
+  }
+};
+
+// A transformer's layer whose norms are shifted and scaled, and whose results are scaled, as the condition says.
+class DiffusionLayer {
+ public:
+  DiffusionLayer(std::vector<ParameterSpec>& specs, std::string path, const Config& c)
+      : path_(std::move(path)),
+        modulation_(specs, path_ + ".modulation", c.width, kModulations * c.width, 0.02, true, c.master, {"embed"}, {}),
+        qkv_(dense(specs, path_ + ".attn.qkv", c.width, 3 * c.width, c.master, {{"embed"}, {"heads", 3, c.heads}})),
+        out_(dense(specs, path_ + ".attn.out", c.width, c.width, c.master, {{"heads", 1, c.heads}, {"embed"}})),
+        up_(dense(specs, path_ + ".up", c.width, 4 * c.width, c.master, {{"embed"}, {"mlp"}})),
+        down_(dense(specs, path_ + ".down", 4 * c.width, c.width, c.master, {{"mlp"}, {"embed"}})) {}
+
+  // x [batch, patches, width], condition [batch, width]
+  Tensor operator()(const Config& c, const Parameters& p, Tensor x, Tensor condition) const {
+    const Origin origin(path_);
+    const std::vector<Tensor> m = split(unsqueeze(modulation_(p, condition), 1), c.width, 2);
+    const Tensor mixed = out_(p, self_attention(qkv_(p, normed(x, m[0], m[1])), c.heads, false));
+    x = x + (m[2] + 1.0) * mixed;
+    return x + (m[5] + 1.0) * down_(p, gelu(up_(p, normed(x, m[3], m[4]))));
+  }
+
+ private:
+  static Tensor normed(Tensor x, Tensor shift, Tensor scale) { return layer_norm(x, {}, {}) * (scale + 1.0) + shift; }
+
+  std::string path_;
+  nn::Linear modulation_, qkv_, out_, up_, down_;
+};
+
+// Predicts the noise in latents, of the noise's level and what the text encoder gives. It is a share of the latents, and what the layers
+// add to that: so they need not carry through all that they read, whose size the norms take away (v of Salimans & Ho, 2202.00512).
+class Backbone {
+ public:
+  Backbone(std::vector<ParameterSpec>& specs, const Config& c)
+      : in_(dense(specs, "in", c.channels(), c.width, c.master, {{}, {"embed"}})),
+        position_(specs, "position", c.patches(), c.width, 0.1, c.master, {"position"}, {"embed"}),
+        time_(dense(specs, "time.in", c.width, c.width, c.master, {})),
+        time_out_(dense(specs, "time.out", c.width, c.width, c.master, {})),
+        text_(dense(specs, "condition", c.text_width, c.width, c.master, {})) {
+    for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, concat("layer.", i), c);
+    norm_.emplace(specs, "norm", c.width, c.master, 1e-5, DimName{"embed"});
+    out_.emplace(dense(specs, "out", c.width, c.channels(), c.master, {{"embed"}, {}}));
+  }
+
+  Tensor operator()(const Config& c, const Parameters& p, Tensor noisy, Tensor level, Tensor text) const {
+    Tensor x, condition;
+    for (std::int64_t i = 0; i < c.layers; ++i) {
+      const Stage stage(c.layer_stage(i));
+      if (i == 0) {
+        x = in_(p, to(noisy, c.compute)) + to(p[position_.at("weight")], c.compute);
+        condition = silu(time_out_(p, silu(time_(p, waves(c, level)))) + text_(p, text));
+      }
+      x = layers_[static_cast<std::size_t>(i)](c, p, x, condition);
+    }
+    const Stage stage(c.layer_stage(c.layers - 1));
+    const Shares shares = shares_of(c, level);
+    return shares.noise * noisy + shares.latents * to((*out_)(p, (*norm_)(p, x)), c.master);
+  }
+
+ private:
+  // level i64 [batch] -> sines and cosines [batch, width]
+  static Tensor waves(const Config& c, Tensor level) {
+    const std::int64_t half = c.width / 2;
+    const Tensor rates = exp(arange(level, half, c.master) * (-std::log(kLongestPeriod) / static_cast<double>(half)));
+    const Tensor time = reshape(to(level, c.master) * (kTimes / static_cast<double>(c.levels)), {-1, 1});
+    const Tensor angles = time * reshape(rates, {1, -1});
+    return to(cat({sin(angles), cos(angles)}, 1), c.compute);
+  }
+
+  nn::Linear in_;
+  nn::Embedding position_;
+  nn::Linear time_, time_out_, text_;
+  std::vector<DiffusionLayer> layers_;
+  std::optional<nn::LayerNorm> norm_;
+  std::optional<nn::Linear> out_;
+};
+
+class LatentDiffusion : public Model {
+ public:
+  explicit LatentDiffusion(const ModelOptions& options) : c_(read(options)), text_(specs_, c_), image_(specs_, c_) {
+    for (ParameterSpec& spec : specs_) spec.trained = false;
+    backbone_.emplace(specs_, c_);
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+
+  // The level of the noise and the noise are drawn for each sample, and so is whether its caption says nothing.
+  std::vector<DataPort> data(std::int64_t) const override {
+    std::vector<DataPort> ports = image_ports(c_.image, c_.classes, c_.master);
+    ports.push_back({.name = "level", .type = {DType::i64, {}}, .kind = DataPort::Kind::indices, .below = c_.levels, .of = {}});
+    ports.push_back({.name = "noise", .type = latents(), .kind = DataPort::Kind::normal, .below = 0, .of = {}});
+    ports.push_back({.name = "keep", .type = {c_.master, {}}, .kind = DataPort::Kind::uniform, .below = 0, .of = {}});
+    return ports;
+  }
+
+  Tensor loss(const Parameters& p, const Batch& batch) const override {
+    const Tensor text = text_(c_, p, [&] { return kept_label(batch); });
+    const Tensor noise = batch["noise"], level = batch["level"];
+    const Tensor noisy = [&] {
+      const Stage stage(c_.image_stage());
+      const Shares shares = shares_of(c_, level);
+      return shares.latents * image_.encode(c_, p, batch["image"]) + shares.noise * noise;
+    }();
+    const Tensor found = (*backbone_)(c_, p, noisy, level, text);
+    const Stage stage(c_.layer_stage(c_.layers - 1));
+    return mse_loss(found, noise) / static_cast<double>(c_.patches() * c_.channels());
+  }
+
+  std::optional<PictureSteps> picture_steps() const override {
+    return PictureSteps{.latents = latents(), .classes = c_.classes, .levels = c_.levels, .size = c_.image};
+  }
+
+  // A step of DDIM (Song et al., 2010.02502) with classifier-free guidance (Ho & Salimans, 2207.12598): the noise is guessed with the
+  // caption and with the one that says nothing, and the difference is followed further.
+  Tensor next_latents(const Parameters& p, const Batch& batch) const override {
+    const Tensor x = batch["latents"], label = batch["label"], level = batch["level"];
+    const auto labels = [&] { return cat({label, full_like(label, static_cast<double>(c_.classes))}, 0); };
+    const Tensor text = text_(c_, p, labels);
+    const Stage stage(c_.image_stage());
+    const Tensor twice = cat({x, x}, 0);
+    const Tensor found = (*backbone_)(c_, p, twice, cat({level, level}, 0), text);
+    const Tensor with = slice(found, 0, 0, 1), without = slice(found, 0, 1, 2);
+    const Tensor noise = without + (with - without) * reshape(batch["guidance"], {1, 1, 1});
+    const Shares now = shares_of(c_, level), then = shares_of(c_, batch["next"]);
+    const Tensor clean = clamp((x - now.noise * noise) / now.latents, -kMostLatent, kMostLatent);
+    return then.latents * clean + then.noise * ((x - now.latents * clean) / now.noise);
+  }
+
+  Tensor picture(const Parameters& p, Tensor latents) const override {
+    const Stage stage(c_.image_stage());
+    return clamp(image_.decode(c_, p, latents) / kSpread + 0.5, 0, 1);
+  }
+
+ private:
+  TensorType latents() const { return {c_.master, {c_.patches(), c_.channels()}}; }
+
+  Tensor kept_label(const Batch& batch) const {
+    const Tensor label = batch["label"];
+    if (!batch.training) return label;
+    return where(lt(batch["keep"], c_.condition_dropout), full_like(label, static_cast<double>(c_.classes)), label);
+  }
+
+  std::vector<ParameterSpec> specs_;
+  Config c_;
+  TextEncoder text_;
+  ImageEncoder image_;
+  std::optional<Backbone> backbone_;
+};
+
+}  // namespace
+
+ModelEntry latent_diffusion_model() {
+  return {.summary = "a diffusion transformer over latents of images, with frozen encoders of images and captions",
+          .numbers = {{"classes", 4},
+                      {"image", 32},
+                      {"patch", 8},
+                      {"caption", 4},
+                      {"text_layers", 2},
+                      {"text_width", 32},
+                      {"image_layers", 4},
+                      {"layers", 4},
+                      {"width", 64},
+                      {"heads", 4},
+                      {"noise_levels", 100},
+                      {"condition_dropout", 0.1},
+                      {"frozen_stages", 0}},
+          .words = {},
+          .make = [](const ModelOptions& options) { return std::make_unique<LatentDiffusion>(options); }};
+}
+
+}  // namespace penstock

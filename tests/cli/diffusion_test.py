@@ -1,0 +1,165 @@
+"""A latent diffusion model trains with frozen encoders, and makes pictures of its classes."""
+
+import json
+import struct
+import unittest
+import zlib
+
+from support import ProgramTest, read_metrics, read_state, run
+
+SMALL = ["--set", "model.name=latent_diffusion", "--set", "validation_every=0", "--batch", "32", "--microbatches", "4", "--lr", "0.003"]
+TINY = [*SMALL, "--set", "width=16", "--set", "text_width=8", "--set", "heads=2", "--set", "image=16", "--set", "patch=4"]
+FROZEN = ("text.", "image.")
+
+
+def read_png(path):
+    """Width, height and the rows' bytes of a PNG of colours whose rows are not filtered."""
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    at, chunks = 8, {}
+    while at < len(content):
+        (length,) = struct.unpack_from(">I", content, at)
+        kind, data = content[at + 4 : at + 8], content[at + 8 : at + 8 + length]
+        assert struct.unpack_from(">I", content, at + 8 + length)[0] == zlib.crc32(kind + data)
+        chunks[kind] = data
+        at += 12 + length
+    width, height, depth, colours = struct.unpack_from(">IIBB", chunks[b"IHDR"])
+    assert (depth, colours) == (8, 2)
+    rows = zlib.decompress(chunks[b"IDAT"])
+    stride = 3 * width + 1
+    assert len(rows) == stride * height
+    return width, height, [rows[y * stride + 1 : (y + 1) * stride] for y in range(height)]
+
+
+def pixels(path):
+    return [value for row in read_png(path)[2] for value in row]
+
+
+def correlation(a, b):
+    mean_a, mean_b = sum(a) / len(a), sum(b) / len(b)
+    shared = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b))
+    return shared / (sum((x - mean_a) ** 2 for x in a) * sum((y - mean_b) ** 2 for y in b)) ** 0.5
+
+
+class Diffusion(ProgramTest):
+    def train_model(self, name, steps, *arguments):
+        result = run("train", *arguments, "--steps", steps, "--out", self.folder / name)
+        self.assertEqual(result.code, 0, result.err)
+        return result
+
+    def draw(self, name, label, *arguments):
+        out = self.folder / f"{name}-{label}.png"
+        result = run("generate", self.folder / name, "--class", label, "--out", out, *arguments)
+        self.assertEqual(result.code, 0, result.err)
+        return out
+
+    def patterns(self):
+        """The mean image of each class, by its elements: colours, then rows from the top."""
+        self.assertEqual(run("check", *SMALL, "--dtype", "f64", "--batch", 64, "--dump", self.folder / "dump").code, 0)
+        content = (self.folder / "dump/batch.safetensors").read_bytes()
+        (length,) = struct.unpack_from("<Q", content)
+        header = json.loads(content[8 : 8 + length])
+
+        def values(name, code):
+            begin, end = header[name]["data_offsets"]
+            return struct.unpack(f"<{(end - begin) // 8}{code}", content[8 + length + begin : 8 + length + end])
+
+        labels, images = values("label", "q"), values("image", "d")
+        size = len(images) // len(labels)
+        out = []
+        for label in range(4):
+            samples = [images[i * size : (i + 1) * size] for i, each in enumerate(labels) if each == label]
+            out.append([sum(place) / len(samples) for place in zip(*samples)])
+        return out
+
+    def test_the_loss_falls_and_pictures_show_their_class(self):
+        self.train_model("run", 400, *SMALL, "--actors", 2, "--schedule", "1f1b")
+        losses = [read_metrics(self.folder / "run")[step]["loss"] for step in range(1, 401)]
+        self.assertLess(sum(losses[-20:]), 0.65 * sum(losses[:20]))
+        # A picture has the colours of each pixel together, an image has planes of them.
+        of_planes = [[row[3 * x + colour] for colour in range(3) for y in range(32) for x in range(32) for row in [rows[y]]]
+                     for rows in (read_png(self.draw("run", label))[2] for label in range(4))]  # fmt: skip
+        patterns = self.patterns()
+        for label, picture in enumerate(of_planes):
+            found = [correlation(picture, pattern) for pattern in patterns]
+            self.assertEqual(found.index(max(found)), label, found)
+            self.assertGreater(found[label], 0.6)
+
+    def test_frozen_parameters_stay(self):
+        for schedule, actors in [("1f1b", 2), ("zb-h1", 3), ("gpipe", 2)]:
+            self.train_model(schedule, 3, *TINY, "--schedule", schedule, "--actors", actors, "--set", "checkpoint_every=1", "--set", "keep=9")
+            first, last = (read_state(self.folder / schedule / f"checkpoint-{step}") for step in (1, 3))
+            frozen = [name for name in first if name.startswith(FROZEN)]
+            self.assertIn("text.layer.1.attn.qkv.weight", frozen)
+            self.assertIn("image.reflection.0", frozen)
+            for name in frozen:
+                self.assertEqual(first[name], last[name], name)
+            self.assertNotEqual(first["layer.0.up.weight"], last["layer.0.up.weight"])
+            moments = [name for name in last if name.startswith(("first:", "second:"))]
+            self.assertIn("first:layer.0.up.weight", moments)
+            self.assertFalse([name for name in moments if name.split(":")[1].startswith(FROZEN)])
+
+    def test_each_schedule_trains_the_same(self):
+        def losses(name, *arguments):
+            self.train_model(name, 3, *TINY, "--set", "dtype=f64", *arguments)
+            return [line["loss"] for line in read_metrics(self.folder / name).values()]
+
+        alone = losses("alone", "--schedule", "sequential", "--actors", 1)
+        for schedule, actors, chunks, *more in [("1f1b", 2, 1), ("zb-h1", 4, 1), ("interleaved-1f1b", 2, 2), ("zb-v", 2, 2), ("zeropp", 2, 2),
+                                                ("1f1b", 2, 1, "--set", "pipeline.update=stage")]:  # fmt: skip
+            with self.subTest(schedule):
+                found = losses(schedule + "-".join(more).replace("=", "-"), "--schedule", schedule, "--actors", actors, "--chunks", chunks, *more)
+                for one, other in zip(alone, found):
+                    self.assertAlmostEqual(one, other, delta=1e-10 * abs(one))
+
+    def test_bf16_trains(self):
+        self.train_model("bf16", 3, *TINY, "--dtype", "bf16", "--actors", 3, "--schedule", "zb-h1")
+        self.assertLess(read_metrics(self.folder / "bf16")[1]["loss"], 2)
+        self.draw("bf16", 0, "--steps", 2)
+
+    def test_generate(self):
+        self.train_model("run", 1, *TINY, "--actors", 2)
+        first, again = pixels(self.draw("run", 1, "--steps", 3)), pixels(self.draw("run", 1, "--steps", 3))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, pixels(self.draw("run", 1, "--steps", 3, "--seed", 1)))
+        self.assertEqual(read_png(self.folder / "run-1.png")[:2], (16, 16))
+        result = run("generate", self.folder / "run", "--out", self.folder / "a.png", "--class", 2, "--steps", 1, "--json")
+        self.assertEqual(result.json()["picture"], str(self.folder / "a.png"))
+        self.assertEqual((result.json()["class"], result.json()["size"]), (2, 16))
+
+    def test_generate_refuses(self):
+        self.train_model("run", 1, *TINY, "--actors", 2)
+        out = ["--out", self.folder / "a.png"]
+
+        def refused(*arguments):
+            result = run("generate", self.folder / "run", *arguments)
+            self.assert_fails(result)
+            self.assertFalse((self.folder / "a.png").exists())
+            return result.err
+
+        self.assertIn('error: model "latent_diffusion" makes pictures, and nothing says where\n  hint: --out picture.png', refused())
+        self.assertIn('model "latent_diffusion" makes pictures and continues no text\n  only a text takes --prompt, --top-k',
+                      refused(*out, "--prompt", "a", "--top-k", 3))  # fmt: skip
+        self.assertIn("--class is 4; the model was trained on 4 classes\n  hint: use 0 to 3", refused(*out, "--class", 4))
+        self.assertIn("--class is -1; the model was trained on 4 classes", refused(*out, "--class", -1))
+        self.assertIn('--steps is 101; model "latent_diffusion" has 100 levels of noise', refused(*out, "--steps", 101))
+        self.assertIn("--steps is 0;", refused(*out, "--steps", 0))
+        self.assertIn("--guidance is -1; it must be at least 0", refused(*out, "--guidance", -1))
+        self.assertIn("missing/a.png", refused("--out", self.folder / "missing/a.png", "--steps", 1))
+
+    def test_a_model_of_text_makes_no_pictures(self):
+        self.train("text", 1)
+        self.assert_fails(run("generate", self.folder / "text", "--out", self.folder / "a.png", "--class", 1),
+                          'model "gpt" makes no pictures\n  only a picture takes --out, --class\n  hint: --prompt TEXT')  # fmt: skip
+
+    def test_a_table_from_a_file_has_no_backward_of_a_frozen_stage(self):
+        def trains(name, table):
+            (self.folder / name).write_text(table)
+            return run("check", *TINY, "--dtype", "f64", "--schedule", self.folder / name, "--microbatches", 1)
+
+        self.assertEqual(trains("good.csv", "0F0\n1F0,1B0\n").code, 0)
+        self.assert_fails(trains("bad.csv", "0F0,0B0\n1F0,1B0\n"), "bad.csv:1:2: 0B0 is a backward of a stage without", "stage 0 only runs forward")
+
+
+if __name__ == "__main__":
+    unittest.main()
