@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Two data-parallel processes over Gloo beside torch's DistributedDataParallel and FSDP2: ratios of step times, runs interleaved.
 
-    .venv/bin/python bench/data_peer.py --width 256 [--fair] [--rounds 5]
+    .venv/bin/python bench/data_peer.py --width 256 [--dtype bf16] [--fair] [--rounds 5]
 
-Both train the same model (bench/peer.py's) from the same parameters on 32 sequences a step: AdamW, fused in the peer, clipped by the global norm, f32, one
-thread per process. That loss and gradients agree on one batch is checked first. Each contender runs with several numbers of micro-batches, once a
+Both train the same model (bench/peer.py's) from the same parameters on 32 sequences a step: AdamW, fused in the peer, clipped by the global norm, one
+thread per process; in bf16 the peer runs with autocast and as a model of bf16, which keeps no f32 parameters. That loss and gradients agree on one batch is checked first. Each contender runs with several numbers of micro-batches, once a
 round; the ratio is Penstock's best over the peer's best, by medians of the rounds, with the rounds' paired ratios behind it. --fair gives the peer
 the matrix products of this machine's best library, as bench/peer.py does.
 """
 import argparse
+import itertools
 import os
 import pathlib
 import statistics
@@ -21,6 +22,7 @@ from peer import fair_environment, reports_in, run
 BATCH, STEPS = 32, 9
 BLOCKS = 8  # a stage each, where parameters are sharded
 # What is compared: Penstock's levels and the ways of bench/torch_data_peer.py.
+EQUAL = {"f32": 1e-4, "autocast": 0.1, "bf16": 0.1}  # of the peer: its bf16 is coarser than ours
 FAMILIES = {"replicated": (["0", "1"], ["ddp", "ddp-1mb"]), "sharded": (["3"], ["fsdp", "fsdp-once", "fsdp-kept"])}
 
 
@@ -34,16 +36,16 @@ def ours(level, count, width):
     return [*work(width), *table, "--mesh", "pipe=1,data=2", "--microbatches", count, "--set", f"zero={level}"]
 
 
-def our_seconds(level, count, width, folder):
-    more = ["--backend", "gloo", "--steps", STEPS, "--set", "run.checkpoint_every=0"]
-    return median_of(train(folder, *ours(level, count, width), *more, processes=2), "seconds")
+def our_seconds(level, count, options, folder):
+    more = ["--dtype", options.dtype, "--backend", "gloo", "--steps", STEPS, "--set", "run.checkpoint_every=0"]
+    return median_of(train(folder, *ours(level, count, options.width), *more, processes=2), "seconds")
 
 
-def peer_seconds(way, count, width, folder, env):
-    script = [str(ROOT / "bench/torch_data_peer.py"), way, str(width), str(count), str(BATCH // 2 // count), str(folder / "dump")]
+def peer_seconds(way, dtype, count, width, folder, env):
+    script = [str(ROOT / "bench/torch_data_peer.py"), way, str(width), str(count), str(BATCH // 2 // count), str(folder / "dump"), dtype]
     done = run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *script], env)
     reports = reports_in(done.stdout)
-    if max(max(report["loss_difference"], report["gradient_difference"]) for report in reports) > 1e-4:
+    if max(max(report["loss_difference"], report["gradient_difference"]) for report in reports) > EQUAL[dtype]:
         sys.exit(f"{way} is not the same step: {reports}")
     return max(report["seconds"] for report in reports)
 
@@ -52,7 +54,7 @@ def report(family, times):
     """`times`: of each contender, seconds by round."""
     medians = {key: statistics.median(seconds) for key, seconds in times.items()}
     for (who, way, count), seconds in times.items():
-        print(f"{who:9}{way:10}{count:3} micro-batches {medians[who, way, count]:8.4f} s  ({min(seconds):.4f} to {max(seconds):.4f})")
+        print(f"{who:9}{way:20}{count:3} micro-batches {medians[who, way, count]:8.4f} s  ({min(seconds):.4f} to {max(seconds):.4f})")
     mine, other = (min((key for key in times if key[0] == who), key=medians.get) for who in ("penstock", "peer"))
     paired = [a / b for a, b in zip(times[mine], times[other])]
     print(f"{family}: {mine[1:]} / {other[1:]} = {medians[mine] / medians[other]:.3f}, "
@@ -62,6 +64,7 @@ def report(family, times):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fair", action="store_true")
     parser.add_argument("--microbatches", type=int, nargs="*", default=[1, 4])
@@ -81,10 +84,11 @@ def main():
             for _ in range(options.rounds):
                 for count in options.microbatches:
                     for level in levels:
-                        times.setdefault(("penstock", "zero " + level, count), []).append(our_seconds(level, count, options.width, folder))
-                    for way in ways:
-                        times.setdefault(("peer", way, count), []).append(peer_seconds(way, count, options.width, folder, env))
-            print(f"width {options.width}{', fair' if options.fair else ''}, {options.rounds} rounds")
+                        times.setdefault(("penstock", "zero " + level, count), []).append(our_seconds(level, count, options, folder))
+                    for way, dtype in itertools.product(ways, ["f32"] if options.dtype == "f32" else ["autocast", "bf16"]):
+                        seconds = peer_seconds(way, dtype, count, options.width, folder, env)
+                        times.setdefault(("peer", way if dtype == "f32" else f"{way}, {dtype}", count), []).append(seconds)
+            print(f"width {options.width}, {options.dtype}{', fair' if options.fair else ''}, {options.rounds} rounds")
             report(family, times)
 
 

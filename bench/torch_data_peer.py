@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Data-parallel PyTorch on the reference work (src/models/reference.cpp), over Gloo: bench/data_peer.py's other side.
 
-    OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_data_peer.py ddp 64 2 8 DUMP
+    OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_data_peer.py ddp 64 2 8 DUMP [f32|autocast|bf16]
 
-The arguments are a way, the width, the micro-batches of a step, the sequences that each process takes of each, and what `penstock check --dump` wrote for
-that work. Trains on its batch from its parameters. Every rank prints one JSON line: the median seconds of a step after the warm-up, and how far the first
+The arguments are a way, the width, the micro-batches of a step, the sequences that each process takes of each, what `penstock check --dump` wrote for
+that work, and how it computes (bench/torch_peer.py). Trains on its batch from its parameters. Every rank prints one JSON line: the median seconds of a step after the warm-up, and how far the first
 step's loss and gradients are from the dumped ones.
 """
 import contextlib
@@ -22,7 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from torch_peer import LAYERS, STEPS, WARM, stage_module
+from torch_peer import LAYERS, STEPS, WARM, computing, stage_module
 
 DTYPES = {"F32": torch.float32, "F64": torch.float64, "I32": torch.int32, "I64": torch.int64}
 NAMES = {"widen": "mlp.0", "narrow": "mlp.2"}  # of a block, in Penstock's model
@@ -93,16 +93,16 @@ def differences(module, loss, folder):
     """Of the mean loss, and the largest of a gradient over the largest entry of all."""
     dumped, expected = json.loads((folder / "losses.json").read_text()), read_tensors(folder / "gradients_sequential.safetensors")
     dist.all_reduce(loss)
-    found = {dumped_name(name.removeprefix("module.")): whole(p.grad) for name, p in module.named_parameters()}
+    found = {dumped_name(name.removeprefix("module.")): whole(p.grad).float() for name, p in module.named_parameters()}
     scale = max(value.abs().max() for value in expected.values())
     worst = max((found[name] - value).abs().max() for name, value in expected.items())
     return {"loss_difference": abs(loss.item() / dist.get_world_size() - dumped["sequential"]), "gradient_difference": (worst / scale).item()}
 
 
-def main(way, width, count, size, folder):
+def main(way, width, count, size, folder, dtype):
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    module, parameters = stage_module(0, 1, width), read_tensors(folder / "parameters.safetensors")
+    module, parameters = stage_module(0, 1, width, dtype), read_tensors(folder / "parameters.safetensors")
     module.load_state_dict({name: parameters[dumped_name(name)] for name in module.state_dict()})
     batch = read_tensors(folder / "batch.safetensors")
     known = (batch["targets"] >= 0).sum() / ranks  # DistributedDataParallel and FSDP2 average over the processes
@@ -117,7 +117,9 @@ def main(way, width, count, size, folder):
         total = torch.zeros(())
         for part in range(count):
             with trained.context(part == count - 1):
-                loss = functional.cross_entropy(trained.module(tokens[part]).flatten(0, 1), targets[part].flatten(), reduction="sum") / known
+                with computing(dtype):
+                    logits = trained.module(tokens[part])
+                    loss = functional.cross_entropy(logits.flatten(0, 1), targets[part].flatten(), reduction="sum") / known
                 loss.backward()
                 total += loss.detach()
         if step == 0:
@@ -134,4 +136,4 @@ def main(way, width, count, size, folder):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(sys.argv[1], *(int(size) for size in sys.argv[2:5]), pathlib.Path(sys.argv[5]))
+    main(sys.argv[1], *(int(size) for size in sys.argv[2:5]), pathlib.Path(sys.argv[5]), (sys.argv[6:] or ["f32"])[0])
