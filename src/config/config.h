@@ -95,6 +95,7 @@ struct Config {
     std::int64_t in_flight = 0, group = 0, unit = 0;  // numbers of micro-batches
     std::int64_t window = 1;                          // training steps that a table is for
     std::int64_t distance = -1;                       // of HetPipe's workers, in waves; -1: they sum gradients
+    bool prefetch = false;                            // looks rows of embeddings up while the step before computes
     std::vector<double> transfers;                    // time of a transfer over that of a stage's forward: one for every link, or one each
     bool split_backward = false;
     std::string backend = "threads";  // or "gloo", or "nccl" where a build has it
