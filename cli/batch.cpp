@@ -10,21 +10,25 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "penstock/error.h"
+#include "report/progress.h"
 #include "report/schedule_text.h"
+#include "report/timeline_json.h"
+#include "report/timeline_text.h"
 
 namespace penstock {
 namespace {
 
 struct BatchArguments {
   std::string kind, instance;
+  std::string timeline;  // the file to write it to
   bool csv = false, show = false, json = false;
 };
 
 const std::vector<BatchKind>& batch_kinds() {
   static const std::vector<BatchKind> kinds = [] {
     std::vector<BatchKind> all;
-    for (const auto& some :
-         {searched_kinds(), dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), slice_kinds(), layer_kinds(), dip_kinds()})
+    for (const auto& some : {searched_kinds(), dynapipe_kinds(), flexsp_kinds(), infinipipe_kinds(), slice_kinds(), layer_kinds(),
+                             dip_kinds(), lookup_kinds()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();
@@ -68,6 +72,12 @@ void print_values(const nlohmann::ordered_json& values) {
   }
 }
 
+std::string picture_of(const BatchAnswer& answer, bool csv) {
+  if (csv) return print(*answer.table);
+  if (answer.timeline) return timeline_text({*answer.timeline}, {100, terminal_of(stdout).colour});
+  return draw(*answer.table, chain_of(*answer.table));
+}
+
 void batch_command(const BatchArguments& arguments) {
   if (arguments.kind == "list") return list_kinds(arguments.json);
   const BatchKind& kind = kind_of(arguments.kind);
@@ -77,9 +87,13 @@ void batch_command(const BatchArguments& arguments) {
   const JsonNode instance(content, file);
   instance.check_keys(kind.keys);
   const BatchAnswer answer = kind.solve(instance);
+  if (!arguments.timeline.empty()) {
+    if (!answer.timeline) throw Error(concat("the answer of ", kind.name, " has no timeline"), {}, "leave out --timeline");
+    write_file(arguments.timeline, timeline_json(*answer.timeline));
+  }
   if (arguments.csv || arguments.show) {
     if (!answer.table) throw Error(concat("the answer of ", kind.name, " is no table"), {}, "leave out --csv and --show");
-    std::cout << (arguments.csv ? print(*answer.table) : draw(*answer.table, chain_of(*answer.table)));
+    std::cout << picture_of(answer, arguments.csv);
   } else if (arguments.json) {
     print_json(answer.values);
   } else {
@@ -97,6 +111,8 @@ void add_batch(CLI::App& app) {
   command->add_option("instance", arguments->instance, "FILE.json, or the JSON itself");
   CLI::Option* csv = command->add_flag("--csv", arguments->csv, "print the answer's table as CSV");
   CLI::Option* show = command->add_flag("--show", arguments->show, "draw the answer's table, as if all micro-batches took the same time");
+  command->add_option("--timeline", arguments->timeline, "write the answer's timeline for penstock show, Perfetto and chrome://tracing")
+      ->type_name("FILE.json");
   CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object");
   csv->excludes(show)->excludes(json);
   show->excludes(json);

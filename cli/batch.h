@@ -9,12 +9,14 @@
 #include "base/json.h"
 #include "batch/lengths.h"
 #include "penstock/schedule.h"
+#include "penstock/timeline.h"
 
 namespace penstock {
 
 struct BatchAnswer {
-  nlohmann::ordered_json values;    // an object
-  std::optional<Schedule> table{};  // where the answer is one: what --csv and --show print
+  nlohmann::ordered_json values;       // an object
+  std::optional<Schedule> table{};     // where the answer is one: what --csv and --show print
+  std::optional<Timeline> timeline{};  // where its times are known: what --show draws instead, and --timeline writes
 };
 
 struct BatchKind {
@@ -28,6 +30,7 @@ std::vector<BatchKind> infinipipe_kinds();
 std::vector<BatchKind> slice_kinds();
 std::vector<BatchKind> layer_kinds();
 std::vector<BatchKind> dip_kinds();
+std::vector<BatchKind> lookup_kinds();
 std::vector<BatchKind> searched_kinds();
 
 // Reading instances. A key whose value is null counts as one that is not there. All throw Error with the file and the place.

@@ -68,17 +68,19 @@ void check_window(const CheckFlags& options, const Config& config, const Prepare
   if (config.pipeline.distance >= 0)
     throw Error(concat("pipeline.distance = ", config.pipeline.distance, " is of workers, and the check's other run has one"), {},
                 "leave it out: tests hold workers against the same updates in plain loops");
-  const Prepared in_row = prepare(config, in_one_row(pipelined.schedule, chain_of(pipelined.schedule)), pipelined.microbatches, models);
+  Config plain = config;
+  plain.pipeline.prefetch = false;
+  const Prepared in_row = prepare(plain, in_one_row(pipelined.schedule, chain_of(pipelined.schedule)), pipelined.microbatches, models);
   const StateSource state = state_of(options, config, pipelined, models);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *in_row.model), vocabulary_of(config));
   const std::vector<int> counts = devices_of_actors(pipelined);
   const std::unique_ptr<Cluster> cluster = configured_cluster("check", config, counts, data);
   if (cluster == nullptr) return;
-  const auto run_on = [&](Cluster& devices, const Prepared& prepared) {
-    return run_window(made_ready(compile_training(config, prepared), config, state, devices), devices, prepared, config);
+  const auto run_on = [&](Cluster& devices, const Prepared& prepared, const Config& own) {
+    return run_window(made_ready(compile_training(own, prepared), own, state, devices), devices, prepared, own);
   };
   const std::unique_ptr<Cluster> one = local_cluster(1, config, data);
-  const WindowEnd expected = run_on(*one, in_row), found = run_on(*cluster, pipelined);
+  const WindowEnd expected = run_on(*one, in_row, plain), found = run_on(*cluster, pipelined, config);
   print_result("parameter", compare(found, expected), std::ranges::max(counts) > 1 ? tolerance_of(config.train.dtype) : 0, options.json);
 }
 

@@ -176,6 +176,7 @@ CompileOptions compile_options(const Config& config, const Prepared& prepared) {
   CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local, .axes = prepared.axes};
   options.recompute = config.pipeline.recompute == "inputs";
   options.distance = static_cast<int>(config.pipeline.distance);
+  options.prefetch = config.pipeline.prefetch;
   if (config.pipeline.attention == "heads") options.attention = SplitAttention::heads;
   if (config.pipeline.attention == "parts") options.attention = SplitAttention::parts;
   for (const ParameterSpec& parameter : prepared.parameters) {
@@ -283,6 +284,9 @@ Prepared prepare(const Config& config, const ModelRegistry& models) {
   const std::string& plan = config.pipeline.plan;
   Prepared prepared = plan.empty() ? prepare(config, schedule_of(config), config.pipeline.microbatches, models)
                                    : prepare(config, parse_plan(read_file(plan), plan), models);
+  if (config.pipeline.prefetch && prepared.schedule.steps == 1)
+    throw Error(concat("pipeline.prefetch looks rows up in the step before, and schedule ", prepared.schedule.name, " is for one step"),
+                {"the last step of a window has no data of a next one"}, "set pipeline.schedule = \"nestpipe\" and pipeline.window");
   spread_actors(config, prepared);
   return prepared;
 }

@@ -45,7 +45,8 @@ LowerOptions lower_options(const Graph& step, const CompileOptions& options) {
           .dims = options.dims,
           .told = options.told,
           .attention = options.attention,
-          .distance = options.distance};
+          .distance = options.distance,
+          .prefetch = options.prefetch};
 }
 
 // Level 2 and 3 keep sums or parameters in shares between the runs of a stage, so the table has to say when they are whole.

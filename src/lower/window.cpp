@@ -8,6 +8,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "lower/fragment.h"
+#include "lower/lookups_ahead.h"
 #include "lower/waves.h"
 #include "ops/optimiser.h"
 #include "penstock/error.h"
@@ -134,6 +135,14 @@ void check_ports(const LowerInput& input) {
                        input.schedule.steps),
                 {"in a window of steps data come by micro-batch"}, "use a table for one step");
   }
+}
+
+void check_single_devices(const LowerInput& input) {
+  for (const ActorId actor : ids<ActorId>(input.actors()))
+    if (const std::int32_t devices = input.devices(actor) * input.members; devices > 1)
+      throw Error(concat("pipeline.prefetch: actor ", actor.value, " has ", devices, " devices"),
+                  {"an update changes the rows of all their keys, and a device knows its own"},
+                  "give each actor one device (--mesh pipe=2)");
 }
 
 // The run with the joined draft's numbers.
@@ -415,6 +424,7 @@ LowerInput step_input(const LowerInput& window, std::int32_t step) {
 }
 
 JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts) {
+  if (window.options.prefetch) check_single_devices(window);
   Joining j{window, whole_ports(window, drafts), trained_states(window), read_versions(window.schedule)};
   j.draft.blocks = drafts[0].blocks;
   j.draft.sharded_states = drafts[0].sharded_states;
@@ -434,7 +444,9 @@ JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& draft
       std::vector<PlacedRun> row = merged_row(j, drafts, actor, device);
       if (window.options.distance >= 0 && window.devices(actor) > 1) row = in_waves(window, j.trained, std::move(row), device, j.draft);
       make_untrained_ahead(j, row, device, producer);
-      j.draft.actors.push_back(with_versions(j, std::move(row), device, producer));
+      std::vector<Run> runs = with_versions(j, std::move(row), device, producer);
+      if (window.options.prefetch) look_up_ahead(window, runs, device, j.draft);
+      j.draft.actors.push_back(std::move(runs));
     }
   return {window_input(window, j.whole), std::move(j.draft)};
 }

@@ -30,6 +30,17 @@ std::vector<TensorType> infer_embedding(const Op& op, Types operands) {
   return {out};
 }
 
+// (weight[rows, width], indices, ahead[..., width], changed...) -> [..., width]: rows that were looked up ahead, and anew those whose index
+// is among the changed.
+std::vector<TensorType> infer_embedding_patched(const Op& op, Types operands) {
+  require(operands.size() >= 4, op, operands, "needs weight, indices, rows looked up ahead, and indices of what has changed");
+  require(!op.attributes.contains("begin") && !op.attributes.contains("whole"), op, operands, "the table must be whole");
+  std::vector<TensorType> out = infer_embedding(op, operands.first(2));
+  require(operands[2] == out[0], op, operands, "the rows looked up ahead must be those of the indices");
+  for (const TensorType& changed : operands.subspan(3)) require(changed.dtype == DType::i64, op, operands, "indices must be i64");
+  return out;
+}
+
 // (dy[..., width], indices) -> dweight[num_weights, width]
 std::vector<TensorType> infer_embedding_backward(const Op& op, Types operands) {
   require_count(op, operands, 2, 2);
@@ -163,6 +174,7 @@ std::span<const OpDefinition> embedding_ops() {
        .layout = by<backward_numbers>,
        .layout_result = row_of_gradient<backward_numbers>,
        .local = local_backward},
+      {.name = "embedding_patched", .infer = infer_embedding_patched, .flops = flops_none, .bytes = bytes_embedding},
       {.name = "embedding_bag",
        .infer = infer_embedding_bag,
        .vjp = embedding_bag_vjp,

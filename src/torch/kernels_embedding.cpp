@@ -1,9 +1,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -78,6 +82,34 @@ Bound bind_embedding(const Site& site) {
   };
 }
 
+// Marks the rows that have changed, and copies each row from the table or from what was looked up ahead. Takes any dtype.
+Bound bind_embedding_patched(const Site& site) {
+  const T &weight = site.operands[0], &out = site.results[0];
+  const auto marks = std::make_shared<std::vector<bool>>(static_cast<std::size_t>(weight.size(0)));
+  const std::vector<T> operands(site.operands.begin(), site.operands.end());
+  return [marks, operands, out, rows = weight.size(0), bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size())] {
+    const T table = operands[0].contiguous(), indices = operands[1].contiguous(), ahead = operands[2].contiguous();
+    const T made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+    marks->assign(marks->size(), false);
+    for (std::size_t o = 3; o < operands.size(); ++o) {
+      const T changed = operands[o].contiguous();
+      for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(changed.data_ptr()), changed.numel())) {
+        require_row(index, rows);
+        (*marks)[index] = true;
+      }
+    }
+    const auto *fresh = static_cast<const char*>(table.data_ptr()), *old = static_cast<const char*>(ahead.data_ptr());
+    auto* to = static_cast<char*>(made.data_ptr());
+    std::size_t row = 0;
+    for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(indices.data_ptr()), indices.numel())) {
+      require_row(index, rows);
+      std::memcpy(to + row * bytes, (*marks)[index] ? fresh + static_cast<std::size_t>(index) * bytes : old + row * bytes, bytes);
+      ++row;
+    }
+    if (!out.is_contiguous()) out.copy_(made);
+  };
+}
+
 // The rows of a bag are added in the bag's order.
 Bound bind_embedding_bag(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
@@ -138,6 +170,7 @@ Bound bind_backward(const Site& site, std::int64_t bag) {
 std::span<const Kernel> embedding_kernels() {
   static const Kernel all[] = {
       {.name = "embedding", .bind = bind_embedding},
+      {.name = "embedding_patched", .bind = bind_embedding_patched},
       {.name = "embedding_dense_backward", .bind = [](const Site& s) { return bind_backward(s, 1); }, .accumulates = 1},
       {.name = "embedding_bag", .bind = bind_embedding_bag},
       {.name = "embedding_bag_dense_backward",

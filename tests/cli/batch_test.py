@@ -10,6 +10,8 @@ TEN = {"lengths": [100, 96, 64, 60, 33, 32, 17, 16, 8, 8], "fixed": 10, **QUARTE
 TWELVE = {"lengths": [512, 500, 260, 250, 130, 120, 60, 50, 40, 30, 20, 10], "fixed": 20, **QUARTER}
 PAIRS = [[700, 60], [40, 35], [230, 6], [75, 3], [60, 2], [45, 40], [690, 75], [220, 8]]
 BACKBONE = {"layers": [3, 1, 4, 1, 5, 9, 2, 6], "stages": 4, "microbatches": 4}
+LANES = {"lanes": [1, 1, 1, 4, 5], "batches": 10}
+WINDOW = {"embed": 2, "dense": 8, "gradient": 2}
 SEVEN_TWO = {"forward": [3, 7, 2], "input": [0, 7, 2], "weight": [3, 7, 2]}
 ONES = {"actors": 4, "forward": [1] * 8}
 EIGHT = {"actors": 4, "forward": [5, 1, 1, 4, 2, 2, 1, 3], "sizes": [5, 1, 1, 4, 2, 2, 1, 3]}
@@ -84,6 +86,14 @@ PUBLISHED = [
     ("exchange", {"actors": 4, "slices": 4}, {"moved": 4, "blocks": 24, "before": 1.75, "after": 1.25}),
     ("layers", {**SEVEN_TWO, "processors": 4, "backward": "whole"}, {"largest": 14, "mean": 8.25}),
     ("layers", {**SEVEN_TWO, "processors": 4, "backward": "apart"}, {"largest": 10, "mean": 8.25}),
+    ("prefetch", LANES, {"time": 57, "period": 5}),
+    ("prefetch", {**LANES, "lanes": [1, 1, 1, 6, 5]}, {"time": 68, "period": 6}),
+    ("prefetch", {**LANES, "synchronise": "1/5"}, {"time": 58.8, "period": 5.2}),
+    ("prefetch", {**LANES, "buffers": 1}, {"time": 93, "period": 9}),
+    ("window", {**WINDOW, "microbatches": 1}, {"time": 12, "exposed": 4}),
+    ("window", {**WINDOW, "microbatches": 4}, {"time": 9, "exposed": 1}),
+    ("window", {**WINDOW, "microbatches": 8}, {"time": 8.5, "exposed": 0.5}),
+    ("window", {"embed": 6, "dense": 8, "gradient": 6, "microbatches": 4}, {"time": 12, "exposed": 4}),
     ("stages", {**BACKBONE, "links": 1}, {"time": 90, "slowest": 9, "exposed": 0}),
     ("stages", {**BACKBONE, "links": [1, 1, 1, 1, 1, 1, 1], "all_reduce": 0}, {"time": 90}),
     ("modules", {"actors": 2, "images": [4, 1], "part": 2, "backbone": 2}, {"makespan": 33, "proven": True}),
@@ -304,6 +314,33 @@ class Batch(ProgramTest):
         self.fails("layers", {**SEVEN_TWO, "processors": 4, "forward": []}, "forward is empty")
         self.fails("layers", {**SEVEN_TWO, "processors": 4, "backward": "cut"}, 'backward is "cut"', "whole, apart or divided")
         self.fails("layers", {**SEVEN_TWO, "processors": 4, "input": [0, -1, 2]}, "input")
+
+    def test_timelines_of_lookups(self):
+        timeline = self.folder / "lookups.json"
+        for kind, instance, lanes in (("prefetch", LANES, ("prefetch", "copy", "routing", "retrieval", "compute")),
+                                      ("prefetch", {**LANES, "lanes": [2, 4, 5]}, ("lane 0", "retrieval", "compute")),
+                                      ("window", {**WINDOW, "microbatches": 4}, ("exchange", "dense"))):  # fmt: skip
+            drawn = run("batch", kind, json.dumps(instance), "--show", "--timeline", timeline)
+            self.assertEqual(drawn.code, 0, drawn.err)
+            for extension in ("txt", "svg", "html"):
+                picture = self.folder / f"lookups.{extension}"
+                self.assertEqual(run("show", timeline, "--out", picture).code, 0)
+                for lane in lanes:
+                    self.assertIn(lane, picture.read_text())
+            for lane in lanes:
+                self.assertIn(lane, drawn.out)
+        self.assertIn("3B0", run("batch", "prefetch", json.dumps(LANES), "--csv").out)
+        self.assert_fails(run("batch", "partition", '{"values": [1], "bins": 1}', "--timeline", timeline),
+                          "the answer of partition has no timeline", "leave out --timeline")  # fmt: skip
+
+    def test_bad_lookups(self):
+        self.fails("prefetch", {**LANES, "lanes": [1]}, "1 lanes are no way from retrieving to computing", "at least two")
+        self.fails("prefetch", {**LANES, "lanes": [1, -1]}, "lanes[1] is -1")
+        self.fails("prefetch", {**LANES, "synchronise": -1}, "synchronise is -1")
+        self.fails("prefetch", {**LANES, "buffers": 0}, "buffers is 0; it must be a whole number from 1 to 4096")
+        self.fails("prefetch", {**LANES, "batches": 1}, "the number of batches is 1", "a period lies between two")
+        self.fails("window", {**WINDOW, "microbatches": 0}, "microbatches is 0")
+        self.fails("window", {**WINDOW, "dense": -8, "microbatches": 1}, "dense is -8")
 
     def test_bad_stages(self):
         self.fails("stages", {**BACKBONE, "stages": 9}, "9 stages of 8 layers", "1 to 8 stages")

@@ -9,12 +9,20 @@ from support import ProgramTest, read_metrics, read_state, run
 MODEL = ("--set", "layers=2", "--set", "width=16", "--set", "heads=2", "--set", "context=16", "--set", "tied=0", "--set", "clip=0", "--batch", "8")
 WINDOW = (*MODEL, "--actors", "2", "--microbatches", "2", "--schedule", "pipedream", "--window", "4")
 
+DLRM = ("--set", "model.name=dlrm", "--set", "branches=2", "--set", "layers=2", "--set", "rows=12", "--set", "clip=0", "--actors", "2",
+        "--microbatches", "2", "--batch", "8")  # fmt: skip
+PLAIN = ("--set", "optimiser=sgd", "--set", "momentum=0", "--set", "weight_decay=0")
+AHEAD = ("--schedule", "nestpipe", "--window", "4", "--set", "pipeline.prefetch=true")
+
 
 class Window(ProgramTest):
     def train_here(self, out, steps, *more, launched=False):
         text = self.folder / "text.txt"
         text.write_text("What is read is what the table says. " * 200)
-        command = ("train", "--text", text, "--steps", steps, "--out", self.folder / out, *more)
+        return self.trained(out, steps, "--text", text, *more, launched=launched)
+
+    def trained(self, out, steps, *more, launched=False):
+        command = ("train", "--steps", steps, "--out", self.folder / out, *more)
         result = run("launch", "-n", "2", "--", *command) if launched else run(*command)
         self.assertEqual(result.code, 0, result.err)
         return read_state(self.folder / out / f"checkpoint-{steps}")
@@ -40,6 +48,29 @@ class Window(ProgramTest):
         self.train_here("wide", 8, *WINDOW)
         narrow, wide = read_metrics(self.folder / "narrow"), read_metrics(self.folder / "wide")
         self.assertAlmostEqual(narrow[8]["loss"], wide[8]["loss"], delta=0.02)
+
+    def test_lookups_ahead_have_the_same_bits(self):
+        plain = self.trained("plain", 100, *DLRM, *PLAIN, "--schedule", "1f1b")
+        self.assertEqual(self.trained("ahead", 100, *DLRM, *PLAIN, *AHEAD), plain)
+        self.assertEqual(self.trained("processes", 100, *DLRM, *PLAIN, *AHEAD, "--backend", "gloo", launched=True), plain)
+        for schedule in ("nestpipe", "pipedream"):
+            result = run("check", *DLRM, *PLAIN, *AHEAD, "--schedule", schedule, "--json")
+            self.assertEqual(result.code, 0, result.err)
+            self.assertEqual((result.json()["loss_difference"], result.json()["parameter_difference"]), (0, 0))
+
+    def test_lookups_ahead_are_refused(self):
+        out = ("--steps", 8, "--out", self.folder / "refused")
+        late = self.refused("train", *DLRM, *AHEAD, *out)
+        self.assertIn('pipeline.prefetch: rows of "emb_l.0.weight" cannot be looked up ahead', late)
+        self.assertIn('an update by "adamw" changes rows that no sample names', late)
+        for key in ("momentum", "weight_decay"):
+            refused = self.refused("train", *DLRM, *PLAIN, "--set", f"{key}=0.5", *AHEAD, *out)
+            self.assertIn(f"an update with {key} = 0.5 changes rows that no sample names", refused)
+        short = self.refused("train", *DLRM, *PLAIN, "--schedule", "1f1b", "--set", "pipeline.prefetch=true", *out)
+        self.assertIn("pipeline.prefetch looks rows up in the step before, and schedule 1f1b is for one step", short)
+        self.assertIn("the last step of a window has no data of a next one", short)
+        wide = self.refused("train", *DLRM, *PLAIN, *AHEAD, "--mesh", "pipe=2,data=2", *out)
+        self.assertIn("pipeline.prefetch: actor 0 has 2 devices", wide)
 
     def test_times_and_memory_are_predicted(self):
         result = run("simulate", "pipedream", "--actors", 4, "--microbatches", 1, "--window", 6, "--parameters", 10, "--json").json()

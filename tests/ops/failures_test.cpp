@@ -322,6 +322,12 @@ TEST_F(Failures, AttentionJoin) {
 TEST_F(Failures, EmbeddingAndLoss) {
   EXPECT_EQ(rule_of([&] { embedding(f32({5, 2}), f32({3})); }), "embedding: indices must be i64");
   EXPECT_EQ(rule_of([&] { embedding(f32({5}), i64({3})); }), "embedding: needs weight[rows, width]");
+  EXPECT_EQ(rule_of([&] { emit("embedding_patched", {f32({5, 2}), i64({3}), f32({3, 2})}); }),
+            "embedding_patched: needs weight, indices, rows looked up ahead, and indices of what has changed");
+  EXPECT_EQ(rule_of([&] { emit("embedding_patched", {f32({5, 2}), i64({3}), f32({2, 2}), i64({1})}); }),
+            "embedding_patched: the rows looked up ahead must be those of the indices");
+  EXPECT_EQ(rule_of([&] { emit("embedding_patched", {f32({5, 2}), i64({3}), f32({3, 2}), f32({1})}); }),
+            "embedding_patched: indices must be i64");
   EXPECT_EQ(rule_of([&] { emit("embedding_dense_backward", {f32({5, 2}), i64({3})}, {{"num_weights", 4}}); }),
             "embedding_dense_backward: dy must have the shape of the indices and a last dim");
   EXPECT_EQ(rule_of([&] { embedding_bag(f32({5, 2}), i64({})); }), "embedding_bag: indices must have a last dim");

@@ -163,7 +163,7 @@ TEST(WindowsFailure, TooFewMicrobatchesAndOtherSchedules) {
             "  hint: use at least 3 micro-batches, or pipedream, which reads what is there");
   EXPECT_EQ(message_of([] { make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = 2}); }),
             "1f1b takes no --window\n  it takes --in-flight, --self-conditioning\n  hint: schedules that do: pipedream, pipedream-2bw, "
-            "hetpipe, layerpipe, "
+            "hetpipe, layerpipe, nestpipe, "
             "xpipe, pipeoptim");
 }
 

@@ -227,6 +227,7 @@ void networks(Samples& s) {
   add(s, "embedding", {f({7, 6}), integers({3, 4}, 7)});
   add(s, "embedding", {f({8, 6}), integers({}, 8)});
   add(s, "embedding", {f({8, 6}), integers({5}, 8)});
+  add(s, "embedding_patched", {f({8, 6}), integers({5}, 8), f({5, 6}), integers({3}, 8)});
   add(s, "embedding_dense_backward", {f({3, 4, 6}), integers({3, 4}, 7)}, {{"num_weights", std::int64_t{7}}});
   add(s, "embedding_dense_backward", {f({3, 4, 6}), integers({3, 4}, 8)}, {{"num_weights", std::int64_t{8}}});
   add(s, "embedding_bag", {f({8, 6}), integers({3, 4}, 8)});

@@ -1,0 +1,25 @@
+// 1F1B for a window of steps, each drained before the next begins, as without a window: all read the newest version. What the window is for
+// is that the next step's data are there: NestPipe (2604.06956) looks its rows of embeddings up while this step computes
+// (lower/lookups_ahead.h).
+//
+//   penstock schedule nestpipe --actors 2 --microbatches 2 --window 2 --show
+//   actor 0 | F0 F1 .  .  B0--- .  B1--- F2 F3 .  .  B2--- .  B3---
+//   actor 1 | .  F0 B0--- F1 B1--- .  .  .  F2 B2--- F3 B3---
+//   time 18, bubble 33.3 %, live 2 1
+#include "schedule/generators.h"
+
+namespace penstock {
+
+Schedule nestpipe(const ScheduleOptions& options) {
+  const Schedule step = one_forward_one_backward(options);
+  Schedule window = step;
+  for (std::int32_t b = 1; b < options.window; ++b)
+    for (std::size_t actor = 0; actor < step.actors.size(); ++actor)
+      for (Action action : step.actors[actor]) {
+        action.microbatch += b * options.microbatches;
+        window.actors[actor].push_back(action);
+      }
+  return with_step_updates(std::move(window), options.window);
+}
+
+}  // namespace penstock
