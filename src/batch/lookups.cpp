@@ -87,7 +87,7 @@ LaneTable prefetched_batches(const PrefetchProblem& problem) {
   LaneTable out;
   out.shape = chain_back_to(last + 1, retrieval);
   out.schedule.name = "prefetched batches";
-  out.schedule.forward_stages = retrieval;
+  out.schedule.forward_times.assign(retrieval, 1);
   for (std::int32_t lane = 0; lane < retrieval; ++lane)
     for (std::int32_t b = 0; b < problem.batches; ++b) {
       if (b == 0) out.schedule.actors.emplace_back();

@@ -6,20 +6,15 @@
 //   actor 0 | F0 F1 .  .  B0--- .  B1--- F2 F3 .  .  B2--- .  B3---
 //   actor 1 | .  F0 B0--- F1 B1--- .  .  .  F2 B2--- F3 B3---
 //   time 18, bubble 33.3 %, live 2 1
+#include <utility>
+
 #include "schedule/generators.h"
 
 namespace penstock {
 
 Schedule nestpipe(const ScheduleOptions& options) {
-  const Schedule step = one_forward_one_backward(options);
-  Schedule window = step;
-  for (std::int32_t b = 1; b < options.window; ++b)
-    for (std::size_t actor = 0; actor < step.actors.size(); ++actor)
-      for (Action action : step.actors[actor]) {
-        action.microbatch += b * options.microbatches;
-        window.actors[actor].push_back(action);
-      }
-  return with_step_updates(std::move(window), options.window);
+  Schedule step = one_forward_one_backward(options);
+  return options.window > 1 ? with_frozen_stages(std::move(step), {}, options.window) : with_step_updates(std::move(step), 1);
 }
 
 }  // namespace penstock

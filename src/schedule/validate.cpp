@@ -86,6 +86,14 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
   });
 }
 
+// A generated table's stages with a forward alone are not trained.
+void check_forward_stages(const Schedule& schedule, const StageShape& shape) {
+  for (std::int32_t stage = 0; stage < std::ssize(schedule.forward_times); ++stage)
+    if (shape.has_backward[number_of({stage}, schedule.slices, schedule.blocks)])
+      throw Error(concat(title(schedule), ": stage ", stage, " is trained, and the table has its forward alone"), {},
+                  "let pipeline.frozen have a time for each of the model's frozen stages, which are in front, and for no other");
+}
+
 void check_idle(const Schedule& schedule, const IdleStages& idle) {
   for_each_action(schedule, [&](const Action& action, Position here) {
     for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m)
@@ -452,6 +460,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
                 {}, "cut the model by the blocks of this table");
   }
   check_names(schedule, shape, count);
+  check_forward_stages(schedule, shape);
   check_idle(schedule, idle);
   check_forwards(schedule, shape, step, idle);
   const WorkIndex work = index_once(schedule, shape, count);

@@ -112,6 +112,39 @@ class Diffusion(ProgramTest):
                 for one, other in zip(alone, found):
                     self.assertAlmostEqual(one, other, delta=1e-10 * abs(one))
 
+    def test_frozen_forwards_fill_the_step_before(self):
+        common = [*TINY, "--set", "dtype=f64", "--set", "clip=0", "--set", "checkpoint_every=3", "--set", "keep=9", "--actors", "2"]
+        filled = [*common, "--frozen", "0.5,1.5", "--window", "3"]
+        # The same learning rate in all runs, whatever their steps.
+        filled, common = ([*each, "--set", "decay_end=6"] for each in (filled, common))
+
+        def losses(name, *arguments, steps=6):
+            self.train_model(name, steps, *arguments)
+            return [line["loss"] for line in read_metrics(self.folder / name).values()]
+
+        expected = losses("ahead", *common, "--frozen", "0.5,1.5")
+        for name, arguments in {"filled": [], "zb-h1": ["--schedule", "zb-h1"], "all": ["--window", "6"]}.items():
+            with self.subTest(name):
+                for one, other in zip(expected, losses(name, *filled, *arguments)):
+                    self.assertAlmostEqual(one, other, delta=1e-10)
+        losses("half", *filled, steps=3)
+        result = run("train", "--resume", self.folder / "half", "--steps", 6)
+        self.assertEqual(result.code, 0, result.err)
+        for run_folder in ("filled", "half"):
+            self.assertEqual(read_state(self.folder / run_folder / "checkpoint-6"), read_state(self.folder / "filled/checkpoint-6"))
+        result = run("launch", "-n", 2, "--", "train", *filled, "--backend", "gloo", "--steps", 6, "--out", self.folder / "gloo")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(read_state(self.folder / "gloo/checkpoint-6"), read_state(self.folder / "filled/checkpoint-6"))
+        self.assertEqual(run("check", *filled).code, 0)
+
+    def test_what_is_trained_fills_nothing(self):
+        result = run("check", "--actors", 2, "--window", 2, "--frozen", 1, "--set", "clip=0", "--set", "tied=0")
+        self.assert_fails(result, "stage 0 is trained", "pipeline.frozen")
+        self.assert_fails(run("check", *TINY, "--frozen", "1,1", "--window", 2), "train.clip")
+        self.assert_fails(run("train", *TINY, "--frozen", "0"), "--frozen must be above 0")
+        (self.folder / "table.csv").write_text("0F0\n1F0,1B0\n")
+        self.assert_fails(run("check", *TINY, "--schedule", self.folder / "table.csv", "--frozen", "1"), "leave out pipeline.frozen")
+
     def test_bf16_trains(self):
         self.train_model("bf16", 3, *TINY, "--dtype", "bf16", "--actors", 3, "--schedule", "zb-h1")
         self.assertLess(read_metrics(self.folder / "bf16")[1]["loss"], 2)
