@@ -24,7 +24,7 @@ SMALL_COMMAND = [
     (r"steps([ =])200", r"steps\g<1>4"),
     (r"steps([ =])400", r"steps\g<1>8"),
     (r"--tokens \d+", "--tokens 3"),
-    (r"((?:penstock|--) (?:train|check|compile|mesh))\b(?! examples/| --resume)", r"\1 --set width=32 --set heads=2 --set context=16 --set validation_every=0"),
+    (r"((?:penstock|--) (?:train|check|compile|mesh))\b(?! examples/| --resume| --set model.name=)", r"\1 --set width=32 --set heads=2 --set context=16 --set validation_every=0"),
     (r"((?:penstock|--) train)\b(?!.*steps)", r"\1 --steps 4"),
     (r"penstock (schedule search|plan)\b(?!.*degrees)", r"penstock \1 --seconds 0.5"),
     (r"examples/long_slices\.toml", r"\g<0> --set width=32 --set context=64"),
@@ -38,6 +38,7 @@ SMALL_COMMAND = [
 # What a --help's examples read that another command wrote.
 BEFORE_HELP = [
     "penstock train examples/gpt.toml --out runs/gpt",
+    "penstock train --set model.name=latent_diffusion --steps 1 --out runs/pictures",
     "penstock profile examples/gpt.toml --out costs.json",
     "penstock simulate examples/gpt.toml --costs costs.json --timeline predicted.json",
 ]
