@@ -1,5 +1,6 @@
 """Processes that do not fit together, that hang, or that others disturb."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -100,7 +101,8 @@ class Ranks(ProgramTest):
         own = set()
         for process in processes:
             for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
-                own.add(os.readlink(fd))
+                with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                    own.add(os.readlink(fd))
         listening = []
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             for line in pathlib.Path(table).read_text().splitlines()[1:]:
