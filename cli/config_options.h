@@ -31,7 +31,7 @@ void add_config_options(CLI::App& command, ConfigOptions& options);
 // As find_checkpoint, with a note on standard error for damaged checkpoints that were passed over.
 Checkpoint find_intact(const std::string& path);
 
-// What --init names: the file, or of a run the folder of its newest checkpoint, as find_intact.
+// The file that --init names, or of a run the folder of its newest checkpoint, as find_intact.
 std::string begin_of(const ConfigOptions& options);
 
 // Loads the file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags apply. A resumed run keeps its

@@ -34,7 +34,7 @@ struct CompileOptions {
   // Of a table for several steps: the devices of an actor are HetPipe's workers, which update parameters of their own and may have taken so
   // many waves fewer of the others' updates than of their own (lower/waves.h). -1: they sum their gradients at each update.
   int distance = -1;
-  // Of a table for several steps: rows of embeddings are looked up while the step before computes, and those that its update has changed
+  // In a table for several steps: rows of embeddings are looked up while the step before computes, and those that its update has changed
   // are read again (lower/lookups_ahead.h).
   bool prefetch = false;
   // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.

@@ -19,7 +19,7 @@
 namespace penstock {
 namespace {
 
-// What a step reads, which the loop changes between steps, while no device reads it.
+// The values that a step reads. The loop changes them between steps, while no device reads them.
 class StepValues : public DataSource {
  public:
   void fill(const Port& port, const StepInput&, std::int64_t, std::int64_t, std::span<std::byte> out) const override {

@@ -30,7 +30,7 @@ struct LowerInput {
   LowerOptions options;
   std::size_t loop = 0;                        // index of the accumulate in step.ops
   IdVector<ActorId, std::int32_t> group_size;  // devices
-  // Of a window's step: the actor that owns what a stage is first to read. In each step a frozen stage may be on other actors.
+  // In a window's step: the actor that owns what a stage is first to read. In each step a frozen stage may be on other actors.
   IdVector<StageId, ActorId> owner_of_stage = {};
   std::int32_t parts = 1;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch of the step
   std::int32_t microbatches = 1;  // of the step

@@ -83,7 +83,7 @@ TEST(Lora, KeepsMomentsOfAdaptersAlone) {
   EXPECT_EQ(state(*adapted_to("all", 2)), base + 3 * adapters + 8);
 }
 
-// Of frozen weights no gradient is made, and before the first adapter there is no backward at all.
+// Frozen weights have no gradient, and before the first adapter there is no backward at all.
 TEST(Lora, ComputesNoGradientThatNobodyReads) {
   const auto count = [](const std::vector<std::string>& ops, const std::string& begin) {
     return std::count_if(ops.begin(), ops.end(), [&](const std::string& op) { return op.starts_with(begin); });

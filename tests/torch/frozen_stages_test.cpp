@@ -144,7 +144,7 @@ TEST(FrozenStages, AnyActorMayComputeThem) {
   }
 }
 
-// What is not trained has a copy on each actor that computes it, and nothing else: no moments, no gradients.
+// A frozen parameter has a copy on each actor that computes with it, and nothing else: no moments, no gradients.
 TEST(FrozenStages, HaveNoVersions) {
   const PartlyFrozen model(1, 2);
   const Schedule table = make_schedule("1f1b", {.actors = 2, .microbatches = 4, .window = 3, .frozen = {1}});

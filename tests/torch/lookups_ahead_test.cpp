@@ -159,7 +159,7 @@ TEST(LookupsAhead, ARunHasTheSameBits) {
   }
 }
 
-// Of each step but the first all lookups are ahead of the backwards of the step before.
+// In each step but the first all lookups are ahead of the backwards of the step before.
 TEST(LookupsAhead, StandBehindTheForwardOfTheStepBefore) {
   const std::string program = print(compiled({.microbatches = 2}, nestpipe(2, 3), true));
   const auto count = [&](const std::string& text) {
