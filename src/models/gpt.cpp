@@ -88,7 +88,7 @@ class Block {
     const LayerStages stages = stages_of_layer(c, number_);
     const Origin origin(path_);
     const Tensor normed = in_stage(stages.before, [&] { return ln_1_(p, x); });
-    const std::vector<Tensor> qkv = in_stage(stages.product, [&] { return split_qkv(c_attn_(p, normed), c.heads); });
+    const std::vector<Tensor> qkv = in_stage(stages.product, [&] { return queries_keys_values(c, p, normed, batch); });
     const Tensor mixed = in_stage(stages.attention, [&] { return attention(c, qkv, batch); });
     const Stage stage(stages.behind);
     x = residual(x + drop(c, attn_c_proj_(p, join_heads(mixed)), batch, 2 * number_ + 1));
@@ -100,6 +100,12 @@ class Block {
   bool is_by_token() const { return mlp_->is_by_token(); }
 
  private:
+  std::vector<Tensor> queries_keys_values(const GptConfig& c, const Parameters& p, Tensor x, const Model::Batch& batch) const {
+    std::vector<Tensor> out = split_qkv(c_attn_(p, x), c.heads);
+    for (std::size_t i = 0; i < 2 && c.rotary; ++i) out[i] = rotary(out[i], batch.positions);
+    return out;
+  }
+
   static Tensor attention(const GptConfig& c, const std::vector<Tensor>& qkv, const Model::Batch& batch) {
     if (!batch.ranges) return scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], true);
     return attention_in_ranges(qkv[0], qkv[1], qkv[2], batch.ranges, std::min(c.context, qkv[0].size(2)), {}, {}, /*is_causal=*/true);
@@ -169,9 +175,8 @@ class Head {
 class Gpt : public Model {
  public:
   Gpt(const GptConfig& config, const MakeFeedForward& make)
-      : c_(config),
-        wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master, {"vocab"}, {"embed"}),
-        wpe_(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, {"position"}, {"embed"}) {
+      : c_(config), wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master, {"vocab"}, {"embed"}) {
+    if (!c_.rotary) wpe_.emplace(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, DimName{"position"}, DimName{"embed"});
     for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_, make);
     head_.emplace(specs_, c_);
     freeze_base(specs_, c_.lora);
@@ -214,14 +219,15 @@ class Gpt : public Model {
     if (length > c_.context && !batch.positions)
       throw Error(concat(c_.model, " has ", c_.context, " positions, but the batch is ", length, " tokens long"), {},
                   "raise the model's context, or shorten the sequences");
-    const Tensor places = batch.positions ? wpe_(p, batch.positions) : slice(p[wpe_.at("weight")], 0, 0, length);
-    const Tensor x = wte_(p, batch.tokens) + places;
+    Tensor x = wte_(p, batch.tokens);
+    if (wpe_) x = x + (batch.positions ? (*wpe_)(p, batch.positions) : slice(p[wpe_->at("weight")], 0, 0, length));
     return residual(drop(c_, to(x, c_.compute), batch, 0));
   }
 
   std::vector<ParameterSpec> specs_;
   GptConfig c_;
-  nn::Embedding wte_, wpe_;
+  nn::Embedding wte_;
+  std::optional<nn::Embedding> wpe_;
   std::vector<Block> blocks_;
   std::optional<Head> head_;
 };
@@ -274,6 +280,7 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
                     options.number("tied") != 0,
                     options.number("qkv_in_attention") != 0,
                     options.word("gelu"),
+                    options.word("positions") == "rotary",
                     lora_config(options),
                     options.compute,
                     options.master()};
@@ -281,6 +288,10 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
   if (attention_groups(options.stages, c.layers) == 0)
     check_stages(model, options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
   check_word("gelu", c.gelu, {"tanh", "none"});
+  check_word("positions", options.word("positions"), {"learned", "rotary"});
+  if (c.rotary && c.width / c.heads % 2 != 0)
+    throw Error(concat("heads of ", c.width / c.heads, " cannot be turned in pairs (positions = \"rotary\")"), {},
+                concat("give a width that is a multiple of ", 2 * c.heads));
   if (!(c.dropout >= 0 && c.dropout < 1)) throw Error(concat("dropout is ", number(c.dropout)), {}, "give a probability from 0 to below 1");
   return c;
 }
@@ -292,7 +303,7 @@ std::map<std::string, double> gpt_numbers() {
   return numbers;
 }
 std::map<std::string, std::string> gpt_words() {
-  std::map<std::string, std::string> words = {{"gelu", "tanh"}};
+  std::map<std::string, std::string> words = {{"gelu", "tanh"}, {"positions", "learned"}};
   words.merge(lora_words());
   return words;
 }

@@ -22,6 +22,7 @@ struct GptConfig {
   bool qkv_in_attention;  // whether the product that gives queries, keys and values is in the attention's stage, where that is one of its
                           // own
   std::string gelu;
+  bool rotary;  // positions turn queries and keys; else a table of learned positions is added to the embedding
   LoraConfig lora;
   DType compute, master;
   double deviation = 0.02;

@@ -44,6 +44,16 @@ Tensor in_at_least_f32(Tensor x) {
 
 }  // namespace
 
+Tensor rotary(Tensor x, Tensor positions) {
+  const std::int64_t half = x.size(3) / 2;
+  const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const Tensor rates = exp(arange(x, half, dtype) * (-std::log(10000.0) / static_cast<double>(half)));
+  const Tensor places = positions ? unsqueeze(to(positions, dtype), 1) : arange(x, x.size(2), dtype);
+  const Tensor angles = unsqueeze(places, -1) * rates, c = to(cos(angles), x.dtype()), s = to(sin(angles), x.dtype());
+  const Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
+  return cat({first * c - second * s, second * c + first * s}, 3);
+}
+
 Tensor token_loss(Tensor logits, Tensor targets) {
   const Tensor rows = reshape(logits, {-1, logits.size(-1)});
   return cross_entropy(rows, reshape(targets, {-1}));

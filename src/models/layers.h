@@ -55,6 +55,11 @@ Tensor join_heads(Tensor x);
 // Queries, keys and values in heads, of qkv [batch, length, 3*width].
 std::vector<Tensor> split_qkv(Tensor qkv, std::int64_t heads);
 
+// Turns pairs of elements of x [batch, heads, length, size] by angles that grow with a token's position, so that queries and keys multiply
+// by the distance between them (rotary position embedding: Su et al. 2021, 2104.09864). Element i is paired with i + size/2, and the pair
+// turns by position * 10000^(-2i/size). `positions` [batch, length] of whole numbers; none: 0, 1, .. of the length. `size` is even.
+Tensor rotary(Tensor x, Tensor positions);
+
 inline constexpr std::int64_t kColours = 3;
 // The ports "label", a class of each sample, and "image" [kColours, size, size], the class's pattern under noise.
 std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype);

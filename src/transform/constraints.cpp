@@ -16,6 +16,7 @@ bool is_constraint(const Op& op) {
 struct Successor {
   std::string origin;
   std::int64_t sequence = -1;
+  std::int64_t before = 0;  // how many dropped ops have lower numbers
 };
 
 // The sequence numbers of a step without those that were dropped.
@@ -23,7 +24,10 @@ struct Sequences {
   std::map<std::int64_t, Successor> dropped;  // by forward op
 
   // The number when nobody had taken the dropped ones.
-  std::int64_t closed(std::int64_t sequence) const { return sequence - std::distance(dropped.begin(), dropped.lower_bound(sequence)); }
+  std::int64_t closed(std::int64_t sequence) const {
+    const auto next = dropped.lower_bound(sequence);
+    return sequence - (next == dropped.end() ? std::ssize(dropped) : next->second.before);
+  }
 };
 
 void find_dropped(const Graph& graph, Sequences& out) {
@@ -34,7 +38,7 @@ void find_dropped(const Graph& graph, Sequences& out) {
     Successor& successor = out.dropped[op.sequence];
     OpId from = producer[op.operands[0]];
     while (from && is_constraint(graph.ops[from])) from = producer[graph.ops[from].operands[0]];
-    if (from) successor = {graph.ops[from].origin, graph.ops[from].sequence};
+    if (from) successor = {.origin = graph.ops[from].origin, .sequence = graph.ops[from].sequence};
   }
 }
 
@@ -72,6 +76,8 @@ Graph drop_constraints(const Graph& graph) {
   if (!has_constraints(graph)) return graph;
   Sequences sequences;
   find_dropped(graph, sequences);
+  std::int64_t before = 0;
+  for (auto& [sequence, successor] : sequences.dropped) successor.before = before++;
   return without_constraints(graph, sequences);
 }
 

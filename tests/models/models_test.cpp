@@ -141,6 +141,18 @@ TEST(Gpt, GrowsLinearlyWithItsLayers) {
   EXPECT_EQ(twelve - four, 8 * (two - one));
 }
 
+std::unique_ptr<Model> gpt_with_positions(const std::string& positions, const std::map<std::string, double>& numbers) {
+  return make_model(builtin_models(), "gpt", {.numbers = numbers, .words = {{"positions", positions}}, .stages = 1, .compute = DType::f32});
+}
+
+TEST(Gpt, LearnsNoPositionsWhereTheyTurn) {
+  const std::string with = parameter_list(*gpt_with_positions("learned", {})), row = "wpe.weight: f32[128,128] normal 0.02, decay\n";
+  std::string without = with;
+  ASSERT_NE(without.find(row), std::string::npos);
+  without.erase(without.find(row), row.size());
+  EXPECT_EQ(parameter_list(*gpt_with_positions("rotary", {})), without);
+}
+
 TEST(Gpt, RefusesWhatItCannotDo) {
   EXPECT_EQ(message_of([] { model("gpt", {{"width", 10}, {"heads", 4}}); }),
             "width 10 is not divisible by 4 heads\n  hint: use a width of 12, or a number of heads that divides 10");
@@ -160,6 +172,9 @@ TEST(Gpt, RefusesWhatItCannotDo) {
               make_model(builtin_models(), "gpt", {.numbers = {}, .words = {{"gelu", "tan"}}, .stages = 1, .compute = DType::f32});
             }),
             "model option \"gelu\" is \"tan\"\n  hint: use tanh or none");
+  EXPECT_EQ(message_of([] { gpt_with_positions("none", {}); }), "model option \"positions\" is \"none\"\n  hint: use learned or rotary");
+  EXPECT_EQ(message_of([] { gpt_with_positions("rotary", {{"width", 12}, {"heads", 4}}); }),
+            "heads of 3 cannot be turned in pairs (positions = \"rotary\")\n  hint: give a width that is a multiple of 8");
 }
 
 TEST(Moe, HasAMixtureInPlaceOfEverySecondMlp) {

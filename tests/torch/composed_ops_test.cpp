@@ -7,6 +7,8 @@
 #include <ATen/ops/avg_pool3d.h>
 #include <ATen/ops/binary_cross_entropy.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/complex.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/conv3d.h>
@@ -16,12 +18,16 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/group_norm.h>
+#include <ATen/ops/imag.h>
 #include <ATen/ops/kl_div.h>
 #include <ATen/ops/l1_loss.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/one_hot.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/pad.h>
+#include <ATen/ops/polar.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/real.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/stack.h>
@@ -38,6 +44,7 @@
 #include <functional>
 
 #include "base/text.h"
+#include "models/layers.h"
 #include "ops/builder.h"
 #include "ops/verify.h"
 #include "torch/run_graph.h"
@@ -121,6 +128,27 @@ void elementwise(Rows& rows) {
                   {f({5}), f({5})},
                   [](O x) -> Ours { return {detach(x[0]) * x[1] + x[0]}; },
                   [](X x) -> Theirs { return {x[0].detach() * x[1] + x[0]}; }});
+}
+
+// libtorch has none: pairs as complex numbers, each multiplied by the unit number of its angle.
+T turned(const T& x, const T& positions) {
+  const std::int64_t half = x.size(3) / 2;
+  const T rates = at::pow(10000.0, -at::arange(half, x.options()) / static_cast<double>(half));
+  const T angles = positions.to(at::kDouble).unsqueeze(-1) * rates;
+  const T pairs = at::complex(x.slice(3, 0, half), x.slice(3, half));
+  const T out = pairs * at::polar(at::ones_like(angles), angles);
+  return at::cat({at::real(out), at::imag(out)}, 3);
+}
+
+void positions(Rows& rows) {
+  rows.push_back({"rotary",
+                  {f({2, 3, 5, 6})},
+                  [](O x) -> Ours { return {rotary(x[0], {})}; },
+                  [](X x) -> Theirs { return {turned(x[0], at::arange(5, at::kLong))}; }});
+  rows.push_back({"rotary at positions",
+                  {f({2, 3, 5, 6}), index({2, 5}, 1000)},
+                  [](O x) -> Ours { return {rotary(x[0], x[1])}; },
+                  [](X x) -> Theirs { return {turned(x[0], x[1].unsqueeze(1))}; }});
 }
 
 void indexing(Rows& rows) {
@@ -367,6 +395,7 @@ Rows all_rows() {
   interpolations(rows);
   losses(rows);
   attention(rows);
+  positions(rows);
   return rows;
 }
 

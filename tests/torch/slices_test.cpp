@@ -103,6 +103,23 @@ TEST(SlicedSteps, TrainAndEvaluate) {
   for (const auto compiled : {compile_training, compile_evaluation}) EXPECT_EQ(compiled(config, prepared).devices.size(), 2u);
 }
 
+// A slice's positions are those of its tokens in the whole sequence, on each device of an axis that splits it further too.
+TEST(SlicedSteps, RotaryPositionsAreThoseOfTheWholeSequence) {
+  const StepGradients expected = sequential_step(small({"positions=rotary"}));
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"slices=5"},
+                                               {"slices=3", "schedule=slimpipe", "recompute=inputs"},
+                                               {"slices=8", "schedule=slimpipe-exchange", "actors=4"},
+                                               {"schedule=helixpipe", "chunks=2"},
+                                               {"schedule=helixpipe", "chunks=2", "qkv_in_attention=1"},
+                                               {"slices=3", "pipeline.context=2"},
+                                               {"pipeline.context=4", "pipeline.data=2"},
+                                               {"pipeline.tensor=2", "layout.heads=tensor"}}) {
+    std::vector<std::string> settings = {"positions=rotary"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    expect_equal(settings, expected);
+  }
+}
+
 TEST(SlicedSteps, DropTheSameActivations) {
   const StepGradients expected = sequential_step(small({"dropout=0.2"}));
   for (const int slices : {2, 5}) expect_equal({"dropout=0.2", concat("slices=", slices)}, expected);
