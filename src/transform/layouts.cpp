@@ -206,6 +206,13 @@ bool is_sum_with_terms(const Deciding& d, const Op& op, const std::vector<Layout
          std::ranges::none_of(from, &Layout::is_split);
 }
 
+// Whether what is wanted of a result cuts an operand that all members have, and what else it has is the result's: as an embedding's
+// indices.
+bool cuts_whole(const Layout& from, const Layout& wanted, const Shape& operand, const Shape& result) {
+  return from.is_whole() && operand.size() > static_cast<std::size_t>(wanted.dim) && operand.size() < result.size() &&
+         std::equal(operand.begin(), operand.end(), result.begin());
+}
+
 std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
   std::vector<LayoutRow> rows;
   const OpDefinition* definition = definition_of(op);
@@ -230,7 +237,9 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
         for (LayoutRow& row : rows_that_split(site, i, from)) add_if_alike(std::move(row));
       if (hint && hint->is_term())
         for (LayoutRow& row : rows_of_a_term(site, i)) add_if_alike(std::move(row));
-      if (hint && hint->is_split() && operands[i].shape == results[0].shape) add_if_alike(layout_row(site, i, *hint));
+      if (hint && hint->is_split() &&
+          (operands[i].shape == results[0].shape || cuts_whole(from, *hint, operands[i].shape, results[0].shape)))
+        add_if_alike(layout_row(site, i, *hint));
     }
     if (hint && hint->is_split()) add_if_alike(layout_row_of_result(site, 0, *hint));
     if (is_sum_with_terms(d, op, come)) add(LayoutRow{come, {kTerm}});

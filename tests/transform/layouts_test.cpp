@@ -106,6 +106,15 @@ TEST(DecidedLayouts, OfAViewThatIsConvertedWithWhatItViews) {
   expect_layouts("view", step, wishes);
 }
 
+// A member looks up its own part of the sequence, though all have all tokens.
+TEST(DecidedLayouts, OfASequenceThatBeginsAtATable) {
+  StepMaker s;
+  const Tensor table = s.parameter("table", {7, 6}), places = s.parameter("places", {4, 6});
+  const Tensor tokens = s.input("tokens", {2, 4}, DType::i64), y = s.input("y", {2, 4, 6});
+  const Tensor from = constrain(add(embedding(table, tokens), places), {"batch", "sequence", "embed"});
+  expect_layouts("sequence_from_table", s.finish(mse_loss(from, y)), {"context", 2, {{"table", kWhole}, {"places", kWhole}}, {"sequence"}});
+}
+
 // The table is read at both ends, and its two gradients are parts of the same rows. The loss needs the maximum and sum of all columns.
 TEST(DecidedLayouts, OfATiedTable) {
   StepMaker s;
