@@ -273,7 +273,8 @@ void spread_actors(const Config& config, Prepared& prepared) {
   prepared.axes = axes_of(config, *prepared.model);
   prepared.zero = zero_of(config, prepared);
   if (!config.chosen_axes.empty()) choose_axes(config, prepared);
-  if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
+  if (prepared.zero >= 2 && prepared.schedule.steps == 1 && !has_gathers(prepared.schedule))
+    prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }
 
 Prepared prepare(const Config& config, const ModelRegistry& models) {

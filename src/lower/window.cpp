@@ -121,12 +121,27 @@ void check_single_devices(const LowerInput& input) {
                   "give each actor one device (--mesh pipe=2)");
 }
 
+// The table of step `step` with the versions that the window's says of its actions: what is gathered for one is not for another.
+Schedule with_reads(Schedule of_step, const Schedule& window, std::int32_t step) {
+  const std::vector<std::vector<ReadVersion>> versions = read_versions(window);
+  const std::int32_t microbatches = window.step_microbatches();
+  for (std::size_t actor = 0; actor < versions.size(); ++actor)
+    for (std::size_t a = 0, next = 0; a < versions[actor].size(); ++a) {
+      if (window.actors[actor][a].microbatch / microbatches != step) continue;
+      Action& action = of_step.actors[actor][next++];
+      action.version = versions[actor][a].version;
+      action.ahead = versions[actor][a].ahead;
+    }
+  return of_step;
+}
+
 }  // namespace
 
 LowerInput step_input(const LowerInput& window, std::int32_t step) {
   LowerInput out = window;
   for (const std::int32_t actor : actor_of_stage(window.schedule)) out.owner_of_stage.push_back(ActorId(actor));
-  out.schedule = one_step(window.schedule, step);
+  out.schedule = with_reads(one_step(window.schedule, step), window.schedule, step);
+  if (window.options.sharding.level >= 2) out.schedule = with_gathers(std::move(out.schedule), /*turns=*/true);
   out.options.window = true;
   return out;
 }

@@ -20,6 +20,7 @@ InstanceId add_copy(Joining& j, const Version& version, ActorId device) {
   Instance copy;
   copy.name = concat(j.draft.instances[state].name, "@", number, ahead > 0 ? concat("+", ahead) : "");
   copy.types = j.draft.instances[state].types;
+  copy.room = j.draft.instances[state].room;
   copy.home = device;
   return add(j.draft, std::move(copy));
 }
@@ -91,17 +92,21 @@ Run predict(Joining& j, const Versions& versions, const Version& version, Instan
   if (!op)
     throw Error(concat("schedule ", j.input.schedule.name, " reads a prediction of ", quote(j.draft.instances[state].name)),
                 {"its update has no rule by which it could be predicted"}, "use train.optimiser = \"adamw\" or \"sgd\"");
+  const auto check_whole = [&](bool is_whole) {
+    if (is_whole) return;
+    throw Error(concat("schedule ", j.input.schedule.name, ": moments of ", quote(j.draft.instances[state].name), " are in shares"),
+                {"a prediction of parameters needs all of them"}, "set pipeline.zero = 0, or 3, where the parameters are in shares too");
+  };
   Fragment fragment(j.input.step, producer);
   const FindInstance find = [&](ValueId v) -> std::optional<InstancePart> {
     const InputId from = j.input.input_of[v];
     if (!from) return std::nullopt;
-    const InstanceId of = versions.states.at(from);
-    return InstancePart{j.trained[from] || number == 0 ? of : version_ahead(j, of, number, device)};
+    const auto of = versions.states.find(from);
+    check_whole(of != versions.states.end());
+    return InstancePart{j.trained[from] || number == 0 ? of->second : version_ahead(j, of->second, number, device)};
   };
   for (ValueId& operand : op->operands) operand = fragment.need(j.draft, operand, find);
-  if (j.draft.instances[state].types != std::vector{fragment.graph.type(op->operands[1])})
-    throw Error(concat("schedule ", j.input.schedule.name, ": moments of ", quote(j.draft.instances[state].name), " are in shares"),
-                {"a prediction of parameters needs all of them"}, "set pipeline.zero = 0");
+  check_whole(j.draft.instances[state].types == std::vector{fragment.graph.type(op->operands[1])});
   op->results = {fragment.graph.add_value(j.draft.instances[state].types[0])};
   fragment.graph.outputs = op->results;
   fragment.graph.ops.push_back(std::move(*op));

@@ -156,6 +156,20 @@ class Window(ProgramTest):
             self.assertEqual(checked["tolerance"] == 0, tied == 0)
             self.assertLess(checked["parameter_difference"], 1e-6)
 
+    def test_shares_have_the_bits_of_whole_sums(self):
+        table = (*MODEL, "--mesh", "pipe=2,data=2", "--microbatches", "2", "--schedule", "pipedream", "--window", "4")
+        whole = self.train_here("level-1", 8, *table, "--set", "zero=1")
+        for level in (2, 3):
+            self.train_here(f"level-{level}", 8, *table, "--set", f"zero={level}")
+            self.assertEqual([step["loss"] for step in read_metrics(self.folder / f"level-{level}").values()],
+                             [step["loss"] for step in read_metrics(self.folder / "level-1").values()])  # fmt: skip
+        self.assertEqual(read_state(self.folder / "level-2" / "checkpoint-8"), whole)
+        drained = ("--schedule", "zb-h1", "--set", "clip=0.1", "--set", "tied=1", "--set", "zero=3", "--dtype", "f64")
+        self.assertTrue(run("check", *table, *drained, "--json").json()["equal"])
+        unmade = run("check", *table, "--schedule", "zeropp")
+        self.assertEqual(unmade.code, 1)
+        self.assertIn("0UNSHARD is of no step\n  the table is for 4 steps, each of which gathers and reduces as pipeline.zero says", unmade.err)
+
     def test_workers_update_in_waves(self):
         sgd = (*MODEL, "--set", "optimiser=sgd", "--set", "momentum=0", "--set", "weight_decay=0", "--mesh", "pipe=1,data=2", "--microbatches", "1", "--schedule", "hetpipe")
         workers = (*sgd, "--window", "8", "--set", "pipeline.distance=0")

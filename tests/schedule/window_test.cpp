@@ -141,7 +141,7 @@ TEST(WindowsFailure, SayWhatIsWrongAndWhere) {
   EXPECT_EQ(refused("0F0,0F1,0B0,0U,0U0,0B1,0U1\n"),
             "t.csv:1:4: 0U names no step\n  the table is for 2 steps\n  hint: name the last micro-batch of the step that it closes: 0U0");
   EXPECT_EQ(refused("0UNSHARD,0F0,0F1,0B0,0U0,0B1,0REDUCE_GRAD,0U1\n"),
-            "t.csv:1:1: 0UNSHARD is of no step\n  the table is for 2 steps, in which parameters and sums stay on their actor\n"
+            "t.csv:1:1: 0UNSHARD is of no step\n  the table is for 2 steps, each of which gathers and reduces as pipeline.zero says\n"
             "  hint: leave it out, or make the table for one step");
   EXPECT_EQ(refused("0x2F0,0B0,0U0,0B1,0U1\n"),
             "t.csv:1:1: 0x2F0 is of two steps\n  a step has 1 micro-batch\n  hint: write it once for each");
