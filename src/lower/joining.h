@@ -1,4 +1,4 @@
-// What joining the steps of a window (window.h) knows, and its two halves: merge_steps.cpp puts the steps' runs into each other,
+// The steps of a window while they are joined (window.h), in two halves: merge_steps.cpp puts their runs into each other,
 // window_versions.cpp lets them read the versions that the table says.
 #pragma once
 
