@@ -24,7 +24,7 @@ constexpr Flag kFlags[] = {
     {"--microbatches", "pipeline.microbatches", "parts of a batch [8, or as the table says]"},
     {"--chunks", "pipeline.chunks", "stages per actor"},
     {"--slices", "pipeline.slices", "slices of each sequence"},
-    {"--window", "pipeline.window", "training steps that the table is for, where the schedule updates within it"},
+    {"--window", "pipeline.window", "training steps that the table is for"},
     {"--in-flight", "pipeline.in_flight", "most micro-batches an actor holds [as the schedule chooses]"},
     {"--group", "pipeline.group", "micro-batches that go through a chunk, or forward and back, together"},
     {"--unit", "pipeline.unit", "micro-batches for which parameters are gathered once [all]"},

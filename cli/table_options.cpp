@@ -17,8 +17,7 @@ void add_table_options(CLI::App& command, TableChoice& choice) {
   choice.flags = {
       command.add_option("--actors", options.actors, "how many actors")->capture_default_str(),
       command.add_option("--microbatches", options.microbatches, "micro-batches of a step")->capture_default_str(),
-      command.add_option("--window", options.window, "training steps in the table, where the schedule updates within it")
-          ->capture_default_str(),
+      command.add_option("--window", options.window, "training steps in the table")->capture_default_str(),
       command.add_option("--chunks", options.chunks, "stages per actor")->capture_default_str(),
       command.add_option("--slices", options.slices, "slices of each sequence, one after the other in every stage")->capture_default_str(),
       command.add_option("--head-shards", options.head_shards, "parts of the vocabulary, each a stage behind the others")

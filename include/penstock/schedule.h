@@ -152,7 +152,7 @@ Schedule with_gathers(Schedule schedule, bool turns = false);
 struct ScheduleOptions {
   int actors = 2;
   int microbatches = 4;       // of a training step
-  int window = 1;             // training steps in the table; more than one where schedules update within it, or there are frozen stages
+  int window = 1;             // training steps in the table: each drained, but where the schedule itself takes several
   int chunks = 1;             // stages per actor; layers, where a schedule has attention as stages of its own
   int slices = 1;             // of each stage; those that do not order slices themselves run a micro-batch's one after the other (`sliced`)
   int head_shards = 1;        // parts of the vocabulary, each a stage behind the others; only those that take it have more than one

@@ -225,14 +225,10 @@ void check_waves(const Config& config, const Schedule& schedule) {
     throw Error(concat(what, "; pipeline.zero = ", config.pipeline.zero, " shares what they update"), {}, "set pipeline.zero = 0");
 }
 
-// Throws Error where an update would wait for what comes behind it in a window of steps.
+// Throws Error where the window's workers are none, or something else makes tables.
 void check_window(const Config& config, const Schedule& schedule) {
   check_waves(config, schedule);
   if (schedule.steps == 1) return;
-  if (config.train.clip > 0)
-    throw Error(
-        concat(schedule.name, " updates within a window of ", schedule.steps, " steps, and train.clip = ", number(config.train.clip)),
-        {"the norm that clips is of all stages' gradients, for which each update would wait"}, "--set clip=0");
   if (config.batch.planner != "pad")
     throw Error(concat(schedule.name, " is for a window of ", schedule.steps, " steps; batch.planner = ", quote(config.batch.planner),
                        " makes a table for each batch"),
@@ -277,7 +273,8 @@ void spread_actors(const Config& config, Prepared& prepared) {
   prepared.axes = axes_of(config, *prepared.model);
   prepared.zero = zero_of(config, prepared);
   if (!config.chosen_axes.empty()) choose_axes(config, prepared);
-  if (prepared.zero >= 2 && !has_gathers(prepared.schedule)) prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
+  if (prepared.zero >= 2 && prepared.schedule.steps == 1 && !has_gathers(prepared.schedule))
+    prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }
 
 Prepared prepare(const Config& config, const ModelRegistry& models) {

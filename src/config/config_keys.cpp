@@ -197,7 +197,7 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       by_path({"pipeline", "distance", "waves",
                "that the devices of an actor, as HetPipe's workers, may lack of each other's updates; -1: they sum gradients", &p.distance,
                -1, 4096}),
-      {"pipeline", "window", "steps", "of training that the table is for, where the schedule updates within it", &p.window, 1, 4096},
+      {"pipeline", "window", "steps", "of training that the table is for", &p.window, 1, 4096},
       by_path({"pipeline", "prefetch", "", "rows of embeddings are looked up in the step before, in a window of steps", &p.prefetch}),
       {"pipeline", "in_flight", "micro-batches", "that an actor holds at most; 0: as the schedule chooses", &p.in_flight, 0, 1e6},
       {"pipeline", "group", "micro-batches", "that go together; 0: as the schedule chooses", &p.group, 0, 1e6},

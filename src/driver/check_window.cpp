@@ -1,12 +1,22 @@
 #include "driver/check_window.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "driver/outputs.h"
 #include "state/initialise.h"
 
 namespace penstock {
+
+bool has_trained_copies(const Program& program, const Prepared& prepared) {
+  std::set<std::string> trained;
+  for (const ParameterSpec& spec : prepared.parameters)
+    if (spec.trained) trained.insert(spec.name);
+  return std::ranges::any_of(program.devices, [&](const DeviceProgram& device) {
+    return std::ranges::any_of(device.slots, [&](const Slot& slot) { return slot.kind == SlotClass::copy && trained.contains(slot.name); });
+  });
+}
 
 WindowEnd run_window(const Program& program, Cluster& cluster, const Prepared& prepared, const Config& config) {
   StepInput input;

@@ -1,5 +1,5 @@
-// The check of `penstock check` for tables of several steps: run actor by actor and in one row, on one device, a window must leave the same
-// parameters, as both read the versions that the table says.
+// The check of `penstock check` for tables of several steps: run actor by actor and in one row, on one device (of each worker), a window
+// must leave the same parameters, as both read the versions that the table says.
 #pragma once
 
 #include <string>
@@ -16,6 +16,8 @@ struct WindowEnd {
   std::vector<double> losses;                                           // of the window's steps
   std::vector<std::pair<std::string, std::vector<double>>> parameters;  // behind the last one, in the model's order
 };
+// Whether some device has a copy of a parameter that is trained. Of a program for single devices: several actors add up its gradient.
+bool has_trained_copies(const Program& program, const Prepared& prepared);
 // Runs a window's program, which compile_training made, on a cluster whose state is set.
 WindowEnd run_window(const Program& program, Cluster& cluster, const Prepared& prepared, const Config& config);
 

@@ -1,7 +1,8 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
 // writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. Parameters
 // that the actor's devices hold in shares are gathered where UNSHARD stands, for all slices of the stage, and read from there until the
-// next one, or at their first reader where none stands before it.
+// next one, or at their first reader where none stands before it. In a window they are gathered at the first reader behind UNSHARD, and
+// anew for a reader of another version.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -11,7 +12,9 @@
 #include "base/text.h"
 #include "lower/passes.h"
 #include "penstock/error.h"
+#include "schedule/kinds.h"
 #include "schedule/slices.h"
+#include "schedule/versions.h"
 #include "transform/rewrite.h"
 
 namespace penstock {
@@ -73,6 +76,12 @@ TaskList tasks_of(const StageTasks& stage, Kind kind, Unit unit) {
   }
 }
 
+// A block's parameters as they were when they were gathered.
+struct Gathered {
+  InstanceId instance;
+  ReadVersion version;
+};
+
 // The rows under construction, and the instances of what the loop's tasks read and write.
 struct Rows {
   const LowerInput& input;
@@ -83,7 +92,8 @@ struct Rows {
   IdVector<BundleId, std::vector<InstanceId>> edges{};               // [micro-batch]
   std::map<std::tuple<BundleId, ActorId, Unit>, InstanceId> used{};  // accumulators, what the loop uses
   std::set<InstanceId> begun{};                                      // edges that are summed
-  std::map<BlockId, InstanceId> gathered{};                          // the instance that was gathered last
+  ReadVersion version{};                                             // that the action reads
+  std::map<BlockId, Gathered> gathered{};                            // what was gathered last
   int gathers = 0;
 
   const StageTasks& tasks(StageId stage, Unit unit) const { return stages[input.class_of(unit.microbatch)][stage]; }
@@ -274,7 +284,8 @@ void gather(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   const InstanceId share = add_gathered(rows.draft, block, actor, concat(name, ".share"), kNodeShare);
   pack.writes = {{share}};
   all.reads = {share};
-  all.writes = {{rows.gathered[block] = add_gathered(rows.draft, block, actor, name, {})}};
+  rows.gathered[block] = {add_gathered(rows.draft, block, actor, name, {}), rows.version};
+  all.writes = {{rows.gathered[block].instance}};
   rows.draft.actors[actor].push_back(std::move(pack));
   rows.draft.actors[actor].push_back(std::move(all));
 }
@@ -287,8 +298,9 @@ bool is_read_in(const Rows& rows, BlockId block, StageId stage) {
 }
 
 InstanceId gathered(Rows& rows, BlockId block, ActorId actor, StageId stage) {
-  if (!rows.gathered.contains(block)) gather(rows, block, actor, stage);
-  return rows.gathered.at(block);
+  const auto found = rows.gathered.find(block);
+  if (found == rows.gathered.end() || found->second.version != rows.version) gather(rows, block, actor, stage);
+  return rows.gathered.at(block).instance;
 }
 
 void run_task(Rows& rows, StageTaskId t, ActorId actor, StageId stage, Unit unit) {
@@ -307,6 +319,7 @@ void run_task(Rows& rows, StageTaskId t, ActorId actor, StageId stage, Unit unit
 
 void lower_action(Rows& rows, ActorId actor, const Action& action, Unit unit) {
   const StageId stage(action.stage);
+  rows.version = {action.version, action.ahead};
   switch (action.kind) {
     case Kind::U:
     case Kind::REDUCE_GRAD:
@@ -318,11 +331,25 @@ void lower_action(Rows& rows, ActorId actor, const Action& action, Unit unit) {
     }
     case Kind::UNSHARD:
       for (const BlockId block : rows.draft.blocks.ids())
-        if (is_read_in(rows, block, stage)) gather(rows, block, actor, stage);
+        if (is_read_in(rows, block, stage))
+          rows.input.options.window ? void(rows.gathered.erase(block)) : gather(rows, block, actor, stage);
       break;
     default:
       for (StageTaskId t : tasks_of(rows.tasks(stage, unit), action.kind, unit)) run_task(rows, t, actor, stage, unit);
   }
+}
+
+// By row and action: how many that the window's table has of this step stand before it. It has no gathers and reductions of sums.
+std::vector<std::vector<std::int32_t>> numbers_in_window(const Schedule& schedule) {
+  std::vector<std::vector<std::int32_t>> out;
+  for (const std::vector<Action>& row : schedule.actors) {
+    std::vector<std::int32_t>& numbers = out.emplace_back();
+    for (std::int32_t number = 0; const Action& action : row) {
+      numbers.push_back(number);
+      number += !is_sharding(action.kind);
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -334,13 +361,14 @@ void lower_actions(const LowerInput& input, Draft& draft) {
   for (std::int32_t c = 0; c < classes; ++c) rows.stages.push_back(tasks_of_stages(input, c));
   make_edges(rows);
   add_tasks(rows);
+  const std::vector<std::vector<std::int32_t>> numbers = numbers_in_window(input.schedule);
   for_each_action(input, [&](ActorId actor, const Action& action, Unit unit) {
     std::vector<Run>& row = draft.actors[actor];
     const std::size_t first = row.size();
     lower_action(rows, actor, action, unit);
-    if (input.options.window)
+    if (input.options.window && !is_sharding(action.kind))
       for (std::size_t r = first; r < row.size(); ++r)
-        row[r].action = static_cast<std::int32_t>(&action - input.schedule.actors[actor.value].data());
+        row[r].action = numbers[actor.value][&action - input.schedule.actors[actor.value].data()];
   });
 }
 

@@ -334,9 +334,20 @@ void put_outputs(Draft& draft, const Places& p, const Given& given) {
   }
 }
 
+// In a window's step what the passes before put behind the runs of an action belongs to it (a reduction), and all that is put behind the
+// last action does not.
+void take_into_actions(Draft& draft) {
+  for (std::vector<Run>& runs : draft.actors)
+    for (std::int32_t action = -1; Run & run : runs) {
+      if (run.action >= 0) action = run.action;
+      run.action = action;
+    }
+}
+
 }  // namespace
 
 void build_after(const LowerInput& input, Draft& draft) {
+  if (input.options.window) take_into_actions(draft);
   const Places p = find_places(input, draft);
   for (const InputId s : p.state.home.ids()) draft.instances[input_instance(input, draft, s)].home = p.state.home[s];
   Given given = given_away(input, draft, p);

@@ -49,9 +49,10 @@ LowerOptions lower_options(const Graph& step, const CompileOptions& options) {
           .prefetch = options.prefetch};
 }
 
-// Level 2 and 3 keep sums or parameters in shares between the runs of a stage, so the table has to say when they are whole.
+// Level 2 and 3 keep sums or parameters in shares between the runs of a stage, so the table has to say when they are whole. In a window
+// each step's own table does (step_input).
 Schedule gathering(Schedule schedule, int level) {
-  return level < 2 || has_gathers(schedule) ? std::move(schedule) : with_gathers(std::move(schedule), /*turns=*/true);
+  return level < 2 || schedule.steps > 1 || has_gathers(schedule) ? std::move(schedule) : with_gathers(std::move(schedule), /*turns=*/true);
 }
 
 bool has_backward(const Graph& step) {

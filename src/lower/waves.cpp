@@ -22,6 +22,16 @@ struct Waves {
   std::int32_t pulled = 0;                   // waves
 };
 
+// Whether the loop reads the state or an optimiser's op has it as what it updates. A member of an axis may update what another's loop
+// reads.
+bool is_parameter(const LowerInput& window, InputId state, const IdVector<ValueId, OpId>& producer) {
+  const std::vector<ValueId>& read = window.loop_op().operands;
+  if (std::ranges::find(read, window.value(state)) != read.end()) return true;
+  const ValueId next = window.step.outputs[state.index()];
+  const OpId made = producer[next];
+  return made && window.step.ops[made].name == "sgd" && window.step.ops[made].results[0] == next;
+}
+
 // Throws unless the state is what sgd keeps without momentum: its last gradient, which nothing depends on.
 void check_unused(const LowerInput& window, const Instance& state, const IdVector<ValueId, OpId>& producer) {
   if (const OpId made = producer[window.step.outputs[state.input.index()]]) {
@@ -37,12 +47,11 @@ void check_unused(const LowerInput& window, const Instance& state, const IdVecto
 std::vector<InstanceId> updated_by(const LowerInput& window, const IdVector<InputId, bool>& trained,
                                    const IdVector<ValueId, OpId>& producer, const Draft& draft, const Run& run,
                                    std::set<InstanceId>& unused) {
-  const std::vector<ValueId>& read = window.loop_op().operands;
   std::vector<InstanceId> out;
   for (const Write& write : run.writes) {
     const Instance& instance = draft.instances[write.instance];
     if (instance.source != Instance::Source::state || !trained[instance.input]) continue;
-    if (std::ranges::find(read, window.value(instance.input)) != read.end()) {
+    if (is_parameter(window, instance.input, producer)) {
       out.push_back(write.instance);
       continue;
     }

@@ -1,18 +1,13 @@
 #include "lower/window.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <tuple>
 
-#include "base/invariant.h"
 #include "base/text.h"
-#include "lower/fragment.h"
+#include "lower/joining.h"
 #include "lower/lookups_ahead.h"
 #include "lower/waves.h"
-#include "ops/optimiser.h"
 #include "penstock/error.h"
-#include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
@@ -67,27 +62,6 @@ LowerInput window_input(const LowerInput& input, const std::vector<std::int32_t>
   return out;
 }
 
-using HomedName = std::pair<std::string, ActorId>;
-
-struct Joining {
-  const LowerInput& input;          // of a step
-  std::vector<std::int32_t> whole;  // whole_ports
-  IdVector<InputId, bool> trained;
-  std::vector<std::vector<ReadVersion>> versions;  // read_versions of the table
-  Draft draft{};
-  std::vector<IdVector<InstanceId, InstanceId>> instances{};  // by step: of each of its draft's
-  std::vector<IdVector<TaskId, TaskId>> tasks{};              // likewise
-  std::map<HomedName, InstanceId> shared{};                   // what all steps have
-  // By state that is not trained, version (from 1) and device.
-  std::map<std::tuple<InstanceId, std::int32_t, ActorId>, InstanceId> ahead{};
-
-  std::int32_t steps() const { return input.schedule.steps; }
-  bool is_trained(InstanceId i) const {
-    const Instance& instance = draft.instances[i];
-    return instance.source == Instance::Source::state && trained[instance.input];
-  }
-};
-
 void join_instances(Joining& j, const Draft& from, std::int32_t step) {
   IdVector<InstanceId, InstanceId>& to = j.instances.emplace_back();
   for (const Instance& instance : from.instances) {
@@ -116,13 +90,15 @@ void join_tasks(Joining& j, const Draft& from) {
   for (const Task& task : from.tasks) to.push_back(add_task(j.draft, task.name, task.graph));
 }
 
-void check_readers(const Joining& j, const Draft& from) {
+void note_copied(Joining& j, const Draft& from, std::int32_t step) {
+  for (const ActorId device : from.actors.ids())
+    for (const Run& run : from.actors[device])
+      for (const InstanceId read : run.reads)
+        if (const InstanceId joined = j.instances[step][read]; j.is_trained(joined) && j.draft.instances[joined].home != device)
+          j.copied.insert(joined);
   for (const InstanceId state : from.refreshed)
-    if (j.trained[from.instances[state].input])
-      throw Error(
-          concat("schedule ", j.input.schedule.name, ": ", quote(from.instances[state].name), " is read by stages on several actors"),
-          {"in a window of steps the copies of others would have to follow each update"},
-          "use parameters that one stage reads (--set model.tied=0 unties an embedding), or a table for one step");
+    if (const InstanceId joined = j.instances[step][state]; std::ranges::find(j.draft.refreshed, joined) == j.draft.refreshed.end())
+      j.draft.refreshed.push_back(joined);
 }
 
 // All steps read one part of the data alike: the seed.
@@ -145,272 +121,18 @@ void check_single_devices(const LowerInput& input) {
                   "give each actor one device (--mesh pipe=2)");
 }
 
-// The run with the joined draft's numbers.
-PlacedRun placed(const Joining& j, const Run& run, std::int32_t step) {
-  PlacedRun out{run, step, {step}};
-  if (run.opcode == Opcode::run) out.run.task = j.tasks[step][run.task];
-  for (InstanceId& read : out.run.reads) read = j.instances[step][read];
-  for (Write& write : out.run.writes) write.instance = j.instances[step][write.instance];
-  if (run.unit) out.run.unit.microbatch += step * j.input.microbatches;
-  const auto outputs = static_cast<std::int32_t>(j.input.step.outputs.size()) - j.input.step.state;
-  if (run.opcode == Opcode::output) out.run.port += step * outputs;
-  return out;
-}
-
-// The end of a step on a device, behind its last action: what waits for others, and what follows on that, comes when the window's actions
-// are done, so that no step waits for the end of the one before.
-struct Ends {
-  std::vector<PlacedRun> now, later;
-};
-Ends ends_of(const Joining& j, std::vector<PlacedRun> runs, ActorId device) {
-  Ends out;
-  std::set<InstanceId> late;
-  for (PlacedRun& end : runs) {
-    const bool waits = end.run.opcode == Opcode::output || std::ranges::any_of(end.run.reads, [&](InstanceId i) {
-                         const Instance& read = j.draft.instances[i];
-                         return late.contains(i) || (read.source == Instance::Source::computed && read.home != device);
-                       });
-    if (waits)
-      for (const Write& write : end.run.writes) late.insert(write.instance);
-    (waits ? out.later : out.now).push_back(std::move(end));
-  }
-  return out;
-}
-
-// The runs of one device in the order of the table's row.
-std::vector<PlacedRun> merged_row(const Joining& j, const std::vector<Draft>& drafts, ActorId actor, ActorId device) {
-  const std::vector<Action>& actions = j.input.schedule.actors[actor.value];
-  const std::vector<ReadVersion>& versions = j.versions[actor.value];
-  const std::int32_t microbatches = j.input.schedule.step_microbatches();
-  std::vector<std::size_t> taken(drafts.size());
-  std::vector<std::int32_t> done(drafts.size()), left(drafts.size());  // actions of each step
-  for (const Action& action : actions) ++left[action.microbatch / microbatches];
-  std::vector<PlacedRun> out, later;
-  for (std::size_t a = 0; a < actions.size(); ++a) {
-    const std::int32_t step = actions[a].microbatch / microbatches, number = done[step]++;
-    const std::vector<Run>& row = drafts[step].actors[device];
-    // Its runs, what stands before the step's first, and behind them what belongs to no action.
-    std::vector<PlacedRun> behind;
-    bool begun = false;
-    for (std::size_t& at = taken[step]; at < row.size() && row[at].action <= number; ++at) {
-      begun = begun || row[at].action == number;
-      PlacedRun next = placed(j, row[at], step);
-      if (row[at].action == number && reads_parameters(actions[a].kind)) next.read = versions[a];
-      const bool is_end = row[at].action < 0 && done[step] == left[step] && (begun || number > 0);
-      (is_end ? behind : out).push_back(std::move(next));
+// The table of step `step` with the versions that the window's says of its actions: what is gathered for one is not for another.
+Schedule with_reads(Schedule of_step, const Schedule& window, std::int32_t step) {
+  const std::vector<std::vector<ReadVersion>> versions = read_versions(window);
+  const std::int32_t microbatches = window.step_microbatches();
+  for (std::size_t actor = 0; actor < versions.size(); ++actor)
+    for (std::size_t a = 0, next = 0; a < versions[actor].size(); ++a) {
+      if (window.actors[actor][a].microbatch / microbatches != step) continue;
+      Action& action = of_step.actors[actor][next++];
+      action.version = versions[actor][a].version;
+      action.ahead = versions[actor][a].ahead;
     }
-    Ends ends = ends_of(j, std::move(behind), device);
-    std::ranges::move(ends.now, std::back_inserter(out));
-    std::ranges::move(ends.later, std::back_inserter(later));
-  }
-  for (std::size_t step = 0; step < drafts.size(); ++step) {
-    const std::vector<Run>& row = drafts[step].actors[device];
-    for (std::size_t at = taken[step]; at < row.size(); ++at) later.push_back(placed(j, row[at], static_cast<std::int32_t>(step)));
-  }
-  std::ranges::stable_sort(later, {}, &PlacedRun::step);
-  std::ranges::move(later, std::back_inserter(out));
-  return out;
-}
-
-// A state, its version, and by how many updates that is predicted.
-using Version = std::tuple<InstanceId, std::int32_t, std::int32_t>;
-
-InstanceId add_copy(Joining& j, const Version& version, ActorId device) {
-  const auto [state, number, ahead] = version;
-  Instance copy;
-  copy.name = concat(j.draft.instances[state].name, "@", number, ahead > 0 ? concat("+", ahead) : "");
-  copy.types = j.draft.instances[state].types;
-  copy.home = device;
-  return add(j.draft, std::move(copy));
-}
-
-// --- states that are not trained
-
-// Whether a step leaves the state as it is, so that all versions are one.
-bool stays(const Graph& step, InputId state) {
-  return step.outputs[state.index()] == step.inputs[state.index()];
-}
-
-InstanceId& version_ahead(Joining& j, InstanceId state, std::int32_t version, ActorId device) {
-  InstanceId& found = j.ahead[{state, version, device}];
-  if (!found) found = add_copy(j, {state, version, 0}, device);
-  return found;
-}
-
-// The run that makes version `version` of these states on the device, of the version before.
-Run make_ahead(Joining& j, const std::set<InstanceId>& states, std::int32_t version, ActorId device,
-               const IdVector<ValueId, OpId>& producer) {
-  Fragment fragment(j.input.step, producer);
-  std::map<InputId, InstanceId> before;
-  for (InstanceId state : states)
-    before[j.draft.instances[state].input] = version == 1 ? state : version_ahead(j, state, version - 1, device);
-  const FindInstance find = [&](ValueId v) -> std::optional<InstancePart> {
-    const InputId from = j.input.input_of[v];
-    if (!from) return std::nullopt;
-    const auto found = before.find(from);
-    invariant(found != before.end(), "what is made ahead is made of states that the device has");
-    return InstancePart{found->second};
-  };
-  Run run;
-  for (InstanceId state : states) {
-    fragment.graph.outputs.push_back(fragment.need(j.draft, j.input.step.outputs[j.draft.instances[state].input.index()], find));
-    run.writes.push_back({version_ahead(j, state, version, device)});
-  }
-  run.reads = fragment.reads;
-  run.task = add_task(j.draft, concat("ahead.", device.value), std::move(fragment.graph));
-  return run;
-}
-
-// Ahead of all other runs their versions of all steps are made, which the runs of each step read. The last step's update stays.
-void make_untrained_ahead(Joining& j, std::vector<PlacedRun>& row, ActorId device, const IdVector<ValueId, OpId>& producer) {
-  std::set<InstanceId> states;
-  const auto is_untrained = [&](InstanceId i) {
-    const Instance& instance = j.draft.instances[i];
-    return instance.source == Instance::Source::state && !j.trained[instance.input] && !stays(j.input.step, instance.input);
-  };
-  for (PlacedRun& placed : row) {
-    for (InstanceId& read : placed.run.reads)
-      if (is_untrained(read)) {
-        states.insert(read);
-        if (placed.step > 0) read = version_ahead(j, read, placed.step, device);
-      }
-    for (Write& write : placed.run.writes)
-      if (is_untrained(write.instance) && placed.step + 1 < j.steps()) {
-        states.insert(write.instance);
-        Instance unused = j.draft.instances[version_ahead(j, write.instance, placed.step + 1, device)];
-        unused.name += ".unused";
-        write = {add(j.draft, std::move(unused)), ResultMode::store};
-      }
-  }
-  std::vector<PlacedRun> made;
-  if (!states.empty())
-    for (std::int32_t version = 1; version < j.steps(); ++version) made.push_back({make_ahead(j, states, version, device, producer)});
-  row.insert(row.begin(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
-}
-
-// --- states that are trained
-
-// The rows of a device, with what they read of trained states.
-struct Versions {
-  std::map<Version, std::size_t> last;       // where each is read last
-  std::map<InstanceId, std::int32_t> now{};  // by state: its version
-  std::map<Version, InstanceId> copies{};    // of versions that are not the newest, and of predictions
-  std::map<InputId, InstanceId> states{};    // the device's
-};
-
-Versions versions_of(const Joining& j, const std::vector<PlacedRun>& row) {
-  Versions out;
-  for (std::size_t r = 0; r < row.size(); ++r) {
-    for (InstanceId read : row[r].run.reads)
-      if (j.is_trained(read)) out.last[{read, row[r].read.version, row[r].read.ahead}] = r;
-    for (InstanceId read : row[r].run.reads)
-      if (j.draft.instances[read].source == Instance::Source::state) out.states[j.draft.instances[read].input] = read;
-    for (const Write& write : row[r].run.writes)
-      if (j.draft.instances[write.instance].source == Instance::Source::state)
-        out.states[j.draft.instances[write.instance].input] = write.instance;
-  }
-  return out;
-}
-
-// The run that predicts the state, whose present version is `version`'s, by the update that makes its next value.
-Run predict(Joining& j, const Versions& versions, const Version& version, InstanceId to, const IdVector<ValueId, OpId>& producer,
-            ActorId device) {
-  const auto [state, number, ahead] = version;
-  const ValueId next = j.input.step.outputs[j.draft.instances[state].input.index()];
-  std::optional<Op> op;
-  if (const OpId made = producer[next]) op = prediction_of(j.input.step.ops[made], ahead);
-  if (!op)
-    throw Error(concat("schedule ", j.input.schedule.name, " reads a prediction of ", quote(j.draft.instances[state].name)),
-                {"its update has no rule by which it could be predicted"}, "use train.optimiser = \"adamw\" or \"sgd\"");
-  Fragment fragment(j.input.step, producer);
-  const FindInstance find = [&](ValueId v) -> std::optional<InstancePart> {
-    const InputId from = j.input.input_of[v];
-    if (!from) return std::nullopt;
-    const InstanceId of = versions.states.at(from);
-    return InstancePart{j.trained[from] || number == 0 ? of : version_ahead(j, of, number, device)};
-  };
-  for (ValueId& operand : op->operands) operand = fragment.need(j.draft, operand, find);
-  if (j.draft.instances[state].types != std::vector{fragment.graph.type(op->operands[1])})
-    throw Error(concat("schedule ", j.input.schedule.name, ": moments of ", quote(j.draft.instances[state].name), " are in shares"),
-                {"a prediction of parameters needs all of them"}, "set pipeline.zero = 0");
-  op->results = {fragment.graph.add_value(j.draft.instances[state].types[0])};
-  fragment.graph.outputs = op->results;
-  fragment.graph.ops.push_back(std::move(*op));
-  Run run;
-  run.kind = Kind::U;
-  run.reads = fragment.reads;
-  run.writes = {{to}};
-  run.task = add_task(j.draft, concat("predict.", device.value), std::move(fragment.graph));
-  return run;
-}
-
-// Throws unless the run is of the step whose update is the state's next.
-void check_next(const Joining& j, const PlacedRun& placed, InstanceId state, std::int32_t now) {
-  if (placed.step == now) return;
-  throw Error(concat("schedule ", j.input.schedule.name, ": step ", placed.step, " of the window writes ",
-                     quote(j.draft.instances[state].name), " after ", now, " updates"),
-              {"in a window of steps each writes a state once, in order"}, "set pipeline.update = \"end\": the table has its own U");
-}
-
-void check_made(const Joining& j, const Version& version, std::int32_t now, ActorId device) {
-  const auto [state, number, ahead] = version;
-  if (number <= now) return;
-  throw Error(concat("schedule ", j.input.schedule.name, ": on device ", device.value, " version ", number, " of ",
-                     quote(j.draft.instances[state].name), " is read before it is made"),
-              {concat(now,
-                      " of its updates stand before; an update that waits for other actors (of clipped gradients) stands at the "
-                      "window's end, one of shares (pipeline.zero) behind its step")},
-              "set train.clip = 0, and pipeline.zero = 0 where an actor has several stages");
-}
-
-// The row with reads of the versions that the table says, and the copies and predictions that they need.
-std::vector<Run> with_versions(Joining& j, std::vector<PlacedRun> row, ActorId device, const IdVector<ValueId, OpId>& producer) {
-  Versions versions = versions_of(j, row);
-  std::vector<Run> out;
-  const auto make = [&](const Version& version, StageId stage) {
-    const InstanceId made = versions.copies[version] = add_copy(j, version, device);
-    const auto [state, number, ahead] = version;
-    Run run;
-    if (ahead > 0) {
-      run = predict(j, versions, version, made, producer, device);
-    } else {
-      run.opcode = Opcode::copy;
-      run.kind = Kind::U;
-      run.reads = {state};
-      run.writes = {{made}};
-    }
-    run.stage = stage;
-    out.push_back(std::move(run));
-  };
-  // Copies what is read of the version that the run at `before` writes over, behind it.
-  const auto keep = [&](InstanceId state, std::size_t before) {
-    const std::int32_t now = versions.now[state];
-    for (auto read = versions.last.lower_bound({state, now, 0}); read != versions.last.end(); ++read) {
-      if (std::get<0>(read->first) != state || std::get<1>(read->first) != now) break;
-      if (read->second > before && !versions.copies.contains(read->first)) make(read->first, row[before].run.stage);
-    }
-  };
-  for (std::size_t r = 0; r < row.size(); ++r) {
-    Run& run = row[r].run;
-    std::set<InstanceId> written;
-    for (const Write& write : run.writes)
-      if (!row[r].pulls && j.is_trained(write.instance) && written.insert(write.instance).second) {
-        check_next(j, row[r], write.instance, versions.now[write.instance]);
-        keep(write.instance, r);
-      }
-    for (InstanceId& read : run.reads) {
-      if (!j.is_trained(read)) continue;
-      const Version version{read, row[r].read.version, row[r].read.ahead};
-      const std::int32_t now = versions.now[read];
-      check_made(j, version, now, device);
-      if (row[r].read.ahead == 0 && row[r].read.version == now) continue;
-      if (!versions.copies.contains(version)) make(version, run.stage);
-      read = versions.copies.at(version);
-    }
-    for (InstanceId state : written) ++versions.now[state];
-    out.push_back(std::move(run));
-  }
-  return out;
+  return of_step;
 }
 
 }  // namespace
@@ -418,24 +140,30 @@ std::vector<Run> with_versions(Joining& j, std::vector<PlacedRun> row, ActorId d
 LowerInput step_input(const LowerInput& window, std::int32_t step) {
   LowerInput out = window;
   for (const std::int32_t actor : actor_of_stage(window.schedule)) out.owner_of_stage.push_back(ActorId(actor));
-  out.schedule = one_step(window.schedule, step);
+  out.schedule = with_reads(one_step(window.schedule, step), window.schedule, step);
+  if (window.options.sharding.level >= 2) out.schedule = with_gathers(std::move(out.schedule), /*turns=*/true);
   out.options.window = true;
   return out;
 }
 
 JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts) {
   if (window.options.prefetch) check_single_devices(window);
-  Joining j{window, whole_ports(window, drafts), trained_states(window), read_versions(window.schedule)};
+  Joining j{window, whole_ports(window, drafts), trained_states(window), read_versions(window.schedule),
+            first_needs(window.schedule, window.dag.shape)};
   j.draft.blocks = drafts[0].blocks;
   j.draft.sharded_states = drafts[0].sharded_states;
   j.draft.sharded_results = drafts[0].sharded_results;
   j.draft.groups = drafts[0].groups;
   j.draft.after = drafts[0].after;
   for (std::int32_t step = 0; step < j.steps(); ++step) {
-    check_readers(j, drafts[step]);
     join_instances(j, drafts[step], step);
     join_tasks(j, drafts[step]);
+    note_copied(j, drafts[step], step);
+    note_into_states(j, drafts[step], step);
   }
+  if (!j.copied.empty())
+    require_drained(
+        j, concat(quote(j.draft.instances[*j.copied.begin()].name), " is read by stages on several actors, and each update is for all"));
   check_ports(window);
   const IdVector<ValueId, OpId> producer = producers(window.step);
   for (const ActorId actor : ids<ActorId>(window.actors()))

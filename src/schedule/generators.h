@@ -30,6 +30,8 @@ Schedule helixpipe(const ScheduleOptions& options);
 Schedule pipedream(const ScheduleOptions& options);
 // For a window of steps, each drained before the next begins.
 Schedule nestpipe(const ScheduleOptions& options);
+// The table of a step, without updates, so many times: a window of which each step ends on an actor before the next begins there.
+Schedule repeated(Schedule step, int steps);
 // The table of a generator for a window of options.window steps, drained at its end alone: each stage is updated behind its last B of a
 // step.
 Schedule never_drained(const ScheduleOptions& options, Schedule (*generator)(const ScheduleOptions&));

@@ -1,7 +1,10 @@
 #include "schedule/in_one_row.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/drained.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -11,11 +14,16 @@ Schedule in_one_row(const Schedule& schedule, const StageShape& shape) {
   out.cells.clear();
   out.actors.assign(1, {});
   const WorkIndex work = index_work(schedule, shape, schedule.microbatches());
-  const std::vector<std::int32_t> ran = walk(work, [&](Position p) { out.actors[0].emplace_back(work.at(p)).fused_with_next = false; });
+  std::vector<Position> order;
+  const std::vector<std::int32_t> ran = walk(work, [&](Position p) { order.push_back(p); });
   for (std::size_t actor = 0; actor < ran.size(); ++actor)
     if (const std::vector<Action>& row = schedule.actors[actor]; ran[actor] < std::ssize(row))
       throw Error(concat("schedule ", schedule.name, ": ", text(row[ran[actor]]), " of actor ", actor, " never gets what it needs"),
                   {"stages feed each other in a way that the table is not for"});
+  // A step that is drained on all actors is drained in the row.
+  const std::vector<std::vector<FirstNeed>> needs = first_needs(schedule, shape);
+  std::ranges::stable_sort(order, {}, [&](Position p) { return needs[p.actor][p.index].step; });
+  for (const Position p : order) out.actors[0].emplace_back(work.at(p)).fused_with_next = false;
   return out;
 }
 

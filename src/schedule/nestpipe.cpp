@@ -6,15 +6,12 @@
 //   actor 0 | F0 F1 .  .  B0--- .  B1--- F2 F3 .  .  B2--- .  B3---
 //   actor 1 | .  F0 B0--- F1 B1--- .  .  .  F2 B2--- F3 B3---
 //   time 18, bubble 33.3 %, live 2 1
-#include <utility>
-
 #include "schedule/generators.h"
 
 namespace penstock {
 
 Schedule nestpipe(const ScheduleOptions& options) {
-  Schedule step = one_forward_one_backward(options);
-  return options.window > 1 ? with_frozen_stages(std::move(step), {}, options.window) : with_step_updates(std::move(step), 1);
+  return repeated(one_forward_one_backward(options), options.window);
 }
 
 }  // namespace penstock

@@ -203,7 +203,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_number(info, "--group", options.group);
   check_number(info, "--unit", options.unit);
   check_more_than_one(info, "--head-shards", options.head_shards);
-  check_more_than_one(info, "--window", options.window, !options.frozen.empty());
+  check_more_than_one(info, "--window", options.window, /*all_take=*/true);
   check_frozen(info, options);
   check_number(info, "--self-conditioning", options.self_conditioning ? 1 : 0);
   check_transfers(info, options);
@@ -257,9 +257,13 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   check(entry.info, options);
   ScheduleOptions own = options;
   if (!entry.info.orders_slices) own.slices = 1;
-  if (!own.frozen.empty()) own.window = 1;
+  const bool is_drained = !takes(entry.info, "--window");
+  if (is_drained) own.window = 1;
   Schedule schedule = own.self_conditioning ? self_conditioned(entry.make(own)) : entry.make(own);
-  if (!own.frozen.empty()) schedule = with_frozen_stages(std::move(schedule), own.frozen, options.window);
+  if (!own.frozen.empty())
+    schedule = with_frozen_stages(std::move(schedule), own.frozen, options.window);
+  else if (is_drained && options.window > 1)
+    schedule = repeated(std::move(schedule), options.window);
   schedule.name = entry.info.name;
   if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
   if (options.forward_only) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "schedule/generators.h"
 #include "schedule/kinds.h"
 
 namespace penstock {
@@ -33,17 +34,39 @@ Schedule with_step_updates(Schedule schedule, int steps) {
   schedule.cells.clear();
   schedule.steps = steps;
   const std::int32_t of_step = schedule.microbatches() / steps;
+  const auto whole = [&](const Action& action) { return part_of(action.stage, schedule.slices, schedule.blocks).stage; };
   for (std::vector<Action>& row : schedule.actors) {
+    std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last;  // by stage and step: the last gradient, or the fused pair's end
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (row[i].kind != Kind::B && row[i].kind != Kind::W) continue;
+      std::size_t& end = last[{whole(row[i]), row[i].microbatch / of_step}] = i;
+      while (row[end].fused_with_next) ++end;
+    }
+    std::map<std::size_t, std::vector<Action>> behind;
+    for (const auto& [of, end] : last)
+      behind[end].push_back({number_of({of.first}, schedule.slices, schedule.blocks), Kind::U, (of.second + 1) * of_step - 1});
     std::vector<Action> updating;
-    std::map<std::int32_t, std::int32_t> summed;  // micro-batches, by stage
-    for (const Action& action : row) {
-      updating.push_back(action);
-      const bool sums = action.kind == Kind::B || action.kind == Kind::W;
-      if (sums && ++summed[action.stage] % of_step == 0) updating.push_back({action.stage, Kind::U, summed[action.stage] - 1});
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      updating.push_back(row[i]);
+      if (const auto updates = behind.find(i); updates != behind.end())
+        updating.insert(updating.end(), updates->second.begin(), updates->second.end());
     }
     row = std::move(updating);
   }
   return schedule;
+}
+
+Schedule repeated(Schedule step, int steps) {
+  const std::int32_t microbatches = step.microbatches();
+  for (std::vector<Action>& row : step.actors) {
+    const std::vector<Action> once = row;
+    for (std::int32_t k = 1; k < steps; ++k)
+      for (Action action : once) {
+        if (action.microbatch >= 0) action.microbatch += k * microbatches;
+        row.push_back(action);
+      }
+  }
+  return with_step_updates(std::move(step), steps);
 }
 
 }  // namespace penstock

@@ -76,7 +76,7 @@ void check_step(const Window& window, std::size_t actor, std::size_t index) {
   const Action& action = window.schedule.actors[actor][index];
   if (is_sharding(action.kind))
     throw Error(concat(named(window.schedule, actor, index), " is of no step"),
-                {concat("the table is for ", window.schedule.steps, " steps, in which parameters and sums stay on their actor")},
+                {concat("the table is for ", window.schedule.steps, " steps, each of which gathers and reduces as pipeline.zero says")},
                 "leave it out, or make the table for one step");
   const std::int32_t last = action.microbatch + action.count - 1;
   if (action.microbatch / window.microbatches != last / window.microbatches)

@@ -13,6 +13,8 @@ namespace penstock {
 struct ReadVersion {
   std::int32_t version = -1;  // -1: it reads none
   std::int32_t ahead = 0;     // predicted by so many updates
+
+  bool operator==(const ReadVersion&) const = default;
 };
 // By row and action. Takes a table of which check_versions says nothing.
 std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule);

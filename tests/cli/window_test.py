@@ -88,10 +88,10 @@ class Window(ProgramTest):
         program = run("simulate", config, "--schedule", "pipedream", "--set", "window=4", "--costs", costs, "--json")
         self.assertEqual(program.code, 0, program.err)
         self.assertGreater(program.json()["step_seconds"], 0)
-        plan = run("plan", config, "--cluster", "local", "--vary", "schedule=1f1b,pipedream", "--vary", "window=1,4", "--rounds", 1, "--json").json()
+        plan = run("plan", config, "--cluster", "local", "--vary", "schedule=chimera,pipedream", "--vary", "window=1,4", "--rounds", 1, "--json").json()
         refused = [v["refused"] for v in plan["configurations"] if v.get("refused")]
         self.assertEqual(len(refused), 1)
-        self.assertIn("1f1b takes no --window", refused[0])
+        self.assertIn("stage 0 is also on actor 0", refused[0])
 
     def test_check_runs_the_versions_one_after_the_other(self):
         model = ("--set", "layers=4", *MODEL[2:])
@@ -131,11 +131,44 @@ class Window(ProgramTest):
         self.assertNotEqual(late[4]["loss"], drained[4]["loss"])
 
     def test_what_waits_for_other_stages_is_refused(self):
-        self.assertIn("train.clip = 1", self.refused("train", *WINDOW, "--set", "clip=1"))
-        self.assertIn("read by stages on several actors", self.refused("train", *WINDOW, "--set", "tied=1"))
+        clipped, tied = (self.refused("train", *WINDOW, "--set", key, "--out", self.folder / "none") for key in ("clip=1", "tied=1"))
+        self.assertIn("pipedream:1:4: 0F2 reads version 0 of its stage in step 1\n  an update of", clipped)
+        self.assertIn("waits for other actors, whose gradients it or the norm that clips it sums\n  hint: leave that out, or let each step end before "
+                      "the next begins, as any schedule of one step does: --schedule 1f1b --window 4", clipped)  # fmt: skip
+        self.assertIn('pipedream:1:4: 0F2 reads version 0 of its stage in step 1\n  "wte.weight" is read by stages on several actors', tied)
         self.assertIn("9 steps are left, and pipeline.window does 4 at a time",
                       self.refused("train", *WINDOW, "--steps", 9, "--out", self.folder / "nine"))  # fmt: skip
-        self.assertIn("1f1b takes no --window", self.refused("train", *WINDOW, "--schedule", "1f1b"))
+
+    def test_drained_steps_have_the_bits_of_steps_without_a_window(self):
+        model = (*MODEL, "--set", "layers=4", "--set", "clip=0.1", "--set", "tied=1", "--microbatches", "2")
+        for schedule, actors in (("1f1b", 1), ("zb-h1", 2), ("1f1b", 4)):
+            table = ("--schedule", schedule, "--actors", actors)
+            steps = self.train_here(f"steps-{actors}", 8, *model, *table)
+            self.assertEqual(self.train_here(f"window-{actors}", 8, *model, *table, "--window", 4), steps, schedule)
+        two = (*model, "--schedule", "zb-h1", "--actors", 2, "--window", 4)
+        self.assertEqual(self.train_here("processes", 8, *two, "--backend", "gloo", launched=True), read_state(self.folder / "steps-2" / "checkpoint-8"))
+        result = run("train", "--resume", self.folder / "window-2" / "checkpoint-8", "--steps", 16, "--out", self.folder / "resumed")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(read_state(self.folder / "resumed" / "checkpoint-16"), self.train_here("whole", 16, *two, "--set", "decay_end=8"))
+        for tied in (0, 1):
+            checked = run("check", *two, "--set", f"tied={tied}", "--json").json()
+            self.assertTrue(checked["equal"])
+            self.assertEqual(checked["tolerance"] == 0, tied == 0)
+            self.assertLess(checked["parameter_difference"], 1e-6)
+
+    def test_shares_have_the_bits_of_whole_sums(self):
+        table = (*MODEL, "--mesh", "pipe=2,data=2", "--microbatches", "2", "--schedule", "pipedream", "--window", "4")
+        whole = self.train_here("level-1", 8, *table, "--set", "zero=1")
+        for level in (2, 3):
+            self.train_here(f"level-{level}", 8, *table, "--set", f"zero={level}")
+            self.assertEqual([step["loss"] for step in read_metrics(self.folder / f"level-{level}").values()],
+                             [step["loss"] for step in read_metrics(self.folder / "level-1").values()])  # fmt: skip
+        self.assertEqual(read_state(self.folder / "level-2" / "checkpoint-8"), whole)
+        drained = ("--schedule", "zb-h1", "--set", "clip=0.1", "--set", "tied=1", "--set", "zero=3", "--dtype", "f64")
+        self.assertTrue(run("check", *table, *drained, "--json").json()["equal"])
+        unmade = run("check", *table, "--schedule", "zeropp")
+        self.assertEqual(unmade.code, 1)
+        self.assertIn("0UNSHARD is of no step\n  the table is for 4 steps, each of which gathers and reduces as pipeline.zero says", unmade.err)
 
     def test_workers_update_in_waves(self):
         sgd = (*MODEL, "--set", "optimiser=sgd", "--set", "momentum=0", "--set", "weight_decay=0", "--mesh", "pipe=1,data=2", "--microbatches", "1", "--schedule", "hetpipe")
@@ -161,7 +194,17 @@ class Window(ProgramTest):
                           ((*in_window, *two, "--set", "zero=1"), "pipeline.zero = 1 shares what they update"),
                           ((*in_window, *two, "--set", "momentum=0.9"), "is no parameter\n  what an optimiser keeps beside")):  # fmt: skip
             self.assertIn(why, self.refused("train", *plain, *more))
-        self.assertIn("is of workers, and the check's other run has one", self.refused("check", *four, "--set", "pipeline.distance=0"))
+        clipped = self.refused("check", *four, "--set", "pipeline.distance=0", "--set", "clip=1")
+        self.assertIn("pipeline.distance = 0 is of workers that update by themselves, and an update of", clipped)
+
+    def test_check_runs_each_worker_by_itself(self):
+        sgd = (*MODEL, "--batch", "12", "--set", "optimiser=sgd", "--set", "momentum=0", "--microbatches", "1", "--schedule", "hetpipe", "--window", "7")
+        for mesh in ("pipe=2,data=2", "pipe=2,data=3", "pipe=2,data=2,tensor=2"):
+            for distance in (0, 2):
+                workers = run("check", *sgd, "--mesh", mesh, "--set", f"pipeline.distance={distance}", "--json")
+                self.assertEqual(workers.code, 0, workers.err)
+                workers = workers.json()
+                self.assertEqual((workers["loss_difference"], workers["parameter_difference"], workers["tolerance"]), (0, 0, 0), mesh)
 
     def test_a_table_is_proven_and_bounded(self):
         for in_flight, distance, missing in ((3, 0, 4), (3, 1, 7), (1, 0, 0), (2, 0, 2), (4, 4, 22)):  # HetPipe, (D+1)N+N-2

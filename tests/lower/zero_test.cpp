@@ -178,6 +178,36 @@ std::size_t most_gathered(const DeviceProgram& device) {
   return most;
 }
 
+// In a window each step gathers and scatters as it would alone, and devices hold of state, sums and gathered blocks no more than for a
+// step.
+TEST(Zero, StepsOfAWindowDoAsTheyWouldAlone) {
+  for (const char* schedule : {"breadth-first", "interleaved-1f1b"}) {
+    std::vector<std::int64_t> planned;
+    for (const int zero : {1, 2, 3}) {
+      SCOPED_TRACE(concat(schedule, ", zero ", zero));
+      const auto with = [&](const char* window) {
+        return made({concat("schedule=", schedule), "actors=2", "chunks=4", "layers=8", "microbatches=4", "pipeline.data=2", "width=64",
+                     "batch=8", concat("zero=", zero), window});
+      };
+      const Program alone = with("clip=1").program, window = with("window=3").program;
+      for (const std::size_t d : {0, 3}) {
+        const Volume of_step = volume_of(alone, d), of_window = volume_of(window, d);
+        for (const auto& [opcode, count] : of_step.count) {
+          EXPECT_EQ(of_window.count.at(opcode), 3 * count) << name(opcode);
+          EXPECT_EQ(of_window.bytes.at(opcode), 3 * of_step.bytes.at(opcode)) << name(opcode);
+        }
+        EXPECT_EQ(weight_of(window.devices[d]).parameters, weight_of(alone.devices[d]).parameters);
+        EXPECT_EQ(weight_of(window.devices[d]).moments, weight_of(alone.devices[d]).moments);
+        EXPECT_EQ(gradients_of(window.devices[d]), gradients_of(alone.devices[d]));
+        EXPECT_LE(most_gathered(window.devices[d]), most_gathered(alone.devices[d]));
+      }
+      const DeviceProgram& device = window.devices[0];
+      planned.push_back(device.state_bytes + device.step_bytes + device.scratch_bytes);
+    }
+    EXPECT_LT(planned[2], planned[0]);
+  }
+}
+
 // All slices of a stage read its parameters from one gather and add to one sum: as much travels, and devices hold as much, as without
 // slices. Actor 0 is left out: its positions have their gradient behind the last slice, and so a block of their own.
 TEST(Zero, SlicesOfAStageShareItsCollectives) {

@@ -13,7 +13,7 @@ namespace {
 TEST(InOneRow, EachRowKeepsItsOrder) {
   const Schedule table = parse_schedule("0F0,0F1,0B0,0U0,0F2,0B1,0U1,0B2,0U2\n1F0,1B0,1U0,1F1,1B1,1U1,1F2,1B2,1U2\n", "table.csv");
   const Schedule row = in_one_row(table, chain_of(table));
-  EXPECT_EQ(print(row), "0F0,0F1,1F0,1B0,1U0,1F1,1B1,1U1,0B0,0U0,0F2,0B1,0U1,1F2,1B2,1U2,0B2,0U2\n");
+  EXPECT_EQ(print(row), "0F0,0F1,1F0,1B0,1U0,0B0,0U0,1F1,1B1,1U1,0F2,0B1,0U1,1F2,1B2,1U2,0B2,0U2\n");
   validate(row, chain_of(table));
 }
 

@@ -7,6 +7,7 @@
 #include "penstock/compile.h"
 #include "penstock/session.h"
 #include "schedule/versions.h"
+#include "support/errors.h"
 #include "support/random_schedule.h"
 
 namespace penstock {
@@ -139,10 +140,16 @@ struct Outcome {
   std::vector<double> weights, losses;
 };
 
+// Of actors of two devices, by ZeRO's level.
+CompileOptions of_two(const Schedule& table, int zero) {
+  return {.devices = std::vector<int>(table.actors.size(), 2), .zero = zero};
+}
+
 // So many steps of the table, from kBegin; element e of sample k is sample k + e.
-Outcome run(const Chain& chain, const Schedule& table, int steps) {
-  Session session(static_cast<int>(table.actors.size()));
-  session.load("train", compile(parse_graph(step_text(chain), "chain"), table));
+Outcome run(const Chain& chain, const Schedule& table, int steps, const CompileOptions& options = {}) {
+  const int devices = options.devices.empty() ? 1 : options.devices[0];
+  Session session(static_cast<int>(table.actors.size()) * devices);
+  session.load("train", compile(parse_graph(step_text(chain), "chain"), table, options));
   HostTensors state;
   for (int s = 0; s < chain.stages; ++s)
     state[concat("w", s)] = host_tensor<double>({chain.width}, std::vector<double>(chain.width, kBegin[s % kBegin.size()]));
@@ -331,6 +338,53 @@ TEST(Window, PlannedBytesGrowByTheVersions) {
     const std::int64_t more = planned_bytes(kept.devices[actor]) - planned_bytes(newest.devices[actor]);
     EXPECT_NEAR(static_cast<double>(more), actor == 0 ? 0 : (3 - actor) * 4096.0 * 8, 128.0) << actor;
   }
+}
+
+// Each step gathers and reduces for itself, and a version that is not the newest is one of shares.
+TEST(Window, SharesHaveTheSameBits) {
+  for (const char* optimiser : {"sgd", "adamw"})
+    for (const char* name : {"1f1b", "pipedream", "pipedream-2bw", "hetpipe", "layerpipe"}) {
+      const Chain chain{.microbatches = 8, .width = 5, .rate = 0.02, .optimiser = optimiser};
+      const Schedule table = table_of(name, 4, 3);
+      const Outcome whole = run(chain, table, 6, of_two(table, 1));
+      for (const int zero : {2, 3}) {
+        const Outcome shares = run(chain, table, 6, of_two(table, zero));
+        EXPECT_EQ(shares.weights, whole.weights) << name << " " << zero;
+        EXPECT_EQ(shares.losses, whole.losses) << name << " " << zero;
+      }
+    }
+  const Chain chain{.microbatches = 8, .width = 5, .rate = 0.02, .optimiser = "adamw"};
+  for (const char* name : {"xpipe", "pipeoptim"}) {  // what is predicted has its moments beside it
+    const Schedule table = table_of(name, 4, 3);
+    EXPECT_EQ(run(chain, table, 6, of_two(table, 3)).weights, run(chain, table, 6, of_two(table, 0)).weights) << name;
+    const std::string refused = test::message_of([&] { run(chain, table, 6, of_two(table, 2)); });
+    EXPECT_NE(refused.find("moments of \"w0\" are in shares\n  a prediction of parameters needs all of them\n"
+                           "  hint: set pipeline.zero = 0, or 3, where the parameters are in shares too"),
+              std::string::npos)
+        << refused;
+  }
+}
+
+// What is whole is gathered behind its step, so not every order of several stages on an actor is one for level 2.
+TEST(Window, SharesOfDrawnTables) {
+  std::map<int, int> ran;
+  for (int seed = 0; seed < 150; ++seed) {
+    Random random(seed);
+    const int microbatches = draw(random, 1, 3);
+    const Chain chain{.stages = draw(random, 1, 4), .microbatches = 2 * microbatches, .width = 3, .optimiser = "sgd"};
+    const Schedule table = test::random_window(random, penstock::chain(chain.stages), draw(random, 1, 3), microbatches, draw(random, 2, 4));
+    SCOPED_TRACE(concat("seed ", seed, "\n", print(table)));
+    const Outcome whole = run(chain, table, table.steps, of_two(table, 0));
+    for (const int zero : {2, 3}) {
+      Outcome shares;
+      const std::string refused = test::message_of([&] { shares = run(chain, table, table.steps, of_two(table, zero)); });
+      if (zero == 2 && refused.find("one of shares (pipeline.zero) behind its step") != std::string::npos) continue;
+      ASSERT_EQ(refused, "no error");
+      ++ran[zero];
+      for (int s = 0; s < chain.stages; ++s) ASSERT_NEAR(shares.weights[s], whole.weights[s], 1e-10) << "zero " << zero;
+    }
+  }
+  EXPECT_GT(ran[2], 20);
 }
 
 // The chain's gradients sample by sample, each rounding as the kernels have it; f is the square.
