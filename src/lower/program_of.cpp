@@ -147,6 +147,22 @@ void push_all(Emission& e, const std::vector<Run>& runs, const Around& around) {
   push_frees(e, around.frees.back());
 }
 
+// Data are read ahead of their first reader. In a window whose rows are looked up ahead they are read a step before that, where the same
+// micro-batch of the step before has its first reader, so that the device need not wait for them.
+void place_inputs(const LowerInput& input, const Draft& draft, const std::vector<Touch>& touches, Around& around) {
+  const std::int32_t ahead = input.options.prefetch ? input.microbatches / input.schedule.steps : 0;
+  std::map<std::pair<InputId, std::int32_t>, std::int32_t> first;  // by port and micro-batch
+  for (const Touch& touch : touches)
+    if (const Instance& data = draft.instances[touch.instance]; data.source == Instance::Source::data && data.unit)
+      first[{data.input, data.unit.microbatch}] = touch.first_read;
+  for (const Touch& touch : touches) {
+    const Instance& data = draft.instances[touch.instance];
+    if (data.source != Instance::Source::data) continue;
+    const auto before = data.unit ? first.find({data.input, data.unit.microbatch - ahead}) : first.end();
+    around.inputs[before == first.end() ? touch.first_read : before->second].push_back(touch.instance);
+  }
+}
+
 }  // namespace
 
 Program program_of(const LowerInput& input, Draft draft, TaskPool* pool) {
@@ -160,9 +176,7 @@ Program program_of(const LowerInput& input, Draft draft, TaskPool* pool) {
     if (draft.instances[i].source == Instance::Source::state && !draft.instances[i].types.empty()) states.push_back(i);
   Touches touches(draft);
   for (const ActorId device : draft.actors.ids()) {
-    for (const Touch& touch : touches.of(draft, device))
-      if (draft.instances[touch.instance].source == Instance::Source::data)
-        around[device].inputs[touch.first_read].push_back(touch.instance);
+    place_inputs(input, draft, touches.of(draft, device), around[device]);
     // State that no run of its home reads or writes still lives there.
     for (InstanceId state : states)
       if (draft.instances[state].home == device) touches.touch(state);
