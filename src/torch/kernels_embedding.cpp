@@ -4,9 +4,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/text.h"
@@ -110,6 +112,66 @@ Bound bind_embedding_patched(const Site& site) {
   };
 }
 
+// Calls f with a number of the tensor's type.
+template <class F>
+Bound of_type(const T& tensor, const F& f) {
+  if (tensor.scalar_type() == at::kDouble) return f(double{});
+  return tensor.scalar_type() == at::kFloat ? f(float{}) : f(c10::BFloat16{});
+}
+
+// Rows are added in their order, as `embedding_dense_backward` adds them.
+template <class Number>
+Bound bind_sums(const Site& site) {
+  const std::int64_t rows = attribute<std::int64_t>(site.op, "num_weights");
+  const auto places = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(rows), -1);  // of each index's first row
+  return [places, rows, from = site.operands[0], indices = site.operands[1], out = site.results[0]] {
+    const T dense = from.contiguous(), at = indices.contiguous(), made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+    const auto* x = static_cast<const Number*>(dense.data_ptr());
+    auto* y = static_cast<Number*>(made.data_ptr());
+    const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
+    const std::int64_t width = from.size(1);
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      require_row(index[i], rows);
+      std::int64_t& place = (*places)[static_cast<std::size_t>(index[i])];
+      const Number* row = x + static_cast<std::int64_t>(i) * width;
+      Number* own = y + static_cast<std::int64_t>(i) * width;
+      if (place < 0) {
+        place = static_cast<std::int64_t>(i);
+        std::copy_n(row, width, own);
+        continue;
+      }
+      std::fill_n(own, width, Number(0));
+      Number* sum = y + place * width;
+      for (std::int64_t w = 0; w < width; ++w) sum[w] = sum[w] + row[w];
+    }
+    for (const std::int64_t i : index) (*places)[static_cast<std::size_t>(i)] = -1;
+    if (!out.is_contiguous()) out.copy_(made);
+  };
+}
+
+// The arithmetic is sgd's: p - (g rate), in the parameter's type.
+template <class Number>
+Bound bind_sgd_rows(const Site& site) {
+  return [table = site.operands[0], gradient = site.operands[1], indices = site.operands[2], rate = site.operands[3],
+          part = part_of(site.op, site.operands[0].size(0)), out = site.results[0]] {
+    const T g = gradient.contiguous(), at = indices.contiguous();
+    const bool in_place = out.data_ptr() == table.data_ptr();
+    const T made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+    if (!in_place || !out.is_contiguous()) made.copy_(table);
+    auto* p = static_cast<Number*>(made.data_ptr());
+    const auto* d = static_cast<const Number*>(g.data_ptr());
+    const std::int64_t width = table.size(1);
+    using Wide = std::conditional_t<std::is_same_v<Number, double>, double, float>;
+    const auto r = static_cast<Wide>(rate.item<double>());
+    for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()))) {
+      if (const std::int64_t row = part.place(index); row >= 0)
+        for (std::int64_t w = 0; w < width; ++w) p[row * width + w] = p[row * width + w] - static_cast<Number>(d[w] * r);
+      d += width;
+    }
+    if (!out.is_contiguous()) out.copy_(made);
+  };
+}
+
 // The rows of a bag are added in the bag's order.
 Bound bind_embedding_bag(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
@@ -172,6 +234,10 @@ std::span<const Kernel> embedding_kernels() {
       {.name = "embedding", .bind = bind_embedding},
       {.name = "embedding_patched", .bind = bind_embedding_patched},
       {.name = "embedding_dense_backward", .bind = [](const Site& s) { return bind_backward(s, 1); }, .accumulates = 1},
+      {.name = "sum_equal_rows",
+       .bind = [](const Site& s) { return of_type(s.operands[0], [&](auto x) { return bind_sums<decltype(x)>(s); }); }},
+      {.name = "sgd_rows",
+       .bind = [](const Site& s) { return of_type(s.operands[0], [&](auto x) { return bind_sgd_rows<decltype(x)>(s); }); }},
       {.name = "embedding_bag", .bind = bind_embedding_bag},
       {.name = "embedding_bag_dense_backward",
        .bind = [](const Site& s) { return bind_backward(s, s.operands[1].size(-1)); },
