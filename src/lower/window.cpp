@@ -137,14 +137,6 @@ void check_ports(const LowerInput& input) {
   }
 }
 
-void check_single_devices(const LowerInput& input) {
-  for (const ActorId actor : ids<ActorId>(input.actors()))
-    if (const std::int32_t devices = input.devices(actor) * input.members; devices > 1)
-      throw Error(concat("pipeline.prefetch: actor ", actor.value, " has ", devices, " devices"),
-                  {"an update changes the rows of all their keys, and a device knows its own"},
-                  "give each actor one device (--mesh pipe=2)");
-}
-
 // The run with the joined draft's numbers.
 PlacedRun placed(const Joining& j, const Run& run, std::int32_t step) {
   PlacedRun out{run, step, {step}};
@@ -424,7 +416,6 @@ LowerInput step_input(const LowerInput& window, std::int32_t step) {
 }
 
 JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts) {
-  if (window.options.prefetch) check_single_devices(window);
   Joining j{window, whole_ports(window, drafts), trained_states(window), read_versions(window.schedule)};
   j.draft.blocks = drafts[0].blocks;
   j.draft.sharded_states = drafts[0].sharded_states;

@@ -34,7 +34,6 @@ std::vector<TensorType> infer_embedding(const Op& op, Types operands) {
 // is among the changed.
 std::vector<TensorType> infer_embedding_patched(const Op& op, Types operands) {
   require(operands.size() >= 4, op, operands, "needs weight, indices, rows looked up ahead, and indices of what has changed");
-  require(!op.attributes.contains("begin") && !op.attributes.contains("whole"), op, operands, "the table must be whole");
   std::vector<TensorType> out = infer_embedding(op, operands.first(2));
   require(operands[2] == out[0], op, operands, "the rows looked up ahead must be those of the indices");
   for (const TensorType& changed : operands.subspan(3)) require(changed.dtype == DType::i64, op, operands, "indices must be i64");

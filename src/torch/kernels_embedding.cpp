@@ -84,30 +84,34 @@ Bound bind_embedding(const Site& site) {
   };
 }
 
-// Marks the rows that have changed, and copies each row from the table or from what was looked up ahead. Takes any dtype.
+// Marks the rows that have changed, and copies each row from the table or from what was looked up ahead, which has zeros for rows that are
+// elsewhere. Takes any dtype.
 Bound bind_embedding_patched(const Site& site) {
   const T &weight = site.operands[0], &out = site.results[0];
   const auto marks = std::make_shared<std::vector<bool>>(static_cast<std::size_t>(weight.size(0)));
   const std::vector<T> operands(site.operands.begin(), site.operands.end());
-  return [marks, operands, out, rows = weight.size(0), bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size())] {
+  return [marks, operands, out, part = part_of(site.op, weight.size(0)),
+          bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size())] {
     const T table = operands[0].contiguous(), indices = operands[1].contiguous(), ahead = operands[2].contiguous();
     const T made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
-    marks->assign(marks->size(), false);
-    for (std::size_t o = 3; o < operands.size(); ++o) {
-      const T changed = operands[o].contiguous();
-      for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(changed.data_ptr()), changed.numel())) {
-        require_row(index, rows);
-        (*marks)[index] = true;
+    const auto mark = [&](bool changed) {
+      for (std::size_t o = 3; o < operands.size(); ++o) {
+        const T keys = operands[o].contiguous();
+        for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(keys.data_ptr()), keys.numel()))
+          if (const std::int64_t place = part.place(index); place >= 0) (*marks)[place] = changed;
       }
-    }
+    };
+    mark(true);
     const auto *fresh = static_cast<const char*>(table.data_ptr()), *old = static_cast<const char*>(ahead.data_ptr());
     auto* to = static_cast<char*>(made.data_ptr());
     std::size_t row = 0;
     for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(indices.data_ptr()), indices.numel())) {
-      require_row(index, rows);
-      std::memcpy(to + row * bytes, (*marks)[index] ? fresh + static_cast<std::size_t>(index) * bytes : old + row * bytes, bytes);
+      const std::int64_t place = part.place(index);
+      const bool anew = place >= 0 && (*marks)[place];
+      std::memcpy(to + row * bytes, anew ? fresh + static_cast<std::size_t>(place) * bytes : old + row * bytes, bytes);
       ++row;
     }
+    mark(false);
     if (!out.is_contiguous()) out.copy_(made);
   };
 }
