@@ -42,7 +42,7 @@ class DataReader {
   const DataSource& data_;
   std::mutex mutex_;  // of all that follows
   std::condition_variable changed_;
-  std::queue<Read> reads_;  // the first is under way
+  std::queue<Read> reads_;     // the first is under way
   Event done_ = 0, told_ = 0;  // how many reads
   std::exception_ptr failure_;
   bool stop_ = false;

@@ -73,7 +73,8 @@ std::vector<TensorType> infer_sgd_rows(const Op& op, Types operands) {
   require(operands[0].shape.size() == 2, op, operands, "needs weight[rows, width]");
   const std::int64_t n = operands[2].elements();
   require(operands[2] == TensorType{DType::i64, {n}}, op, operands, "indices must be a vector of i64");
-  require(operands[1] == TensorType{operands[0].dtype, {n, operands[0].shape[1]}}, op, operands, "needs a row of the gradient for each index");
+  require(operands[1] == TensorType{operands[0].dtype, {n, operands[0].shape[1]}}, op, operands,
+          "needs a row of the gradient for each index");
   require(is_floating(operands[3].dtype) && operands[3].shape.empty(), op, operands, "the learning rate must be a floating scalar");
   require_part(op, operands, operands[0].shape[0]);
   return {operands[0]};

@@ -90,7 +90,8 @@ void give_rows(Graph& body, const Table& table, ValueId rows, std::int64_t batch
   const Op marks = body.ops[table.gradient];
   const TensorType dy = body.type(marks.operands[0]);
   const std::int64_t samples = dy.shape[0], wide = dy.elements() / samples;
-  const ValueId flat = add_like(body, marks, "reshape", {marks.operands[0]}, {{"shape", Shape{samples, wide}}}, {dy.dtype, {samples, wide}});
+  const ValueId flat =
+      add_like(body, marks, "reshape", {marks.operands[0]}, {{"shape", Shape{samples, wide}}}, {dy.dtype, {samples, wide}});
   body.outputs[table.result] =
       add_like(body, marks, "embedding_dense_backward", {flat, rows}, {{"num_weights", batch}}, {dy.dtype, {batch, wide}});
 }

@@ -34,9 +34,7 @@ struct Reading {
   StepInput input;
   std::vector<std::byte> out = std::vector<std::byte>(3);
 
-  Event read(std::int64_t row, std::size_t place) {
-    return reader.read({&port, &input, row, 1, std::span(out).subspan(place, 1)});
-  }
+  Event read(std::int64_t row, std::size_t place) { return reader.read({&port, &input, row, 1, std::span(out).subspan(place, 1)}); }
 };
 
 TEST(DataReader, ReadsInOrderBesideItsCaller) {

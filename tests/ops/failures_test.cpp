@@ -334,7 +334,8 @@ TEST_F(Failures, EmbeddingAndLoss) {
   EXPECT_EQ(rule_of([&] { emit("sum_equal_rows", {f32({5, 2}), i64({5})}, {{"num_weights", -4}}); }),
             "sum_equal_rows: num_weights is negative");
   EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5}), f32({3, 2}), i64({3}), f32({})}); }), "sgd_rows: needs weight[rows, width]");
-  EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 2}), i64({3, 1}), f32({})}); }), "sgd_rows: indices must be a vector of i64");
+  EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 2}), i64({3, 1}), f32({})}); }),
+            "sgd_rows: indices must be a vector of i64");
   EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 1}), i64({3}), f32({})}); }),
             "sgd_rows: needs a row of the gradient for each index");
   EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 2}), i64({3}), f32({1})}); }),

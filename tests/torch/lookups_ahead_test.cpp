@@ -49,9 +49,10 @@ std::string step_text(const Bags& b) {
                                  : concat("  %5: ", table, ", %6: ", table, " = sgd(%w, %1, %v, %rate) {momentum=", number(b.momentum),
                                           ", weight_decay=", number(b.weight_decay), "}\n");
   return concat("penstock graph 1\ngraph @bags(%w: ", table, ", %v: ", table, ", %c: f64[], %keys: ", all_keys, ", %target: ", all,
-                ", %rows: i64[", b.samples * b.microbatches, "]) -> (", table, ", ", table, ", f64[], f64[]) {state=3, outputs=[\"loss\"]} {\n  %0: f64[], %1: ", table,
-                ", %2: f64[] = accumulate(%keys, %target, %rows, %w, %c) {microbatches=", b.microbatches,
-                ", split=3} (%keys: ", keys, ", %target: ", each, ", %rows: i64[", b.samples, "], %w: ", table, ", %c: f64[]) -> (f64[], ", table, ", f64[]) {\n", body,
+                ", %rows: i64[", b.samples * b.microbatches, "]) -> (", table, ", ", table,
+                ", f64[], f64[]) {state=3, outputs=[\"loss\"]} {\n  %0: f64[], %1: ", table,
+                ", %2: f64[] = accumulate(%keys, %target, %rows, %w, %c) {microbatches=", b.microbatches, ", split=3} (%keys: ", keys,
+                ", %target: ", each, ", %rows: i64[", b.samples, "], %w: ", table, ", %c: f64[]) -> (f64[], ", table, ", f64[]) {\n", body,
                 "  }\n  %rate: f64[] = full() {dtype=f64, fill_value=", b.rate, ", size=[]}\n", update,
                 "  %7: f64[] = mul(%2) {other=0.0}\n  %8: f64[] = sub(%c, %7)\n  return %5, %6, %8, %0\n}\n");
 }
@@ -99,7 +100,8 @@ Outcome run(const Bags& b, const Schedule& table, const Data& data, bool prefetc
     // The update by rows reads a step's keys as a whole.
     for (int step = 0; b.by_rows && step < table.steps; ++step) {
       const auto begin = keys.begin() + step * of_step * b.bag;
-      given[table.steps == 1 ? "keys" : concat("keys.", step)] = host_tensor<std::int64_t>({of_step, b.bag}, {begin, begin + of_step * b.bag});
+      given[table.steps == 1 ? "keys" : concat("keys.", step)] =
+          host_tensor<std::int64_t>({of_step, b.bag}, {begin, begin + of_step * b.bag});
     }
     const StepReport report = session.step("train", given);
     for (int step = 0; step < table.steps; ++step)
