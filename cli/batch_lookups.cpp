@@ -95,9 +95,13 @@ BatchAnswer solve_tables(const JsonNode& instance) {
   problem.link = figure_or(instance, "link", problem.link);
   problem.overlap = figure_or(instance, "overlap", problem.overlap);
   const TablePlacement best = place_tables(problem);
-  std::vector<double> lookups;
-  for (std::size_t d = 0; d < best.reads.size(); ++d) lookups.push_back(best.reads[d] + best.exchange[d]);
-  return {{{"period", best.period}, {"tables", best.devices}, {"lookups", lookups}, {"bytes", exact(best.bytes)}, {"proven", best.proven}}};
+  nlohmann::ordered_json lookups = nlohmann::ordered_json::array();
+  for (std::size_t d = 0; d < best.reads.size(); ++d) lookups.push_back(rounded(best.reads[d] + best.exchange[d]));
+  return {{{"period", rounded(best.period)},
+           {"tables", best.devices},
+           {"lookups", lookups},
+           {"bytes", exact(best.bytes)},
+           {"proven", best.proven}}};
 }
 
 }  // namespace
