@@ -23,7 +23,7 @@ struct Bags {
   int microbatches = 1, samples = 1, bag = 2, rows = 4;
   double rate = 0.25, momentum = 0, weight_decay = 0;
   bool is_plain = false;  // w - rate * gradient, without an op of the optimiser
-  bool by_rows = false;   // update_by_rows
+  bool by_rows = false;   // update_by_rows, of a table of more rows than a step has indices
   int devices = 1;        // of each actor
 };
 
@@ -191,6 +191,32 @@ TEST(LookupsAhead, ARunOnSeveralDevicesHasTheSameBits) {
     const Bags bags{.microbatches = 2, .samples = 6, .bag = 2, .rows = 30, .rate = 0.03, .by_rows = by_rows, .devices = 2};
     const Data data = data_of(bags, 20, [&](int, int) { return static_cast<std::int64_t>(random() % 11); });
     EXPECT_EQ(run(bags, nestpipe(2, 5), data, true), run(bags, nestpipe(2, 5), data, false)) << by_rows;
+  }
+}
+
+TEST(LookupsAhead, RandomRunsHaveTheSameBits) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937 random(seed);
+  const auto from = [&](int least, int most) { return least + static_cast<int>(random() % static_cast<unsigned>(most - least + 1)); };
+  for (int trial = 0; trial < 30; ++trial) {
+    Bags b{.microbatches = from(1, 3),
+           .bag = from(1, 3),
+           .rows = from(2, 60),
+           .rate = 0.01,
+           .by_rows = from(0, 1) == 1,
+           .devices = from(1, 2)};
+    b.samples = b.devices * from(1, 3);
+    b.by_rows = from(0, 1) == 1 && b.rows > b.microbatches * b.samples * b.bag;
+    const int window = from(2, 5);
+    const bool is_late = from(0, 1) == 1;
+    const Schedule table =
+        make_schedule(is_late ? "pipedream" : "nestpipe", {.actors = 2, .microbatches = b.microbatches, .window = window});
+    const Data data = data_of(b, 2 * window, [&](int, int) { return static_cast<std::int64_t>(from(0, b.rows - 1)); });
+    EXPECT_EQ(run(b, table, data, true), run(b, table, data, false))
+        << "trial " << trial << ": " << table.name << ", " << b.microbatches << " micro-batches of " << b.samples << " on " << b.devices
+        << " devices, " << b.rows << " rows" << (b.by_rows ? ", by rows" : "");
+    if (HasFailure()) return;
   }
 }
 
