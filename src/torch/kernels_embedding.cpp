@@ -41,6 +41,16 @@ TablePart part_of(const Op& op, std::int64_t rows) {
   return {attribute_or(op, "begin", std::int64_t{0}), rows, attribute_or(op, "whole", rows)};
 }
 
+// Where the row lies that comes some rows later, for __builtin_prefetch: rows lie anywhere, and waiting for each in turn takes several
+// times as long as what is done with it. A function that prefetched by itself would be dropped by the compiler as one without effect.
+const void* later_row(const TablePart& part, std::span<const std::int64_t> indices, std::size_t i, const void* table,
+                      std::size_t row_bytes) {
+  constexpr std::size_t kRowsLater = 16;
+  if (i + kRowsLater >= indices.size()) return table;
+  const std::int64_t row = indices[i + kRowsLater] - part.begin;
+  return row >= 0 && row < part.rows ? static_cast<const char*>(table) + static_cast<std::size_t>(row) * row_bytes : table;
+}
+
 // The indices in the part's own count; one past its end for rows that are elsewhere.
 T places_of(const T& indices, const TablePart& part) {
   const T dense = indices.contiguous(), out = at::empty_like(dense);
@@ -74,6 +84,7 @@ Bound bind_embedding(const Site& site) {
     const std::int64_t* const at = places;
     char* const to = rows;
     for (std::int64_t i = 0; i < n; ++i) {
+      __builtin_prefetch(later_row(part, {at, static_cast<std::size_t>(n)}, static_cast<std::size_t>(i), from, bytes));
       const std::int64_t row = part.place(at[i]);
       char* const out_row = to + static_cast<std::size_t>(i) * bytes;
       if (row < 0)
@@ -135,6 +146,7 @@ Bound bind_sums(const Site& site) {
     const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
     const std::int64_t width = from.size(1);
     for (std::size_t i = 0; i < index.size(); ++i) {
+      __builtin_prefetch(later_row({0, rows, rows}, index, i, places->data(), sizeof(std::int64_t)));
       require_row(index[i], rows);
       std::int64_t& place = (*places)[static_cast<std::size_t>(index[i])];
       const Number* row = x + static_cast<std::int64_t>(i) * width;
@@ -167,8 +179,10 @@ Bound bind_sgd_rows(const Site& site) {
     const std::int64_t width = table.size(1);
     using Wide = std::conditional_t<std::is_same_v<Number, double>, double, float>;
     const auto r = static_cast<Wide>(rate.item<double>());
-    for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()))) {
-      if (const std::int64_t row = part.place(index); row >= 0)
+    const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      __builtin_prefetch(later_row(part, index, i, p, static_cast<std::size_t>(width) * sizeof(Number)));
+      if (const std::int64_t row = part.place(index[i]); row >= 0)
         for (std::int64_t w = 0; w < width; ++w) p[row * width + w] = p[row * width + w] - static_cast<Number>(d[w] * r);
       d += width;
     }
@@ -215,6 +229,8 @@ Bound bind_backward(const Site& site, std::int64_t bag) {
       float* const q = mutable_floats(out);
       if (!accumulate) std::memset(q, 0, static_cast<std::size_t>(part.rows * width) * sizeof(float));
       for (std::int64_t i = 0; i < n; ++i) {
+        __builtin_prefetch(later_row(part, {at, static_cast<std::size_t>(n)}, static_cast<std::size_t>(i), q,
+                                     static_cast<std::size_t>(width) * sizeof(float)));
         const std::int64_t row = part.place(at[i]);
         if (row >= 0) f(q + row * width, d + i / bag * width, q + row * width, width);
       }

@@ -141,14 +141,16 @@ Bound bind_adamw_validated(const Site& site) {
 
 // Without decay, in one pass over dense f32: the bits of the general way, as nothing is rounded together.
 Bound bind_plain_sgd(const Site& site) {
-  return [p = floats(site.operands[0]), g = floats(site.operands[1]), v = floats(site.operands[2]), rate = site.operands[3],
-          p_out = mutable_floats(site.results[0]), v_out = mutable_floats(site.results[1]), n = site.operands[0].numel(),
-          momentum = static_cast<float>(number_attribute(site.op, "momentum"))] {
+  return [parameter = floats(site.operands[0]), gradient = floats(site.operands[1]), velocity = floats(site.operands[2]),
+          rate = site.operands[3], parameter_out = mutable_floats(site.results[0]), velocity_out = mutable_floats(site.results[1]),
+          n = site.operands[0].numel(), momentum = static_cast<float>(number_attribute(site.op, "momentum"))] {
+    const float *const p = parameter, *const g = gradient, *const v = velocity;
+    float *const p_out = parameter_out, *const v_out = velocity_out;
     const auto r = static_cast<float>(scalar_of(rate));
     for (std::int64_t i = 0; i < n; ++i) {
-      const float velocity = v[i] * momentum + g[i];
-      p_out[i] = p[i] - velocity * r;
-      v_out[i] = velocity;
+      const float next = v[i] * momentum + g[i];
+      p_out[i] = p[i] - next * r;
+      v_out[i] = next;
     }
   };
 }
