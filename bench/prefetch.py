@@ -3,7 +3,8 @@
 
 Each round measures in turn: both actors' work alone (`1f1b` of one micro-batch, in which one waits for the other), `nestpipe` with rows looked up when they are
 read, and `nestpipe` with rows looked up ahead; plain SGD, and a table of which a step reads a part. It prints, per step: each actor's work alone, the period (a
-window's length over its steps), and the period over the larger of the two. NestPipe's claim is that this is 1.
+window's length over its steps, with its first data and last update, which nothing hides), and the period over the larger of the two. NestPipe's claim is that
+this is 1.
 
 usage: bench/prefetch.py [--batch 256] [--bag 128] [--embedding 16] [--rows 100000] [--rounds 3] ...
 """
@@ -46,7 +47,7 @@ def measured(folder, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = {"rows": 100000, "bag": 128, "embedding": 16, "branches": 1, "layers": 1, "width": 512, "post": 4, "batch": 256, "microbatches": 1, "window": 8, "rounds": 3}
+    defaults = {"rows": 100000, "bag": 128, "embedding": 16, "branches": 1, "layers": 1, "width": 512, "post": 4, "batch": 256, "microbatches": 1, "window": 32, "rounds": 3}
     for name, value in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
