@@ -6,7 +6,7 @@ read, and `nestpipe` with rows looked up ahead; plain SGD, and a table of which 
 window's length over its steps, with its first data and last update, which nothing hides), and the period over the larger of the two. NestPipe's claim is that
 this is 1.
 
-usage: bench/prefetch.py [--batch 256] [--bag 128] [--embedding 16] [--rows 100000] [--rounds 3] ...
+usage: bench/prefetch.py [--batch 256] [--bag 128] [--embedding 16] [--rows 100000] [--rounds 5] ...
 """
 
 import argparse
@@ -21,25 +21,30 @@ KEYS = ("rows", "bag", "embedding", "branches", "layers", "width", "post")
 
 
 def run(folder, options, *table):
-    """The measured lines of a run by this table, and the seconds per step that each actor computed in the step or window measured last."""
+    """The measured lines of a run by this table."""
     sets = [f"{key}={getattr(options, key)}" for key in KEYS] + ["model.name=dlrm", "optimiser=sgd", "momentum=0", "weight_decay=0", "clip=0", "validation_every=0"]
-    lines = train(folder, *(part for one in sets for part in ("--set", one)), *table, "--actors", 2, "--microbatches", options.microbatches,
-                  "--batch", options.batch, "--steps", 4 * options.window, skipped=options.window)  # fmt: skip
+    return train(folder, *(part for one in sets for part in ("--set", one)), *table, "--actors", 2, "--microbatches", options.microbatches,
+                 "--batch", options.batch, "--steps", 4 * options.window, skipped=options.window)  # fmt: skip
+
+
+def work_in(folder):
+    """Seconds that each actor computed in the step that was measured last."""
     timeline = json.loads((folder / "run" / "timeline.json").read_text())["penstock"]
     activities = timeline["activities"]
     work = [0.0, 0.0]
     for begin, end, device, lane, task in zip(*(activities[key] for key in ("begin", "end", "device", "lane", "task"))):
         if timeline["lanes"][lane] == "compute" and task >= 0:
             work[device] += end - begin
-    return lines, work
+    return work
 
 
 def measured(folder, options):
     """Of one round: each actor's work alone, and the periods with lookups when they are read and ahead; and the last losses of these."""
-    _, alone = run(folder, options, "--schedule", "1f1b")
+    run(folder, options, "--schedule", "1f1b")
+    alone = work_in(folder)
     periods, losses = [], set()
     for prefetch in ("false", "true"):
-        lines, _ = run(folder, options, "--schedule", "nestpipe", "--window", options.window, "--set", f"pipeline.prefetch={prefetch}")
+        lines = run(folder, options, "--schedule", "nestpipe", "--window", options.window, "--set", f"pipeline.prefetch={prefetch}")
         periods.append(statistics.median(line["seconds"] for line in lines))
         losses.add(lines[-1]["loss"])
     return [*alone, *periods], losses
@@ -47,7 +52,7 @@ def measured(folder, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = {"rows": 100000, "bag": 128, "embedding": 16, "branches": 1, "layers": 1, "width": 512, "post": 4, "batch": 256, "microbatches": 1, "window": 32, "rounds": 3}
+    defaults = {"rows": 100000, "bag": 128, "embedding": 16, "branches": 1, "layers": 1, "width": 512, "post": 4, "batch": 256, "microbatches": 1, "window": 32, "rounds": 5}
     for name, value in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
