@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What looking rows up ahead brings (pipeline.prefetch): DLRM on two actors, tables and their lookups on one, dense layers on the other.
+"""What looking rows up ahead brings (pipeline.prefetch): DLRM on two actors, the table and its lookups on one, the dense layers on the other.
 
-Each round runs `nestpipe` with and without in turn, plain SGD. Of a measured window it prints, per step: the period (its length over its steps, from the first
-forward on), what the first actor spends on lookups, what else it computes, and what the second computes. NestPipe's claim is that the period is
-max(lookups, compute).
+Each round measures in turn: both actors' work alone (`1f1b` of one micro-batch, in which one waits for the other), `nestpipe` with rows looked up when they are
+read, and `nestpipe` with rows looked up ahead; plain SGD, and a table of which a step reads a part. It prints, per step: each actor's work alone, the period (a
+window's length over its steps, with its first data and last update, which nothing hides), and the period over the larger of the two. NestPipe's claim is that
+this is 1.
 
-usage: bench/prefetch.py [--batch 256] [--bag 64] [--embedding 16] [--rows 2000] [--rounds 3] ...
+usage: bench/prefetch.py [--batch 256] [--bag 128] [--embedding 16] [--rows 100000] [--rounds 5] ...
 """
 
 import argparse
@@ -19,45 +20,57 @@ from common import train
 KEYS = ("rows", "bag", "embedding", "branches", "layers", "width", "post")
 
 
-def measured(folder, options, prefetch):
-    """Seconds of one step of the window that was measured last: its period, and the actors' parts."""
-    sets = [f"{key}={getattr(options, key)}" for key in KEYS] + ["model.name=dlrm", "optimiser=sgd", "momentum=0", "weight_decay=0", "clip=0"]
-    sets.append(f"pipeline.prefetch={str(prefetch).lower()}")
-    lines = train(folder, *(part for one in sets for part in ("--set", one)), "--schedule", "nestpipe", "--window", options.window, "--actors", 2,
-                  "--microbatches", options.microbatches, "--batch", options.batch, "--steps", 3 * options.window, "--set", "validation_every=0",
-                  skipped=options.window)  # fmt: skip
+def run(folder, options, *table):
+    """The measured lines of a run by this table."""
+    sets = [f"{key}={getattr(options, key)}" for key in KEYS] + ["model.name=dlrm", "optimiser=sgd", "momentum=0", "weight_decay=0", "clip=0", "validation_every=0"]
+    return train(folder, *(part for one in sets for part in ("--set", one)), *table, "--actors", 2, "--microbatches", options.microbatches,
+                 "--batch", options.batch, "--steps", 4 * options.window, skipped=options.window)  # fmt: skip
+
+
+def work_in(folder):
+    """Seconds that each actor computed in the step that was measured last."""
     timeline = json.loads((folder / "run" / "timeline.json").read_text())["penstock"]
-    parts = {"lookups": 0.0, "rest": 0.0, "compute": 0.0}
     activities = timeline["activities"]
+    work = [0.0, 0.0]
     for begin, end, device, lane, task in zip(*(activities[key] for key in ("begin", "end", "device", "lane", "task"))):
-        if timeline["lanes"][lane] != "compute" or task < 0:
-            continue
-        first = "lookups" if timeline["tasks"][task].startswith("lookup.") else "rest"
-        parts[first if device == 0 else "compute"] += end - begin
-    parts = {name: seconds / options.window for name, seconds in parts.items()}
-    return {"period": statistics.median(line["seconds"] for line in lines), **parts}, lines[-1]["loss"]
+        if timeline["lanes"][lane] == "compute" and task >= 0:
+            work[device] += end - begin
+    return work
+
+
+def measured(folder, options):
+    """Of one round: each actor's work alone, and the periods with lookups when they are read and ahead; and the last losses of these."""
+    run(folder, options, "--schedule", "1f1b")
+    alone = work_in(folder)
+    periods, losses = [], set()
+    for prefetch in ("false", "true"):
+        lines = run(folder, options, "--schedule", "nestpipe", "--window", options.window, "--set", f"pipeline.prefetch={prefetch}")
+        periods.append(statistics.median(line["seconds"] for line in lines))
+        losses.add(lines[-1]["loss"])
+    return [*alone, *periods], losses
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = {"rows": 2000, "bag": 64, "embedding": 16, "branches": 2, "layers": 1, "width": 256, "post": 4, "batch": 256, "microbatches": 1, "window": 8, "rounds": 3}
+    defaults = {"rows": 100000, "bag": 128, "embedding": 16, "branches": 1, "layers": 1, "width": 512, "post": 4, "batch": 256, "microbatches": 1, "window": 32, "rounds": 5}
     for name, value in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
-    found = {False: [], True: []}
-    losses = set()
+    rounds, losses = [], set()
+    print("| round | actor 0 alone, ms | actor 1 alone, ms | period, looked up when read | looked up ahead | over the larger: when read | ahead |")
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(options.rounds):
-            for prefetch in found:
-                seconds, loss = measured(pathlib.Path(folder), options, prefetch)
-                found[prefetch].append(seconds)
-                losses.add(loss)
-    print("| lookups | period, ms | lookups ahead | other work of actor 0 | compute | period over max(lookups, compute) |")
-    for prefetch, rounds in found.items():
-        period, lookups, rest, compute = (statistics.median(one[key] for one in rounds) for key in ("period", "lookups", "rest", "compute"))
-        cells = ["ahead" if prefetch else "when read", *(f"{1e3 * seconds:.1f}" for seconds in (period, lookups, rest, compute))]
-        print("| " + " | ".join([*cells, f"{period / max(lookups, compute):.3f}"]) + " |", flush=True)
+        for number in range(options.rounds):
+            seconds, last = measured(pathlib.Path(folder), options)
+            rounds.append(seconds)
+            losses |= last
+            show(number + 1, seconds)
+    show("median", [statistics.median(column) for column in zip(*rounds)])
     print("the losses are the same" if len(losses) == 1 else f"THE LOSSES DIFFER: {losses}")
+
+
+def show(name, seconds):
+    ratios = (period / max(seconds[:2]) for period in seconds[2:])
+    print("| " + " | ".join([str(name), *(f"{1e3 * one:.1f}" for one in seconds), *(f"{one:.3f}" for one in ratios)]) + " |", flush=True)
 
 
 if __name__ == "__main__":

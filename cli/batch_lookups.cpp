@@ -1,8 +1,10 @@
-// penstock batch prefetch, window: NestPipe's batches of which rows are looked up ahead, and its window of frozen tables.
+// penstock batch prefetch, window, tables: NestPipe's batches of which rows are looked up ahead, its window of frozen tables, and where
+// tables lie.
 #include <cmath>
 
 #include "base/text.h"
 #include "batch/lookups.h"
+#include "batch/table_placement.h"
 #include "cli/batch.h"
 #include "report/table.h"
 
@@ -62,6 +64,46 @@ BatchAnswer solve_window(const JsonNode& instance) {
                    {{"time", rounded(table.time.makespan)}, {"exposed", rounded(table.time.makespan - window.dense)}});
 }
 
+std::vector<TableDevice> table_devices(const JsonNode& instance) {
+  std::vector<TableDevice> out;
+  const std::vector<double> bandwidth = figures(required(instance, "bandwidth"));
+  for (const double each : bandwidth) out.emplace_back().bandwidth = each;
+  const auto read = [&](const char* key, double TableDevice::* member) {
+    if (!is_given(instance, key)) return;
+    const std::vector<double> values = figures(instance.at(key));
+    if (values.size() != out.size())
+      instance.at(key).fail(concat("has ", values.size(), " entries, and \"bandwidth\" ", out.size()), "give one for each device");
+    for (std::size_t d = 0; d < out.size(); ++d) out[d].*member = values[d];
+  };
+  read("memory", &TableDevice::memory);
+  read("dense", &TableDevice::dense);
+  return out;
+}
+
+BatchAnswer solve_tables(const JsonNode& instance) {
+  PlacementProblem problem;
+  required(instance, "tables").each_element([&](const JsonNode& table) {
+    const std::vector<double> values = figures(table);
+    if (values.size() != 3) table.fail(concat("has ", values.size(), " numbers"), "give rows, width and lookups per sample");
+    problem.tables.push_back({values[0], values[1], values[2]});
+  });
+  problem.devices = table_devices(instance);
+  problem.batch = figure(required(instance, "batch"));
+  problem.element = figure_or(instance, "element", problem.element);
+  problem.passes = figure_or(instance, "passes", problem.passes);
+  problem.copies = figure_or(instance, "copies", problem.copies);
+  problem.link = figure_or(instance, "link", problem.link);
+  problem.overlap = figure_or(instance, "overlap", problem.overlap);
+  const TablePlacement best = place_tables(problem);
+  nlohmann::ordered_json lookups = nlohmann::ordered_json::array();
+  for (std::size_t d = 0; d < best.reads.size(); ++d) lookups.push_back(rounded(best.reads[d] + best.exchange[d]));
+  return {{{"period", rounded(best.period)},
+           {"tables", best.devices},
+           {"lookups", lookups},
+           {"bytes", exact(best.bytes)},
+           {"proven", best.proven}}};
+}
+
 }  // namespace
 
 std::vector<BatchKind> lookup_kinds() {
@@ -72,7 +114,11 @@ std::vector<BatchKind> lookup_kinds() {
           {"window",
            "a step's micro-batches whose embeddings are exchanged beside dense layers (NestPipe)",
            {"embed", "dense", "gradient", "microbatches"},
-           solve_window}};
+           solve_window},
+          {"tables",
+           "tables of embeddings on devices, whole or by rows, for the shortest step with rows looked up ahead",
+           {"tables", "batch", "bandwidth", "memory", "dense", "link", "overlap", "element", "passes", "copies"},
+           solve_tables}};
 }
 
 }  // namespace penstock

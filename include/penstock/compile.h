@@ -35,7 +35,7 @@ struct CompileOptions {
   // many waves fewer of the others' updates than of their own (lower/waves.h). -1: they sum their gradients at each update.
   int distance = -1;
   // In a table for several steps: rows of embeddings are looked up while the step before computes, and those that its update has changed
-  // are read again (lower/lookups_ahead.h).
+  // are read again (lower/lookups_ahead.h). Data are read a step ahead, by a thread of each device.
   bool prefetch = false;
   // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.
   std::vector<std::string> parameters = {};

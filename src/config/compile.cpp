@@ -331,10 +331,22 @@ std::int64_t vocabulary_of(const Config& config) {
   return found == config.model.numbers.end() ? 256 : static_cast<std::int64_t>(found->second);
 }
 
+namespace {
+
+// Predictions are made of last gradients, and workers that lag behind each other exchange whole ones.
+bool reads_last_gradients(const Config& config, const Prepared& prepared) {
+  const auto predicts = [](const Action& action) { return action.ahead > 0; };
+  return config.pipeline.distance >= 0 ||
+         std::ranges::any_of(prepared.schedule.actors, [&](const auto& row) { return std::ranges::any_of(row, predicts); });
+}
+
+}  // namespace
+
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  return planned(training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
-                               optimiser_of(config), BatchCount::of_model, rows_of(config, *prepared.model)),
-                 prepared, true);
+  Graph step = training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
+                             optimiser_of(config), BatchCount::of_model, rows_of(config, *prepared.model));
+  if (!reads_last_gradients(config, prepared)) step = update_by_rows(step);
+  return planned(std::move(step), prepared, true);
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {

@@ -20,6 +20,18 @@ DeviceLane lane_of(Opcode opcode) {
   return compute ? DeviceLane::compute : DeviceLane::transfer;
 }
 
+// By instruction: an input whose reader is not the first run behind it.
+std::vector<bool> inputs_ahead(const DeviceProgram& device) {
+  std::vector<bool> out(device.instructions.size());
+  std::span<const SlotId> read;
+  for (std::size_t i = device.instructions.size(); i-- > 0;) {
+    const Instruction& instruction = device.instructions[i];
+    if (instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy) read = device.operands_of(instruction);
+    out[i] = instruction.opcode == Opcode::input && std::ranges::find(read, instruction.slot) == read.end();
+  }
+  return out;
+}
+
 }  // namespace
 
 Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
@@ -33,10 +45,12 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
       lanes_(executor.lanes()),
       asynchronous_(executor.asynchronous()),
       data_(data),
+      read_ahead_(inputs_ahead(own_)),
       deadline_(deadline),
       state_(own_),
       inner_(own_.instructions.size(), kNoEvent) {
   invariant(!asynchronous_ || (lanes_ && transport.lanes() == lanes_), "an asynchronous executor shares its lanes with its transport");
+  if (!lanes_ && std::ranges::find(read_ahead_, true) != read_ahead_.end()) reader_.emplace(data_);
   noted_.reserve(own_.instructions.size());
   memory_.reserve(own_.slots.size());
   for (std::size_t slot = 0; slot < own_.slots.size(); ++slot) memory_.push_back(executor_.address(SlotId(slot)));
@@ -65,6 +79,7 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
     if (asynchronous_) finish();
   } catch (...) {
     if (lanes_) lanes_->stop();
+    if (reader_) reader_->stop();
     throw;
   }
 
@@ -173,8 +188,10 @@ Event Actor::fill(const Instruction& instruction) {
   const bool part = port.split && instruction.microbatch >= 0;
   const std::int64_t rows = part ? all / program_->microbatches : all;
   const std::int64_t bytes = all == 0 ? 0 : port.type.bytes() / all * rows;
+  const std::int64_t first = part ? rows * instruction.microbatch : std::max<std::int64_t>(port.row, 0);
+  if (by_reader(number(instruction))) return reader_->read({&port, input_, first, rows, memory_[instruction.slot].first(bytes)});
   const std::span<std::byte> out = std::span(input_bytes_).first(bytes);
-  data_.fill(port, *input_, part ? rows * instruction.microbatch : std::max<std::int64_t>(port.row, 0), rows, out);
+  data_.fill(port, *input_, first, rows, out);
   return executor_.write(instruction.slot, 0, out);
 }
 
@@ -188,6 +205,7 @@ bool Actor::done(Event event) {
     if (!on_compute_lane(index)) noted_.push_back(inner_[index]);
     return true;
   }
+  if (by_reader(index)) return reader_->done(inner_[index]);
   return on_executor(index) ? executor_.done(inner_[index]) : transport_.done(inner_[index]);
 }
 
@@ -198,7 +216,11 @@ void Actor::wait(Event event) {
   const Clock::time_point begin = Clock::now();
   bool in_time = false;
   try {
-    in_time = on_executor(index) ? executor_.wait(inner_[index], begin + deadline_) : transport_.wait(inner_[index], begin + deadline_);
+    const Deadline deadline = begin + deadline_;
+    if (by_reader(index))
+      in_time = reader_->wait(inner_[index], deadline);
+    else
+      in_time = on_executor(index) ? executor_.wait(inner_[index], deadline) : transport_.wait(inner_[index], deadline);
   } catch (const PeerLost& lost) {
     fail_lost(lost, index);
   }

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "devices/cluster.h"
+#include "devices/data_reader.h"
 #include "devices/executor.h"
 #include "penstock/program.h"
 #include "program/interpreter.h"
@@ -48,6 +50,7 @@ class Actor {
   std::size_t number(const Instruction& instruction) const { return static_cast<std::size_t>(&instruction - first_); }
   bool on_compute_lane(std::size_t instruction) const;
   bool on_executor(std::size_t instruction) const;  // on its compute lane or that of host copies
+  bool by_reader(std::size_t instruction) const { return reader_ && read_ahead_[instruction]; }
   Event transfer(const Instruction& instruction);
   Event collective(const Instruction& instruction);
   std::vector<std::int32_t> peers_of(const Instruction& instruction) const;
@@ -72,6 +75,8 @@ class Actor {
   DeviceLanes* lanes_;  // null: none
   bool asynchronous_;
   const DataSource& data_;
+  std::vector<bool> read_ahead_;        // by instruction: an input that something else than its reader follows
+  std::optional<DataReader> reader_{};  // of these, where they lie in the host's memory
   std::chrono::nanoseconds deadline_;
   DeviceState state_;
   IdVector<SlotId, std::span<std::byte>> memory_;  // where each slot lies on the device

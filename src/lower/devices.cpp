@@ -37,7 +37,7 @@ struct Spread {
   const Draft from;                        // actors
   IdVector<ActorId, std::int32_t> first;   // of its devices
   IdVector<InstanceId, InstanceId> clone;  // the first of its clones
-  bool several = false;                    // some device takes several parts of a micro-batch: their slots' names differ
+  bool several = false;                    // some device takes or reads several parts of a micro-batch: their slots' names differ
 
   const Instance& at(InstanceId id) const { return from.instances[id]; }
   std::int32_t parts_of(ActorId actor) const { return input.parts / input.devices(actor); }  // of a micro-batch, for each of its devices
@@ -266,7 +266,7 @@ void spread_groups(const LowerInput& input, Draft& draft) {
   for (const std::int32_t size : input.group_size) {
     s.first.push_back(devices);
     devices += size;
-    s.several = s.several || size < input.parts;
+    s.several = s.several || size < input.parts || input.options.prefetch;  // which reads the others' keys
   }
   for (const Instance& instance : s.from.instances) {
     s.clone.emplace_back(draft.instances.size());

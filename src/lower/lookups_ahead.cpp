@@ -70,9 +70,19 @@ bool add_ports(const Lookups& l, ValueId value, Ports& ports) {
   return true;
 }
 
+// The port of the rows' indices by which `sgd_rows` makes the table's next value; none: another op makes it.
+InputId port_of_rows(const Lookups& l, InstanceId table) {
+  const OpId made = l.outer[l.input.step.outputs[l.draft.instances[table].input.index()]];
+  if (!made || l.input.step.ops[made].name != "sgd_rows") return {};
+  ValueId indices = l.input.step.ops[made].operands[2];
+  while (l.outer[indices] && l.input.step.ops[l.outer[indices]].name == "reshape") indices = l.input.step.ops[l.outer[indices]].operands[0];
+  return l.input.input_of[indices];
+}
+
 const Ports& ports_of(Lookups& l, InstanceId table) {
   const auto known = l.ports.find(table);
   if (known != l.ports.end()) return known->second;
+  if (const InputId port = port_of_rows(l, table)) return l.ports[table] = {port};
   const std::int32_t result = loop_result(l, gradient_of(l, table, l.input.step.outputs[l.draft.instances[table].input.index()]));
   Ports ports;
   if (result < 0 || !add_ports(l, l.input.loop_op().body->outputs[result], ports))

@@ -12,7 +12,8 @@ namespace penstock {
 
 // In a device's row, whose reads have their versions: for each `embedding` of a table as it is in an F, behind the F of the same
 // micro-batch of the step before a run that looks the rows up, and in the F's task `embedding_patched` instead. Throws Error where an
-// update may change rows that no sample of its step names, or an actor has several devices, which have the others' keys.
+// update may change rows that no sample of its step names. Any device can read any part of the data, so it knows all keys of its step,
+// also those of other devices; of a table whose rows lie along an axis it has its own rows ahead, and zeros for others.
 void look_up_ahead(const LowerInput& step, std::vector<Run>& row, ActorId device, Draft& draft);
 
 }  // namespace penstock

@@ -147,6 +147,34 @@ void push_all(Emission& e, const std::vector<Run>& runs, const Around& around) {
   push_frees(e, around.frees.back());
 }
 
+// Data are read ahead of their first reader. In a window whose rows are looked up ahead they are read before that, so that the device need
+// not wait for them: a micro-batch's where the same one of the step before has its first reader, a step's where its micro-batches have.
+void place_inputs(const LowerInput& input, const Draft& draft, const std::vector<Touch>& touches, Around& around) {
+  const std::int32_t steps = input.schedule.steps, ahead = input.options.prefetch ? input.microbatches / steps : 0;
+  std::map<std::pair<InputId, std::int32_t>, std::int32_t> first;  // by port and micro-batch
+  std::map<std::int32_t, std::int32_t> begin;                      // by step
+  for (const Touch& touch : touches) {
+    const Instance& data = draft.instances[touch.instance];
+    if (ahead == 0 || data.source != Instance::Source::data || !data.unit) continue;
+    first[{data.input, data.unit.microbatch}] = touch.first_read;
+    std::int32_t& earliest = begin.try_emplace(data.unit.microbatch / ahead, touch.first_read).first->second;
+    earliest = std::min(earliest, touch.first_read);
+  }
+  const auto place = [&](const Instance& data, std::int32_t reader) {
+    if (data.unit) {
+      const auto before = first.find({data.input, data.unit.microbatch - ahead});
+      return before == first.end() ? reader : before->second;
+    }
+    if (ahead == 0 || !input.first_port || data.input < input.first_port) return reader;
+    const std::int32_t each = (static_cast<std::int32_t>(input.step.inputs.size()) - input.first_port.value) / steps;
+    const auto own = begin.find((data.input.value - input.first_port.value) / each);
+    return own == begin.end() ? reader : std::min(reader, own->second);
+  };
+  for (const Touch& touch : touches)
+    if (const Instance& data = draft.instances[touch.instance]; data.source == Instance::Source::data)
+      around.inputs[place(data, touch.first_read)].push_back(touch.instance);
+}
+
 }  // namespace
 
 Program program_of(const LowerInput& input, Draft draft, TaskPool* pool) {
@@ -160,9 +188,7 @@ Program program_of(const LowerInput& input, Draft draft, TaskPool* pool) {
     if (draft.instances[i].source == Instance::Source::state && !draft.instances[i].types.empty()) states.push_back(i);
   Touches touches(draft);
   for (const ActorId device : draft.actors.ids()) {
-    for (const Touch& touch : touches.of(draft, device))
-      if (draft.instances[touch.instance].source == Instance::Source::data)
-        around[device].inputs[touch.first_read].push_back(touch.instance);
+    place_inputs(input, draft, touches.of(draft, device), around[device]);
     // State that no run of its home reads or writes still lives there.
     for (InstanceId state : states)
       if (draft.instances[state].home == device) touches.touch(state);

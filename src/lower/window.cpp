@@ -113,14 +113,6 @@ void check_ports(const LowerInput& input) {
   }
 }
 
-void check_single_devices(const LowerInput& input) {
-  for (const ActorId actor : ids<ActorId>(input.actors()))
-    if (const std::int32_t devices = input.devices(actor) * input.members; devices > 1)
-      throw Error(concat("pipeline.prefetch: actor ", actor.value, " has ", devices, " devices"),
-                  {"an update changes the rows of all their keys, and a device knows its own"},
-                  "give each actor one device (--mesh pipe=2)");
-}
-
 // The table of step `step` with the versions that the window's says of its actions: what is gathered for one is not for another.
 Schedule with_reads(Schedule of_step, const Schedule& window, std::int32_t step) {
   const std::vector<std::vector<ReadVersion>> versions = read_versions(window);
@@ -147,7 +139,6 @@ LowerInput step_input(const LowerInput& window, std::int32_t step) {
 }
 
 JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts) {
-  if (window.options.prefetch) check_single_devices(window);
   Joining j{window, whole_ports(window, drafts), trained_states(window), read_versions(window.schedule),
             first_needs(window.schedule, window.dag.shape)};
   j.draft.blocks = drafts[0].blocks;

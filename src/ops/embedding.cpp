@@ -34,7 +34,6 @@ std::vector<TensorType> infer_embedding(const Op& op, Types operands) {
 // is among the changed.
 std::vector<TensorType> infer_embedding_patched(const Op& op, Types operands) {
   require(operands.size() >= 4, op, operands, "needs weight, indices, rows looked up ahead, and indices of what has changed");
-  require(!op.attributes.contains("begin") && !op.attributes.contains("whole"), op, operands, "the table must be whole");
   std::vector<TensorType> out = infer_embedding(op, operands.first(2));
   require(operands[2] == out[0], op, operands, "the rows looked up ahead must be those of the indices");
   for (const TensorType& changed : operands.subspan(3)) require(changed.dtype == DType::i64, op, operands, "indices must be i64");
@@ -54,6 +53,31 @@ std::vector<TensorType> infer_embedding_backward(const Op& op, Types operands) {
   require(rows >= 0, op, operands, "num_weights is negative");
   require_part(op, operands, rows);
   return {{operands[0].dtype, {rows, operands[0].shape.back()}}};
+}
+
+// (rows[n, width], indices[n]) -> [n, width]: in the first place of each index the sum of all its rows, in their order, elsewhere zeros
+std::vector<TensorType> infer_sum_equal_rows(const Op& op, Types operands) {
+  require_count(op, operands, 2, 2);
+  require_floating(op, operands);
+  require(operands[0].shape.size() == 2, op, operands, "needs rows[n, width]");
+  require(operands[1] == TensorType{DType::i64, {operands[0].shape[0]}}, op, operands, "needs an i64 index for each row");
+  require(attribute<std::int64_t>(op, "num_weights") >= 0, op, operands, "num_weights is negative");
+  return {operands[0]};
+}
+
+// (weight[rows, width], gradient[n, width], indices[n], learning_rate) -> weight, of which learning_rate * gradient is taken from the rows
+// of the indices, one after the other
+std::vector<TensorType> infer_sgd_rows(const Op& op, Types operands) {
+  require_count(op, operands, 4, 4);
+  require_floating(op, operands);
+  require(operands[0].shape.size() == 2, op, operands, "needs weight[rows, width]");
+  const std::int64_t n = operands[2].elements();
+  require(operands[2] == TensorType{DType::i64, {n}}, op, operands, "indices must be a vector of i64");
+  require(operands[1] == TensorType{operands[0].dtype, {n, operands[0].shape[1]}}, op, operands,
+          "needs a row of the gradient for each index");
+  require(is_floating(operands[3].dtype) && operands[3].shape.empty(), op, operands, "the learning rate must be a floating scalar");
+  require_part(op, operands, operands[0].shape[0]);
+  return {operands[0]};
 }
 
 // (weight[rows, width], indices[..., bag]) -> [..., width]
@@ -101,6 +125,10 @@ DimNumbers embedding_numbers(const LayoutSite& site) {
 }
 DimNumbers embedding_bag_numbers(const LayoutSite& site) {
   return numbers_of("vw,*b->*w", site);
+}
+// All members that have rows of a table have all indices.
+DimNumbers sgd_rows_numbers(const LayoutSite& site) {
+  return numbers_of("vw,Nw,N,->vw", site);
 }
 DimNumbers backward_numbers(const LayoutSite& site) {
   return numbers_of("*w,*->vw", site);
@@ -152,6 +180,15 @@ double bytes_bag(const Op& op, Types operands, Types results) {
   return static_cast<double>(operands[1].bytes()) + rows + static_cast<double>(results[0].bytes());
 }
 
+double flops_rows(const Op&, Types operands, Types) {
+  return 2 * static_cast<double>(operands[1].elements());
+}
+
+// Bytes: of the table only the rows that the indices name.
+double bytes_sgd_rows(const Op&, Types operands, Types) {
+  return static_cast<double>(operands[2].bytes()) + 3 * static_cast<double>(operands[1].bytes());
+}
+
 double flops_embedding_backward(const Op&, Types operands, Types) {
   return static_cast<double>(operands[0].elements());
 }
@@ -175,6 +212,15 @@ std::span<const OpDefinition> embedding_ops() {
        .layout_result = row_of_gradient<backward_numbers>,
        .local = local_backward},
       {.name = "embedding_patched", .infer = infer_embedding_patched, .flops = flops_none, .bytes = bytes_embedding},
+      {.name = "sum_equal_rows", .infer = infer_sum_equal_rows, .flops = flops_embedding_backward, .layout = by<named<"Nw,N->Nw">>},
+      // The table is read where it is written.
+      {.name = "sgd_rows",
+       .infer = infer_sgd_rows,
+       .flops = flops_rows,
+       .bytes = bytes_sgd_rows,
+       .elementwise = true,
+       .layout = row_of_table<sgd_rows_numbers>,
+       .local = local_embedding},
       {.name = "embedding_bag",
        .infer = infer_embedding_bag,
        .vjp = embedding_bag_vjp,

@@ -4,9 +4,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/text.h"
@@ -37,6 +39,16 @@ struct TablePart {
 
 TablePart part_of(const Op& op, std::int64_t rows) {
   return {attribute_or(op, "begin", std::int64_t{0}), rows, attribute_or(op, "whole", rows)};
+}
+
+// Where the row lies that comes some rows later, for __builtin_prefetch: rows lie anywhere, and waiting for each in turn takes several
+// times as long as what is done with it. A function that prefetched by itself would be dropped by the compiler as one without effect.
+const void* later_row(const TablePart& part, std::span<const std::int64_t> indices, std::size_t i, const void* table,
+                      std::size_t row_bytes) {
+  constexpr std::size_t kRowsLater = 16;
+  if (i + kRowsLater >= indices.size()) return table;
+  const std::int64_t row = indices[i + kRowsLater] - part.begin;
+  return row >= 0 && row < part.rows ? static_cast<const char*>(table) + static_cast<std::size_t>(row) * row_bytes : table;
 }
 
 // The indices in the part's own count; one past its end for rows that are elsewhere.
@@ -72,6 +84,7 @@ Bound bind_embedding(const Site& site) {
     const std::int64_t* const at = places;
     char* const to = rows;
     for (std::int64_t i = 0; i < n; ++i) {
+      __builtin_prefetch(later_row(part, {at, static_cast<std::size_t>(n)}, static_cast<std::size_t>(i), from, bytes));
       const std::int64_t row = part.place(at[i]);
       char* const out_row = to + static_cast<std::size_t>(i) * bytes;
       if (row < 0)
@@ -82,29 +95,96 @@ Bound bind_embedding(const Site& site) {
   };
 }
 
-// Marks the rows that have changed, and copies each row from the table or from what was looked up ahead. Takes any dtype.
+// Marks the rows that have changed, and copies each row from the table or from what was looked up ahead, which has zeros for rows that are
+// elsewhere. Takes any dtype.
 Bound bind_embedding_patched(const Site& site) {
   const T &weight = site.operands[0], &out = site.results[0];
   const auto marks = std::make_shared<std::vector<bool>>(static_cast<std::size_t>(weight.size(0)));
   const std::vector<T> operands(site.operands.begin(), site.operands.end());
-  return [marks, operands, out, rows = weight.size(0), bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size())] {
+  return [marks, operands, out, part = part_of(site.op, weight.size(0)),
+          bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size())] {
     const T table = operands[0].contiguous(), indices = operands[1].contiguous(), ahead = operands[2].contiguous();
     const T made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
-    marks->assign(marks->size(), false);
-    for (std::size_t o = 3; o < operands.size(); ++o) {
-      const T changed = operands[o].contiguous();
-      for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(changed.data_ptr()), changed.numel())) {
-        require_row(index, rows);
-        (*marks)[index] = true;
+    const auto mark = [&](bool changed) {
+      for (std::size_t o = 3; o < operands.size(); ++o) {
+        const T keys = operands[o].contiguous();
+        for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(keys.data_ptr()), keys.numel()))
+          if (const std::int64_t place = part.place(index); place >= 0) (*marks)[place] = changed;
       }
-    }
+    };
+    mark(true);
     const auto *fresh = static_cast<const char*>(table.data_ptr()), *old = static_cast<const char*>(ahead.data_ptr());
     auto* to = static_cast<char*>(made.data_ptr());
     std::size_t row = 0;
     for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(indices.data_ptr()), indices.numel())) {
-      require_row(index, rows);
-      std::memcpy(to + row * bytes, (*marks)[index] ? fresh + static_cast<std::size_t>(index) * bytes : old + row * bytes, bytes);
+      const std::int64_t place = part.place(index);
+      const bool anew = place >= 0 && (*marks)[place];
+      std::memcpy(to + row * bytes, anew ? fresh + static_cast<std::size_t>(place) * bytes : old + row * bytes, bytes);
       ++row;
+    }
+    mark(false);
+    if (!out.is_contiguous()) out.copy_(made);
+  };
+}
+
+// Calls f with a number of the tensor's type.
+template <class F>
+Bound of_type(const T& tensor, const F& f) {
+  if (tensor.scalar_type() == at::kDouble) return f(double{});
+  return tensor.scalar_type() == at::kFloat ? f(float{}) : f(c10::BFloat16{});
+}
+
+// Rows are added in their order, as `embedding_dense_backward` adds them.
+template <class Number>
+Bound bind_sums(const Site& site) {
+  const std::int64_t rows = attribute<std::int64_t>(site.op, "num_weights");
+  const auto places = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(rows), -1);  // of each index's first row
+  return [places, rows, from = site.operands[0], indices = site.operands[1], out = site.results[0]] {
+    const T dense = from.contiguous(), at = indices.contiguous(), made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+    const auto* x = static_cast<const Number*>(dense.data_ptr());
+    auto* y = static_cast<Number*>(made.data_ptr());
+    const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
+    const std::int64_t width = from.size(1);
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      __builtin_prefetch(later_row({0, rows, rows}, index, i, places->data(), sizeof(std::int64_t)));
+      require_row(index[i], rows);
+      std::int64_t& place = (*places)[static_cast<std::size_t>(index[i])];
+      const Number* row = x + static_cast<std::int64_t>(i) * width;
+      Number* own = y + static_cast<std::int64_t>(i) * width;
+      if (place < 0) {
+        place = static_cast<std::int64_t>(i);
+        std::copy_n(row, width, own);
+        continue;
+      }
+      std::fill_n(own, width, Number(0));
+      Number* sum = y + place * width;
+      for (std::int64_t w = 0; w < width; ++w) sum[w] = sum[w] + row[w];
+    }
+    for (const std::int64_t i : index) (*places)[static_cast<std::size_t>(i)] = -1;
+    if (!out.is_contiguous()) out.copy_(made);
+  };
+}
+
+// The arithmetic is sgd's: p - (g rate), in the parameter's type.
+template <class Number>
+Bound bind_sgd_rows(const Site& site) {
+  return [table = site.operands[0], gradient = site.operands[1], indices = site.operands[2], rate = site.operands[3],
+          part = part_of(site.op, site.operands[0].size(0)), out = site.results[0]] {
+    const T g = gradient.contiguous(), at = indices.contiguous();
+    const bool in_place = out.data_ptr() == table.data_ptr();
+    const T made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+    if (!in_place || !out.is_contiguous()) made.copy_(table);
+    auto* p = static_cast<Number*>(made.data_ptr());
+    const auto* d = static_cast<const Number*>(g.data_ptr());
+    const std::int64_t width = table.size(1);
+    using Wide = std::conditional_t<std::is_same_v<Number, double>, double, float>;
+    const auto r = static_cast<Wide>(rate.item<double>());
+    const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      __builtin_prefetch(later_row(part, index, i, p, static_cast<std::size_t>(width) * sizeof(Number)));
+      if (const std::int64_t row = part.place(index[i]); row >= 0)
+        for (std::int64_t w = 0; w < width; ++w) p[row * width + w] = p[row * width + w] - static_cast<Number>(d[w] * r);
+      d += width;
     }
     if (!out.is_contiguous()) out.copy_(made);
   };
@@ -149,6 +229,8 @@ Bound bind_backward(const Site& site, std::int64_t bag) {
       float* const q = mutable_floats(out);
       if (!accumulate) std::memset(q, 0, static_cast<std::size_t>(part.rows * width) * sizeof(float));
       for (std::int64_t i = 0; i < n; ++i) {
+        __builtin_prefetch(later_row(part, {at, static_cast<std::size_t>(n)}, static_cast<std::size_t>(i), q,
+                                     static_cast<std::size_t>(width) * sizeof(float)));
         const std::int64_t row = part.place(at[i]);
         if (row >= 0) f(q + row * width, d + i / bag * width, q + row * width, width);
       }
@@ -172,6 +254,10 @@ std::span<const Kernel> embedding_kernels() {
       {.name = "embedding", .bind = bind_embedding},
       {.name = "embedding_patched", .bind = bind_embedding_patched},
       {.name = "embedding_dense_backward", .bind = [](const Site& s) { return bind_backward(s, 1); }, .accumulates = 1},
+      {.name = "sum_equal_rows",
+       .bind = [](const Site& s) { return of_type(s.operands[0], [&](auto x) { return bind_sums<decltype(x)>(s); }); }},
+      {.name = "sgd_rows",
+       .bind = [](const Site& s) { return of_type(s.operands[0], [&](auto x) { return bind_sgd_rows<decltype(x)>(s); }); }},
       {.name = "embedding_bag", .bind = bind_embedding_bag},
       {.name = "embedding_bag_dense_backward",
        .bind = [](const Site& s) { return bind_backward(s, s.operands[1].size(-1)); },

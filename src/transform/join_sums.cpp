@@ -33,18 +33,6 @@ std::map<Kind, std::vector<OpId>> small_sums(const Graph& step, OpId loop) {
   return out;
 }
 
-// Adds an op that is marked as `marks` is.
-ValueId add_like(Graph& graph, const Op& marks, std::string_view name, std::vector<ValueId> operands, Attributes attributes,
-                 TensorType type) {
-  Op op = marks;
-  op.name = name;
-  op.operands = std::move(operands);
-  op.attributes = std::move(attributes);
-  op.results = {graph.add_value(std::move(type))};
-  graph.ops.push_back(std::move(op));
-  return graph.ops.back().results[0];
-}
-
 void add_joined(Rewrite& out, const Graph& step, const std::vector<OpId>& sums) {
   const Op& marks = step.ops[sums[0]];
   const DType dtype = step.type(marks.operands[0]).dtype;

@@ -1,5 +1,7 @@
 #include "transform/rewrite.h"
 
+#include <utility>
+
 namespace penstock {
 
 Rewrite::Rewrite(const Graph& from) : from_(from), map_(from.values.size()) {
@@ -32,6 +34,17 @@ Op& Rewrite::copy(const Op& op) {
 Graph Rewrite::finish() {
   for (ValueId output : from_.outputs) graph.outputs.push_back(map_[output]);
   return std::move(graph);
+}
+
+ValueId add_like(Graph& graph, const Op& marks, std::string_view name, std::vector<ValueId> operands, Attributes attributes,
+                 TensorType type) {
+  Op op = marks;
+  op.name = name;
+  op.operands = std::move(operands);
+  op.attributes = std::move(attributes);
+  op.results = {graph.add_value(std::move(type))};
+  graph.ops.push_back(std::move(op));
+  return graph.ops.back().results[0];
 }
 
 }  // namespace penstock

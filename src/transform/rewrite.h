@@ -1,6 +1,7 @@
 // Builds a new graph out of another one's parts, and keeps which new value each old one became.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "penstock/graph.h"
@@ -28,5 +29,9 @@ class Rewrite {
   const Graph& from_;
   IdVector<ValueId, ValueId> map_;
 };
+
+// Adds an op with one result that is marked as `marks` is, and returns the result.
+ValueId add_like(Graph& graph, const Op& marks, std::string_view name, std::vector<ValueId> operands, Attributes attributes,
+                 TensorType type);
 
 }  // namespace penstock

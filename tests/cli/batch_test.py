@@ -11,6 +11,7 @@ TWELVE = {"lengths": [512, 500, 260, 250, 130, 120, 60, 50, 40, 30, 20, 10], "fi
 PAIRS = [[700, 60], [40, 35], [230, 6], [75, 3], [60, 2], [45, 40], [690, 75], [220, 8]]
 BACKBONE = {"layers": [3, 1, 4, 1, 5, 9, 2, 6], "stages": 4, "microbatches": 4}
 LANES = {"lanes": [1, 1, 1, 4, 5], "batches": 10}
+TABLES = {"tables": [[1000, 2, 4], [400, 2, 2]], "batch": 4, "bandwidth": [48, 48], "memory": [9000, 9000], "dense": [5, 0]}
 WINDOW = {"embed": 2, "dense": 8, "gradient": 2}
 SEVEN_TWO = {"forward": [3, 7, 2], "input": [0, 7, 2], "weight": [3, 7, 2]}
 ONES = {"actors": 4, "forward": [1] * 8}
@@ -94,6 +95,8 @@ PUBLISHED = [
     ("window", {**WINDOW, "microbatches": 4}, {"time": 9, "exposed": 1}),
     ("window", {**WINDOW, "microbatches": 8}, {"time": 8.5, "exposed": 0.5}),
     ("window", {"embed": 6, "dense": 8, "gradient": 6, "microbatches": 4}, {"time": 12, "exposed": 4}),
+    ("tables", TABLES, {"period": 8, "tables": [[0], [1]], "bytes": [8000, 3200], "proven": True}),
+    ("tables", {**TABLES, "link": 960}, {"period": 6.2, "tables": [[0, 1], [0, 1]], "bytes": [5600, 5600], "proven": True}),
     ("stages", {**BACKBONE, "links": 1}, {"time": 90, "slowest": 9, "exposed": 0}),
     ("stages", {**BACKBONE, "links": [1, 1, 1, 1, 1, 1, 1], "all_reduce": 0}, {"time": 90}),
     ("modules", {"actors": 2, "images": [4, 1], "part": 2, "backbone": 2}, {"makespan": 33, "proven": True}),
@@ -341,6 +344,13 @@ class Batch(ProgramTest):
         self.fails("prefetch", {**LANES, "batches": 1}, "the number of batches is 1", "a period lies between two")
         self.fails("window", {**WINDOW, "microbatches": 0}, "microbatches is 0")
         self.fails("window", {**WINDOW, "dense": -8, "microbatches": 1}, "dense is -8")
+
+    def test_bad_tables(self):
+        self.fails("tables", {**TABLES, "bandwidth": [48, 0]}, "the bandwidth of device 1 is 0.0", "above 0")
+        self.fails("tables", {**TABLES, "memory": [1000, 1000]}, "table 0 has 8000.0 bytes, more than any device", '"link"')
+        self.fails("tables", {**TABLES, "memory": [1000]}, 'memory has 1 entries, and "bandwidth" 2', "one for each device")
+        self.fails("tables", {**TABLES, "tables": [[1000, 2]]}, "tables[0] has 2 numbers", "rows, width and lookups per sample")
+        self.fails("tables", {**TABLES, "tables": [[1000, 2, -4]]}, "tables[0][2] is -4")
 
     def test_bad_stages(self):
         self.fails("stages", {**BACKBONE, "stages": 9}, "9 stages of 8 layers", "1 to 8 stages")

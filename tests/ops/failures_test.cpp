@@ -328,6 +328,18 @@ TEST_F(Failures, EmbeddingAndLoss) {
             "embedding_patched: the rows looked up ahead must be those of the indices");
   EXPECT_EQ(rule_of([&] { emit("embedding_patched", {f32({5, 2}), i64({3}), f32({3, 2}), f32({1})}); }),
             "embedding_patched: indices must be i64");
+  EXPECT_EQ(rule_of([&] { emit("sum_equal_rows", {f32({5}), i64({5})}, {{"num_weights", 4}}); }), "sum_equal_rows: needs rows[n, width]");
+  EXPECT_EQ(rule_of([&] { emit("sum_equal_rows", {f32({5, 2}), i64({4})}, {{"num_weights", 4}}); }),
+            "sum_equal_rows: needs an i64 index for each row");
+  EXPECT_EQ(rule_of([&] { emit("sum_equal_rows", {f32({5, 2}), i64({5})}, {{"num_weights", -4}}); }),
+            "sum_equal_rows: num_weights is negative");
+  EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5}), f32({3, 2}), i64({3}), f32({})}); }), "sgd_rows: needs weight[rows, width]");
+  EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 2}), i64({3, 1}), f32({})}); }),
+            "sgd_rows: indices must be a vector of i64");
+  EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 1}), i64({3}), f32({})}); }),
+            "sgd_rows: needs a row of the gradient for each index");
+  EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 2}), i64({3}), f32({1})}); }),
+            "sgd_rows: the learning rate must be a floating scalar");
   EXPECT_EQ(rule_of([&] { emit("embedding_dense_backward", {f32({5, 2}), i64({3})}, {{"num_weights", 4}}); }),
             "embedding_dense_backward: dy must have the shape of the indices and a last dim");
   EXPECT_EQ(rule_of([&] { embedding_bag(f32({5, 2}), i64({})); }), "embedding_bag: indices must have a last dim");

@@ -187,7 +187,7 @@ TEST_F(LayoutRows, HaveASampleOfEveryOp) {
   EXPECT_EQ(known, all);
 }
 
-// Ops without operands have none, nor the loop, whose layouts are its body's, nor what lowering makes of lookups on actors of one device.
+// Ops without operands have none, nor the loop, whose layouts are its body's, nor what lowering makes of lookups once layouts are decided.
 TEST_F(LayoutRows, AreThereForAllOpsButFive) {
   std::set<std::string> without = {"accumulate"}, rowless = {"accumulate", "arange", "embedding_patched", "full", "random_key"};
   std::map<std::string, bool> has;

@@ -229,6 +229,8 @@ void networks(Samples& s) {
   add(s, "embedding", {f({8, 6}), integers({5}, 8)});
   add(s, "embedding_patched", {f({8, 6}), integers({5}, 8), f({5, 6}), integers({3}, 8)});
   add(s, "embedding_dense_backward", {f({3, 4, 6}), integers({3, 4}, 7)}, {{"num_weights", std::int64_t{7}}});
+  add(s, "sum_equal_rows", {f({9, 6}), integers({9}, 7)}, {{"num_weights", std::int64_t{7}}});
+  add(s, "sgd_rows", {f({7, 6}), f({9, 6}), integers({9}, 7), f({})});
   add(s, "embedding_dense_backward", {f({3, 4, 6}), integers({3, 4}, 8)}, {{"num_weights", std::int64_t{8}}});
   add(s, "embedding_bag", {f({8, 6}), integers({3, 4}, 8)});
   add(s, "embedding_bag_dense_backward", {f({3, 6}), integers({3, 4}, 7)}, {{"num_weights", std::int64_t{7}}});
