@@ -82,7 +82,8 @@ TableCosts costs_of_slices(const TableCosts& whole, const Schedule& schedule, co
 // Sets the times and links that the flags give.
 void set_costs(const SimulateArguments& arguments, TableSetting& setting) {
   const std::int32_t slices = setting.schedule.slices, stages = setting.schedule.whole_stages();
-  const double share = static_cast<double>(setting.actors()) / (stages - std::ssize(setting.schedule.forward_times));
+  const auto frozen = static_cast<std::int32_t>(setting.schedule.forward_times.size());
+  const double share = static_cast<double>(setting.actors()) / (stages - frozen);
   TableCosts costs = uniform_costs(stages, unit_costs(arguments), arguments.per_stage ? 1 : share);
   for (StageCosts& stage : costs.stages) stage.live = share;
   for (std::size_t s = 0; s < setting.schedule.forward_times.size(); ++s)

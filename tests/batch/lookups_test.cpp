@@ -49,10 +49,10 @@ TEST(Lookups, PrefetchedBatchesTakeWhatARecursionSays) {
   for (int trial = 0; trial < 200; ++trial) {
     PrefetchProblem problem;
     problem.lanes.resize(2 + random() % 5);
-    for (double& time : problem.lanes) time = random() % 9;
+    for (double& time : problem.lanes) time = static_cast<double>(random() % 9);
     problem.batches = 2 + static_cast<int>(random() % 12);
     problem.buffers = 1 + static_cast<int>(random() % 4);
-    problem.synchronise = random() % 3;
+    problem.synchronise = static_cast<double>(random() % 3);
     EXPECT_NEAR(prefetched_batches(problem).time.makespan, by_recursion(problem), 1e-9) << "trial " << trial;
   }
 }
