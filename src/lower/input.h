@@ -69,6 +69,9 @@ IdVector<ValueId, bool> dependent_values(const LowerInput& input);
 
 // The step cut for the schedule, but not held against it.
 LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options);
+// Throws Error where a stage that the table has as frozen reads a parameter that is trained: what it makes for the next step would be of
+// parameters that this step has not updated yet.
+void check_frozen_stages(const LowerInput& input);
 // Holds both against each other. Throws Error as lower() does.
 void check_table(const LowerInput& input);
 // Two halves of lower_input, between which a step becomes its members': the step with its stages, as many as the schedule has (`hoist`:

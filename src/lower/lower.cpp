@@ -139,6 +139,7 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOpt
 }
 
 void check_table(const LowerInput& input) {
+  check_frozen_stages(input);
   validate(input.schedule, input.dag.shape, input.table_microbatches() * input.schedule.steps);
   check_recomputation(input.schedule, input.dag, input.options);
 }

@@ -12,18 +12,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/invariant.h"
+#include "penstock/table.h"
 #include "schedule/generators.h"
-#include "schedule/kinds.h"
-#include "schedule/work.h"
 
 namespace penstock {
 namespace {
-
-double time_of(Kind kind) {
-  if (kind == Kind::B) return 2;
-  return is_compute(kind) || kind == Kind::R ? 1 : 0;
-}
 
 // A time in which an actor waits, and the action of its row that stands behind it.
 struct Gap {
@@ -38,22 +31,17 @@ struct Gaps {
 };
 
 Gaps gaps_of(const Schedule& step) {
-  const StageShape shape = chain_of(step);
-  const WorkIndex work = index_work(step, shape, step.microbatches());
-  std::vector<std::vector<double>> ends;
-  for (const auto& row : step.actors) ends.emplace_back(row.size());
-  Gaps out{std::vector<std::vector<Gap>>(ends.size())};
-  walk(work, [&](Position p) {
-    const double before = p.index > 0 ? ends[p.actor][p.index - 1] : 0;
-    double start = before;
-    for_each_need(work, work.at(p), [&](Position need) { start = std::max(start, ends[need.actor][need.index]); });
-    if (start > before) out.actors[p.actor].push_back({before, start, static_cast<std::size_t>(p.index)});
-    ends[p.actor][p.index] = start + time_of(work.at(p).kind);
-    out.makespan = std::max(out.makespan, ends[p.actor][p.index]);
-  });
-  for (std::size_t actor = 0; actor < ends.size(); ++actor)
-    if (const double end = ends[actor].empty() ? 0 : ends[actor].back(); end < out.makespan)
-      out.actors[actor].push_back({end, out.makespan, step.actors[actor].size()});
+  const TableTime time = time_table(step, chain_of(step), uniform_costs(step));
+  Gaps out{std::vector<std::vector<Gap>>(step.actors.size()), time.makespan};
+  for (std::size_t actor = 0; actor < out.actors.size(); ++actor) {
+    double free = 0;
+    for (std::size_t a = 0; a <= time.start[actor].size(); ++a) {
+      const bool is_last = a == time.start[actor].size();
+      const double until = is_last ? time.makespan : time.start[actor][a];
+      if (until > free) out.actors[actor].push_back({free, until, a});
+      if (!is_last) free = time.end[actor][a];
+    }
+  }
   return out;
 }
 

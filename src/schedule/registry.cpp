@@ -178,8 +178,8 @@ void check_frozen(const ScheduleInfo& info, const ScheduleOptions& options) {
   for (const double time : options.frozen)
     if (!(time > 0 && time <= 1e6)) throw Error(concat(info.name, ": --frozen must be above 0 and at most 1e6, not ", number(time)));
   if (takes(info, "--window"))
-    throw Error(concat(info.name, " is not drained at the end of a step, so it takes no --frozen"), {},
-                "its idle time is at the window's ends alone; schedules that are drained: 1f1b, zb-h1, gpipe");
+    throw Error(concat(info.name, " orders a window's steps itself, so it takes no --frozen"), {},
+                "frozen stages are placed in a table of one step, which --window repeats: 1f1b, zb-h1, gpipe");
   for (const auto& [flag, is_given] : {std::pair("--slices", options.slices > 1), std::pair("--head-shards", options.head_shards > 1),
                                        std::pair("--self-conditioning", options.self_conditioning)})
     if (is_given) throw Error(concat(info.name, ": --frozen and ", flag, " do not go together"), {}, concat("leave out ", flag));

@@ -73,9 +73,11 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
     }
     if (action.microbatch < 0 && !needs_microbatch(action.kind)) return;
     if (action.microbatch < 0 || action.count < 1 || action.microbatch >= microbatches || action.count > microbatches - action.microbatch) {
-      throw Error(concat(where(), " names an unknown micro-batch"),
-                  {concat("a step has ", counted(microbatches, "micro-batch"), ", ", range_text(microbatches))},
-                  "change the number of micro-batches, or the table");
+      throw Error(
+          concat(where(), " names an unknown micro-batch"),
+          {concat(schedule.steps > 1 ? concat(schedule.steps, " steps have ") : "a step has ", counted(microbatches, "micro-batch"), ", ",
+                  range_text(microbatches))},
+          schedule.steps > 1 ? "the last step has no next one whose work it could do" : "change the number of micro-batches, or the table");
     }
     const bool backward = action.kind != Kind::F && is_compute(action.kind);
     if ((backward || is_residual(action.kind)) && !shape.has_backward[action.stage]) {

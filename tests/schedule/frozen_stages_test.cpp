@@ -61,9 +61,11 @@ TEST(FrozenStages, FillWhatIsIdle) {
 TEST(FrozenStages, MistakesAreNamed) {
   const auto made = [](const char* name, const ScheduleOptions& options) { return message_of([&] { make_schedule(name, options); }); };
   EXPECT_EQ(made("1f1b", {.frozen = {1, 0}}), "1f1b: --frozen must be above 0 and at most 1e6, not 0.0");
-  EXPECT_EQ(made("pipedream", {.window = 2, .frozen = {1}}),
-            "pipedream is not drained at the end of a step, so it takes no --frozen\n"
-            "  hint: its idle time is at the window's ends alone; schedules that are drained: 1f1b, zb-h1, gpipe");
+  for (const std::string own : {"pipedream", "nestpipe"})
+    EXPECT_EQ(made(own.c_str(), {.window = 2, .frozen = {1}}),
+              own +
+                  " orders a window's steps itself, so it takes no --frozen\n"
+                  "  hint: frozen stages are placed in a table of one step, which --window repeats: 1f1b, zb-h1, gpipe");
   EXPECT_EQ(made("1f1b", {.slices = 2, .frozen = {1}}), "1f1b: --frozen and --slices do not go together\n  hint: leave out --slices");
   EXPECT_EQ(made("1f1b", {.self_conditioning = true, .frozen = {1}}),
             "1f1b: --frozen and --self-conditioning do not go together\n  hint: leave out --self-conditioning");
@@ -74,8 +76,11 @@ TEST(FrozenStages, MistakesAreNamed) {
     for (Action& action : row)
       if (action.stage == 0 && action.microbatch == 3) action.microbatch = 4;
   EXPECT_EQ(message_of([&] { validate(table, chain_of(table), 4); }),
-            "1f1b:1:4: 0F4 names an unknown micro-batch\n  a step has 4 micro-batches, 0 to 3\n"
-            "  hint: change the number of micro-batches, or the table");
+            "1f1b:1:4: 0F4 names an unknown micro-batch\n  2 steps have 4 micro-batches, 0 to 3\n"
+            "  hint: the last step has no next one whose work it could do");
+  EXPECT_EQ(message_of([&] { validate(table_of("1f1b", 2, 2, 2, {1}), chain(3), 4); }),
+            "1f1b: stage 0 is trained, and the table has its forward alone\n  hint: let pipeline.frozen have a time for each of the "
+            "model's frozen stages, which are in front, and for no other");
   // A stage that is updated has one actor, a frozen one need not.
   Schedule moved = table_of("1f1b", 2, 2, 2, {1});
   moved.forward_times.clear();
