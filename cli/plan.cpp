@@ -208,7 +208,8 @@ void check_numbers(const PlanArguments& arguments) {
 
 void plan_command(const PlanArguments& arguments) {
   check_numbers(arguments);
-  if (!arguments.varied.empty() || arguments.planner == kSequences) return plan_variants_command(arguments);
+  if (!arguments.varied.empty() || arguments.planner == kSequences || arguments.planner == kDiffusionPipe)
+    return plan_variants_command(arguments);
   if (arguments.slice_unit > 0)
     throw Error("--slice-unit is of slices that are planned", {}, "--vary slices=planned, or --planner sequences");
   const bool groups = planner_named(arguments.planner).equal_groups;  // ahead of anything that is measured for it
@@ -240,7 +241,9 @@ std::string planner_lines() {
   for (const PlannerInfo& planner : planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
   return out +
          concat("  ", kSequences,
-                ": orders of sequences whole and in slices, with context parallelism and recomputation, each compiled and predicted\n");
+                ": orders of sequences whole and in slices, with context parallelism and recomputation, each compiled and predicted\n  ",
+                kDiffusionPipe,
+                ": the cut of a trained backbone, and frozen stages in the idle time of the step before (DiffusionPipe, 2405.01248)\n");
 }
 
 // The flags refer to `arguments`.

@@ -46,6 +46,7 @@ void print_plan(const PlanArguments& arguments, const PlanReport& report);
 
 // Whole configurations are compared, by --vary or for sequences: plan_variants.cpp.
 inline constexpr const char* kSequences = "sequences";
+inline constexpr const char* kDiffusionPipe = "diffusionpipe";
 void plan_variants_command(const PlanArguments& arguments);
 
 // The cluster that flags or a file name; throws Error where they do not fit each other. graph: what a graph's file says of devices.

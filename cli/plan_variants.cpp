@@ -51,8 +51,8 @@ Compared compared_of(const PlanArguments& arguments) {
   if (!is_config(arguments))
     throw Error(concat("whole configurations are compared of a model; ", arguments.what, " is taken as a graph"), {},
                 "give CONFIG.toml or a model's name");
-  if (!arguments.varied.empty() && arguments.planner == kSequences)
-    throw Error("--planner sequences says itself what it varies", {}, "leave out --vary, or --planner");
+  if (!arguments.varied.empty() && arguments.planner != PlanArguments().planner)
+    throw Error(concat("--planner ", arguments.planner, " says itself what it varies"), {}, "leave out --vary, or --planner");
   if (!arguments.micro_batches.empty())
     throw Error("--micro-batches says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
   if (!arguments.only.empty() && arguments.planner != kSequences)
@@ -112,8 +112,9 @@ PlannedVariants planned(const Compared& of) {
   if (arguments.limited) planning.limit = TimeLimit(arguments.options.seconds);
   std::vector<Settings> settings;
   if (arguments.varied.empty()) {
-    settings = sequence_settings(of.base, of.devices);
-    planning.is_needless = recomputes_needlessly;
+    const bool fills = arguments.planner == kDiffusionPipe;
+    settings = fills ? filling_settings(of.base, of.devices) : sequence_settings(of.base, of.devices);
+    if (!fills) planning.is_needless = recomputes_needlessly;
     if (!arguments.only.empty()) settings = with_values(std::move(settings), arguments.only);
   } else {
     std::vector<Varied> varied;

@@ -34,7 +34,8 @@ struct Config {
   std::int64_t text_layers, text_width, image_layers;
   std::int64_t layers, width, heads, levels;
   double condition_dropout;
-  std::int64_t frozen_stages, stages;  // of all stages, the first ones are the encoders'
+  std::int64_t frozen_stages, stages;        // of all stages, the first ones are the encoders'
+  std::vector<std::int64_t> stage_of_layer;  // of the backbone
   DType compute, master;
   std::int64_t side() const { return image / patch; }
   std::int64_t patches() const { return side() * side(); }
@@ -44,7 +45,7 @@ struct Config {
     return stage_name(frozen_stages < 2 ? 0 : spread(layer, text_layers, frozen_stages - 1));
   }
   std::string image_stage() const { return stage_name(frozen_stages < 2 ? 0 : frozen_stages - 1); }
-  std::string layer_stage(std::int64_t layer) const { return stage_name(spread(layer, layers, stages - frozen_stages, frozen_stages)); }
+  std::string layer_stage(std::int64_t layer) const { return stage_name(stage_of_layer[static_cast<std::size_t>(layer)]); }
 };
 
 void check_image(const Config& c) {
@@ -54,6 +55,40 @@ void check_image(const Config& c) {
   if (c.image % c.patch != 0)
     throw Error(concat("images of ", c.image, " x ", c.image, " are not cut evenly into patches of ", c.patch, " x ", c.patch), {},
                 concat("use an image size of ", (c.side() + 1) * c.patch));
+}
+
+// How many of `layers` layers each stage has, from "1+3"; none for "even".
+std::vector<std::int64_t> stage_layers_of(const std::string& text, std::int64_t layers) {
+  std::vector<std::int64_t> out;
+  if (text == "even") return out;
+  std::int64_t sum = 0;
+  for (const std::string& one : split(text, '+')) {
+    const std::int64_t count = parse_number<std::int64_t>(one).value_or(0);
+    if (count < 1 || count > layers)
+      throw Error(concat("stage_layers is ", quote(text), ": ", quote(one), " is no number of layers from 1 to ", layers), {},
+                  "say how many layers each trained stage has, as 1+3, or even");
+    out.push_back(count);
+    sum += count;
+  }
+  if (sum != layers)
+    throw Error(concat("stage_layers is ", quote(text), ", which are ", counted(sum, "layer"), "; the model has ", layers), {},
+                "say how many layers each trained stage has, as 1+3, or even");
+  return out;
+}
+
+void place_layers(Config& c, const std::string& text) {
+  const std::vector<std::int64_t> counts = stage_layers_of(text, c.layers);
+  const std::int64_t trained = c.stages - c.frozen_stages;
+  for (std::int64_t i = 0; i < c.layers; ++i) c.stage_of_layer.push_back(spread(i, c.layers, trained, c.frozen_stages));
+  if (counts.empty() || c.stages == 1) return;
+  if (std::ssize(counts) != trained)
+    throw Error(
+        concat("stage_layers is ", quote(text), ", ", counted(std::ssize(counts), "stage"), "; there are ", trained, " that are trained"),
+        {concat(counted(c.stages, "stage"), ", ", c.frozen_stages, " of them frozen")}, "give a number of layers for each, or even");
+  c.stage_of_layer.clear();
+  for (std::int64_t stage = 0; stage < trained; ++stage)
+    c.stage_of_layer.insert(c.stage_of_layer.end(), static_cast<std::size_t>(counts[static_cast<std::size_t>(stage)]),
+                            c.frozen_stages + stage);
 }
 
 // Each encoder has a stage where there are enough, so that no stage has both layers that are trained and layers that are not. One device
@@ -87,6 +122,7 @@ Config read(const ModelOptions& options) {
            options.number("condition_dropout"),
            0,
            1,
+           {},
            options.compute,
            options.master()};
   check_heads(c.width, c.heads);
@@ -97,6 +133,7 @@ Config read(const ModelOptions& options) {
   if (!(c.condition_dropout >= 0 && c.condition_dropout < 1))
     throw Error(concat("condition_dropout is ", number(c.condition_dropout)), {}, "give a probability from 0 to below 1");
   settle_stages(c, options.number("frozen_stages"), options.stages);
+  place_layers(c, options.word("stage_layers"));
   return c;
 }
 
@@ -341,7 +378,7 @@ ModelEntry latent_diffusion_model() {
                       {"noise_levels", 100},
                       {"condition_dropout", 0.1},
                       {"frozen_stages", 0}},
-          .words = {},
+          .words = {{"stage_layers", "even"}},
           .make = [](const ModelOptions& options) { return std::make_unique<LatentDiffusion>(options); }};
 }
 

@@ -10,6 +10,7 @@
 #include "cost/cost_model.h"
 #include "driver/training.h"
 #include "penstock/error.h"
+#include "profile/planned_filling.h"
 #include "profile/planned_slices.h"
 #include "profile/profile.h"
 #include "simulate/prediction.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr std::int64_t kLeastTokens = 128;  // of a slice: products with fewer rows waste what they run on
 
 Override varied(const std::string& key, const std::string& value) {
-  return {key, value, "--planner sequences"};
+  return {key, value, "--planner"};
 }
 
 // Orders of whole or sliced micro-batches on so many actors.
@@ -144,10 +145,80 @@ ConfigVariant planned_variant(const Settings& settings, VariantPlanning& plannin
   }
 }
 
+bool asks_for_cut(const Override& one) {
+  return (one.key == "stage_layers" || one.key == "model.stage_layers") && one.value == kPlanned;
+}
+bool asks_for_shares(const Override& one) {
+  return (one.key == "frozen" || one.key == "pipeline.frozen") && one.value == kPlanned;
+}
+
+bool asks_for_filling(const Override& one) {
+  return asks_for_cut(one) || asks_for_shares(one);
+}
+Settings without_filling(Settings settings) {
+  std::erase_if(settings, asks_for_filling);
+  return settings;
+}
+
+// The settings with what is planned for this cut of the trained layers.
+Settings with_filling(Settings settings, const FillingTimes& times, const StageLayers& cut) {
+  for (Override& one : settings) {
+    if (asks_for_cut(one)) one.value = join(cut, "+", [](int layers) { return std::to_string(layers); });
+    if (asks_for_shares(one))
+      one.value = concat("[", join(frozen_shares(times, cut), ",", [](double share) { return short_decimal(share, 4); }), "]");
+  }
+  return settings;
+}
+
+// What each layer and frozen stage takes by itself: as predicted of a step on one actor, with a stage for each.
+FillingTimes filling_times(const Settings& settings, VariantPlanning& planning) {
+  Settings plain = without_filling(settings);
+  const FillingSizes sizes = filling_sizes(planning.load(plain));
+  const auto set = [&](const char* key, const std::string& value) { plain.push_back(varied(key, value)); };
+  set("schedule", "sequential");
+  set("actors", "1");
+  set("window", "1");
+  set("pipeline.frozen", "[]");
+  set("stage_layers", "even");
+  set("chunks", std::to_string(sizes.frozen + sizes.layers));
+  const ConfigVariant apart = variant_of(plain, planning);
+  if (!apart.refused.empty()) throw Error(apart.refused);
+  return stage_times(apart.prediction.timeline, sizes);
+}
+
+// The settings' variant with the fastest cut: DiffusionPipe's by the layers' times and, as this knows of no idle time that frozen stages
+// fill, whatever a layer in another stage makes faster.
+ConfigVariant filled_variant(const Settings& settings, VariantPlanning& planning) {
+  try {
+    const FillingTimes times = filling_times(settings, planning);
+    const Config config = planning.load(without_filling(settings));
+    const int stages = static_cast<int>(config.pipeline.actors * config.pipeline.chunks);
+    const bool cuts = std::ranges::any_of(settings, asks_for_cut);
+    StageLayers cut = cuts ? best_cut(times, stages, static_cast<int>(config.pipeline.microbatches)) : even_cut(times, stages);
+    ConfigVariant best = variant_of(with_filling(settings, times, cut), planning);
+    for (bool is_better = cuts; is_better;) {
+      is_better = false;
+      for (const StageLayers& next : neighbours(cut)) {
+        if (planning.limit.is_over()) return best;
+        ConfigVariant variant = variant_of(with_filling(settings, times, next), planning);
+        if (order_of(variant) >= order_of(best)) continue;
+        best = std::move(variant);
+        cut = next;
+        is_better = true;
+        break;
+      }
+    }
+    return best;
+  } catch (const Error& error) {
+    return {.settings = settings, .refused = split(error.what(), '\n')[0]};
+  }
+}
+
 // All are refused. A reason that all share is said with its own details and hint: most likely a key is mistyped.
 [[noreturn]] void fail_refused(const std::vector<ConfigVariant>& variants, const VariantPlanning& planning) {
   const auto alike = [&](const ConfigVariant& variant) { return variant.refused == variants[0].refused; };
-  if (std::ranges::all_of(variants, alike)) prepare(planning.load(with_slices(variants[0].settings, "2")), *planning.models);
+  if (std::ranges::all_of(variants, alike) && std::ranges::none_of(variants[0].settings, asks_for_filling))
+    prepare(planning.load(with_slices(variants[0].settings, "2")), *planning.models);
   std::vector<std::string> reasons;
   for (const ConfigVariant& variant : variants) reasons.push_back(concat(text(variant.settings), ": ", variant.refused));
   throw Error("none of the configurations can be run", reasons, "vary other keys, or other values");
@@ -241,6 +312,21 @@ std::vector<Settings> sequence_settings(const Config& config, int devices) {
   return out;
 }
 
+std::vector<Settings> filling_settings(const Config& config, int devices) {
+  if (config.pipeline.window == 1)
+    throw Error("pipeline.window is 1: frozen stages of a step fill the one before it, and none is in the table", {},
+                "--set pipeline.window=8 --set clip=0");
+  const FillingSizes sizes = filling_sizes(config);
+  const auto text_layers = config.model.numbers.find("text_layers");
+  const int most = text_layers == config.model.numbers.end() ? sizes.frozen : static_cast<int>(text_layers->second) + 1;
+  std::vector<Settings> out;
+  for (int actors = 1; actors <= std::min(devices, sizes.layers); ++actors)
+    for (int frozen = 1; frozen <= most; ++frozen)
+      out.push_back({varied("actors", std::to_string(actors)), varied("frozen_stages", std::to_string(frozen)),
+                     varied("stage_layers", std::string(kPlanned)), varied("frozen", std::string(kPlanned))});
+  return out;
+}
+
 bool recomputes_needlessly(const Settings& settings, const ConfigVariant& before) {
   // Planned slices have lengths by now, and what is the same in all else is the same choice.
   const auto all_else = [](Settings of) {
@@ -269,7 +355,9 @@ PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlan
     if (planning.limit.is_over()) break;
     if (planning.is_needless && !out.variants.empty() && planning.is_needless(one, out.variants.back())) continue;
     if (planning.progress) planning.progress(concat(out.variants.size() + 1, " of ", settings.size(), ": ", text(one)));
-    out.variants.push_back(std::ranges::any_of(one, asks_for_plan) ? planned_variant(one, planning) : variant_of(one, planning));
+    out.variants.push_back(std::ranges::any_of(one, asks_for_plan)      ? planned_variant(one, planning)
+                           : std::ranges::any_of(one, asks_for_filling) ? filled_variant(one, planning)
+                                                                        : variant_of(one, planning));
     out.variants.back().prediction.timeline = {};  // there may be thousands
   }
   std::ranges::stable_sort(out.variants, {}, order_of);

@@ -24,7 +24,8 @@ struct Varied {
 // Reads "slices=1,4,[5,3,2]". Throws Error without '=' or where a value is empty.
 Varied parse_varied(std::string_view text);
 
-// The value of key slices for lengths that are found (planned_slices.h): "slices=planned".
+// The value of key slices for lengths that are found (planned_slices.h), "slices=planned"; of key stage_layers for a cut of the backbone,
+// and of frozen for shares of frozen stages (planned_filling.h).
 inline constexpr std::string_view kPlanned = "planned";
 
 // Every combination of values, those of the last key varying fastest. Throws Error where there are more than kMostVariants.
@@ -37,6 +38,11 @@ inline constexpr std::size_t kMostVariants = 10'000;
 // micro-batches are whole rounds, all with the sequence split over 1, 2, 4, .. devices beside (context parallelism), and each without and
 // then with recomputation.
 std::vector<Settings> sequence_settings(const Config& config, int devices);
+
+// DiffusionPipe's choices (2405.01248) for a configuration with frozen stages in front of a trained backbone, on up to so many devices: how
+// many actors, how many stages the encoders are, and planned cuts and shares. Throws Error for a model without, and for a window of one
+// step.
+std::vector<Settings> filling_settings(const Config& config, int devices);
 
 struct ConfigVariant {
   Settings settings;
@@ -70,7 +76,8 @@ struct PlannedVariants {
   std::size_t considered = 0;                // there are fewer variants where time was over
 };
 // Settings with slices=planned become one variant with lengths: the fastest that fits of 2 and 16 equal slices and of what plan_slices
-// (planned_slices.h) makes of these and of its own plans, as long as it finds others, or three times.
+// (planned_slices.h) makes of these and of its own plans, as long as it finds others, or three times. Settings with stage_layers=planned
+// become one with the fastest cut: of best_cut (planned_filling.h) and of what changing it by a layer at a time makes of it.
 // Throws Error where none can be run, with the reasons, and where none fits, with the smallest.
 PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlanning planning);
 

@@ -137,6 +137,40 @@ class Diffusion(ProgramTest):
         self.assertEqual(read_state(self.folder / "gloo/checkpoint-6"), read_state(self.folder / "filled/checkpoint-6"))
         self.assertEqual(run("check", *filled).code, 0)
 
+    def test_filling_is_predicted(self):
+        def predicted(*arguments):
+            figures = ("--device", "v100", "--network", "nvlink2")
+            (self.folder / "a.toml").write_text('[model]\nname = "latent_diffusion"\n[train]\nclip = 0\nbatch = 32\n')
+            result = run("simulate", self.folder / "a.toml", *figures, "--set", "microbatches=4", *arguments, "--json")
+            self.assertEqual(result.code, 0, result.err)
+            return result.json()["makespan"]
+
+        # A step whose frozen forwards stand in the one before takes less than with all of them ahead, and more than on more actors.
+        frozen = ("--frozen", "0.3,0.3")
+        ahead, filled, alone = predicted(*frozen), predicted(*frozen, "--window", 4) / 4, predicted(*frozen, "--actors", 1)
+        self.assertLess(filled, ahead)
+        self.assertGreater(filled, 0.5 * ahead)
+        self.assertLess(ahead, alone)
+
+    def test_cuts_are_planned(self):
+        tiny = [value for value in TINY if value not in ("--batch", "--microbatches", "--lr", "32", "4", "0.003")]
+        common = [*tiny, "--set", "batch=32", "--set", "microbatches=4", "--set", "clip=0", "--devices", 2, "--bandwidth", 1e10]
+        out = self.folder / "planned.toml"
+        result = run("plan", "latent_diffusion", *common, "--set", "window=3", "--planner", "diffusionpipe", "--out", out, "--json")
+        self.assertEqual(result.code, 0, result.err)
+        planned = result.json()["configurations"]
+        self.assertEqual(len(planned), 6)
+        cuts = run("plan", "latent_diffusion", *common, "--set", "window=3", "--vary", "frozen_stages=1,2,3",
+                   "--vary", "stage_layers=1+3,2+2,3+1", "--vary", "frozen=planned", "--json").json()["configurations"]  # fmt: skip
+        self.assertEqual(len(cuts), 9)
+        self.assertAlmostEqual(planned[0]["predicted_time"], cuts[0]["predicted_time"])
+        result = run("train", out, "--steps", 3, "--out", self.folder / "planned")
+        self.assertEqual(result.code, 0, result.err)
+        self.assert_fails(run("plan", "latent_diffusion", *common, "--planner", "diffusionpipe"), "pipeline.window is 1", "--set pipeline.window")
+        self.assert_fails(run("plan", "gpt", "--devices", 2, "--bandwidth", 1, "--set", "window=2", "--set", "clip=0", "--set", "schedule=nestpipe",
+                              "--planner", "diffusionpipe"), "no frozen stages", "latent_diffusion")  # fmt: skip
+        self.assert_fails(run("plan", "latent_diffusion", *common, "--planner", "diffusionpipe", "--vary", "window=2"), "says itself what it varies")
+
     def test_what_is_trained_fills_nothing(self):
         result = run("check", "--actors", 2, "--window", 2, "--frozen", 1, "--set", "clip=0", "--set", "tied=0")
         self.assert_fails(result, 'stage 0 is frozen', 'reads parameter "wpe.weight", which is trained', "pipeline.frozen")

@@ -54,6 +54,43 @@ TEST(LatentDiffusion, EncodersHaveStagesOfTheirOwn) {
   EXPECT_EQ(stages_of(*model("latent_diffusion", {{"frozen_stages", 1}}, 4), Phase::backward), "1 2 3");
 }
 
+std::string stages_of_layers(const char* stage_layers, int stages) {
+  ModelOptions options;
+  const ModelEntry entry = builtin_models().at("latent_diffusion");
+  options.numbers = entry.numbers;
+  options.words = {{"stage_layers", stage_layers}};
+  options.stages = stages;
+  std::string out;
+  const Graph graph = gradient_step(*entry.make(options), 4, 0, 2);
+  for (int layer = 0; layer < 4; ++layer)
+    for (const Op& op : body_of(graph).ops)
+      if (op.origin == concat("layer.", layer, ".up") && op.phase == Phase::forward && !op.stage.empty()) {
+        out += op.stage;
+        break;
+      }
+  return out;
+}
+
+TEST(LatentDiffusion, SaysHowManyLayersAStageHas) {
+  EXPECT_EQ(stages_of_layers("even", 4), "2233");
+  EXPECT_EQ(stages_of_layers("1+3", 4), "2333");
+  EXPECT_EQ(stages_of_layers("1+2+1", 5), "2334");
+  EXPECT_EQ(stages_of_layers("1+3", 1), "0000");
+  const auto refused = [](const char* text) { return message_of([&] { stages_of_layers(text, 4); }); };
+  EXPECT_EQ(refused("1+x"),
+            "stage_layers is \"1+x\": \"x\" is no number of layers from 1 to 4\n  hint: say how many layers each trained "
+            "stage has, as 1+3, or even");
+  EXPECT_EQ(refused("1+0+3"),
+            "stage_layers is \"1+0+3\": \"0\" is no number of layers from 1 to 4\n  hint: say how many layers each "
+            "trained stage has, as 1+3, or even");
+  EXPECT_EQ(refused("2+3"),
+            "stage_layers is \"2+3\", which are 5 layers; the model has 4\n  hint: say how many layers each trained stage "
+            "has, as 1+3, or even");
+  EXPECT_EQ(refused("1+2+1"),
+            "stage_layers is \"1+2+1\", 3 stages; there are 2 that are trained\n  4 stages, 2 of them frozen\n"
+            "  hint: give a number of layers for each, or even");
+}
+
 TEST(LatentDiffusion, RefusesWhatItCannotDo) {
   const auto refused = [](std::map<std::string, double> numbers, int stages = 1) {
     return message_of([&] { model("latent_diffusion", numbers, stages); });
