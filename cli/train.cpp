@@ -1,4 +1,5 @@
 // penstock train
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -108,6 +109,10 @@ void print_beginning(const Config& config, const Prepared& prepared, const Datas
                config.pipeline.backend.c_str(), counted(config.pipeline.microbatches, "micro-batch").c_str(),
                static_cast<int>(config.train.batch / config.pipeline.microbatches), size.c_str(), data.summary().c_str());
   if (start.before) print_resumed(config, start);
+  const bool is_random = !start.before && !start.init && prepared.model->initial_values().empty();
+  if (is_random && std::ranges::any_of(prepared.parameters, &ParameterSpec::adapter))
+    std::fprintf(stderr,
+                 "note: adapters alone are trained, and the parameters beside them are random: --init FILE takes a trained model's\n");
 }
 
 std::string device_table(const Prepared& prepared, const TrainingResult& result) {

@@ -78,6 +78,9 @@ struct Schedule {
   // Generated tables: the first stages, as many as there are times, have a forward alone (self-conditioning, frozen stages), which takes so
   // much of another stage's forward.
   std::vector<double> forward_times = {};
+  // Generated tables: the stages behind those are so many chains, one behind the other in number, of as many stages each, that do not feed
+  // each other (two backbones in opposite directions). A stage in front that only runs forward feeds them all.
+  std::int32_t chains = 1;
   // A table may be for a window of training steps, of as many micro-batches each, one step's numbered behind the other's. Then each stage
   // that has parameters has a U for each step, which names the step's last micro-batch ("0U3"), and a step need not wait for the end of the
   // one before.

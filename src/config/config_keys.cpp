@@ -112,7 +112,9 @@ std::vector<ConfigKey> data_keys(Config::Data& d) {
   return {
       {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &d.text},
       {"data", "documents", "",
-       "files and folders of sequences with lengths of their own; each line of a .jsonl file is one, each document of a .bin",
+       "files and folders of sequences with lengths of their own; each line of a .jsonl file is one, each document of a .bin; of a model "
+       "of "
+       "images and classes, CIFAR-10's binary files",
        &d.documents},
       {"data", "pairs", "", ".jsonl files, and .bin files of tokens, whose lines or documents are an input and a target", &d.pairs},
       {"data", "tokenizer", "", "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model", &d.tokenizer},

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "config/compile.h"
+#include "data/class_images_dataset.h"
 #include "data/image_text_dataset.h"
 #include "data/sequence_dataset.h"
 #include "data/synthetic.h"
@@ -64,6 +65,10 @@ std::string counted(const Dataset& data) {
 std::shared_ptr<const Dataset> make_dataset(const Config& config, const Model& model) {
   const std::vector<DataPort> ports = data_of(config, model);
   const auto named = named_in(config.data);
+  const auto has_port = [&](const char* name) { return std::ranges::find(ports, name, &DataPort::name) != ports.end(); };
+  if (!reads_text(ports) && has_port("image") && has_port("label") && named.size() == 1 && !config.data.documents.empty())
+    return std::make_shared<ClassImagesDataset>(config.data.documents, ports, config.train.batch, config.data.validation,
+                                                config.train.seed);
   if (!reads_text(ports)) {
     if (!named.empty())
       throw Error(

@@ -5,6 +5,10 @@
 //   timestep --------------------------------------------------------------------+               v              v
 //   image -> means -> patches -> reflections -> latents, made noisy -> in + positions ------> layer.0 -> ... -> out -> noise
 //
+// With two backbones (Ho et al., 2106.15282) the first one learns the latents of the image at half its size, and the second those of the
+// image beside what the first one's give, enlarged. In training these are the image's own, so neither backbone feeds the other, and their
+// stages may go down and up the actors.
+//
 // The image encoder is an orthogonal map of patches, a product of reflections, so the same reflections in reverse order decode.
 #include <cmath>
 #include <numbers>
@@ -24,7 +28,6 @@ constexpr std::int64_t kPool = 2;  // pixels, in both directions, of which the e
 constexpr double kMostLatent = 4;  // latents are about standard normal; a sample's are kept within this
 // Where all would be noise, what is guessed of the latents would be divided by nothing.
 constexpr double kMostNoise = 0.95;     // of a right angle
-constexpr double kSpread = 5;           // values of an image from black to white
 constexpr double kLongestPeriod = 1e4;  // of the waves of a timestep's embedding, over the shortest
 constexpr double kTimes = 1000;         // to which timesteps are stretched for it
 constexpr std::int64_t kModulations = 6;
@@ -32,20 +35,28 @@ constexpr std::int64_t kModulations = 6;
 struct Config {
   std::int64_t classes, image, patch, caption;
   std::int64_t text_layers, text_width, image_layers;
-  std::int64_t layers, width, heads, levels;
+  std::int64_t backbones, layers, width, heads, levels;
   double condition_dropout;
   std::int64_t frozen_stages, stages;        // of all stages, the first ones are the encoders'
-  std::vector<std::int64_t> stage_of_layer;  // of the backbone
+  std::vector<std::int64_t> stage_of_layer;  // of the first backbone; the second one's are as many behind
   DType compute, master;
-  std::int64_t side() const { return image / patch; }
-  std::int64_t patches() const { return side() * side(); }
+  std::int64_t side(std::int64_t backbone) const { return image / patch / (backbones - backbone); }
+  std::int64_t patches(std::int64_t backbone) const { return side(backbone) * side(backbone); }
+  // Where a backbone's patches begin among those of all.
+  std::int64_t begin(std::int64_t backbone) const { return backbone == 0 ? 0 : begin(backbone - 1) + patches(backbone - 1); }
   std::int64_t places() const { return patch / kPool; }
   std::int64_t channels() const { return kColours * places() * places(); }
   std::string text_stage(std::int64_t layer) const {
     return stage_name(frozen_stages < 2 ? 0 : spread(layer, text_layers, frozen_stages - 1));
   }
   std::string image_stage() const { return stage_name(frozen_stages < 2 ? 0 : frozen_stages - 1); }
-  std::string layer_stage(std::int64_t layer) const { return stage_name(stage_of_layer[static_cast<std::size_t>(layer)]); }
+  // How many a backbone has. Where one stage is trained, it has all of both.
+  std::int64_t trained() const { return stages - frozen_stages == 1 ? 1 : (stages - frozen_stages) / backbones; }
+  std::string layer_stage(std::int64_t backbone, std::int64_t layer) const {
+    const bool is_apart = stages - frozen_stages > 1;
+    return stage_name(stage_of_layer[static_cast<std::size_t>(layer)] + (is_apart ? backbone * trained() : 0));
+  }
+  std::string last_stage(std::int64_t backbone) const { return layer_stage(backbone, layers - 1); }
 };
 
 void check_image(const Config& c) {
@@ -54,7 +65,11 @@ void check_image(const Config& c) {
                 concat("use a multiple of ", kPool));
   if (c.image % c.patch != 0)
     throw Error(concat("images of ", c.image, " x ", c.image, " are not cut evenly into patches of ", c.patch, " x ", c.patch), {},
-                concat("use an image size of ", (c.side() + 1) * c.patch));
+                concat("use an image size of ", (c.image / c.patch + 1) * c.patch));
+  if (c.backbones > 2) throw Error(concat("backbones is ", c.backbones), {}, "use 1, or 2: of the image at half its size and of the image");
+  if (c.image / c.patch % c.backbones != 0)
+    throw Error(concat("an image has ", c.image / c.patch, " x ", c.image / c.patch, " patches, and at half its size no whole number"), {},
+                concat("use an image size of ", c.image + c.patch, ", or backbones = 1"));
 }
 
 // How many of `layers` layers each stage has, from "1+3"; none for "even".
@@ -78,7 +93,7 @@ std::vector<std::int64_t> stage_layers_of(const std::string& text, std::int64_t 
 
 void place_layers(Config& c, const std::string& text) {
   const std::vector<std::int64_t> counts = stage_layers_of(text, c.layers);
-  const std::int64_t trained = c.stages - c.frozen_stages;
+  const std::int64_t trained = c.trained();
   for (std::int64_t i = 0; i < c.layers; ++i) c.stage_of_layer.push_back(spread(i, c.layers, trained, c.frozen_stages));
   if (counts.empty() || c.stages == 1) return;
   if (std::ssize(counts) != trained)
@@ -101,7 +116,11 @@ void settle_stages(Config& c, double frozen, std::int64_t stages) {
   c.stages = stages;
   c.frozen_stages = frozen > 0 && stages > 1 ? static_cast<std::int64_t>(frozen) : std::min<std::int64_t>(2, stages - 1);
   const std::int64_t trained = stages - c.frozen_stages;
-  if (trained >= 1 && trained <= c.layers) return;
+  if (trained > 1 && trained % c.backbones != 0)
+    throw Error(concat("model \"latent_diffusion\" with two backbones cannot be cut into ", counted(stages, "stage"), ", ", c.frozen_stages,
+                       " of them frozen"),
+                {}, "both backbones have as many stages: give an even number of trained ones, as two chunks for each actor");
+  if (trained >= 1 && c.trained() <= c.layers) return;
   throw Error(concat("model \"latent_diffusion\" with ", counted(c.layers, "layer"), " cannot be cut into ", counted(stages, "stage"), ", ",
                      c.frozen_stages, " of them frozen"),
               {}, "a stage has a layer at least; frozen_stages says how many of all stages (actors times chunks) are the encoders'");
@@ -115,6 +134,7 @@ Config read(const ModelOptions& options) {
            options.size("text_layers"),
            options.size("text_width"),
            options.size("image_layers"),
+           options.size("backbones"),
            options.size("layers"),
            options.size("width"),
            options.size("heads"),
@@ -187,18 +207,21 @@ class ImageEncoder {
       specs.push_back({name_of(i), {c.master, {c.channels()}}, {Initialiser::Kind::normal, 1}, false});
   }
 
-  // image [batch, colours, size, size] -> latents [batch, patches, channels]
-  Tensor encode(const Config& c, const Parameters& p, Tensor image) const {
-    const Tensor means = avg_pool2d(image, kPool, kPool);
-    const Tensor cut = reshape(means, {image.size(0), kColours, c.side(), c.places(), c.side(), c.places()});
-    Tensor x = reshape(permute(cut, {0, 2, 4, 1, 3, 5}), {image.size(0), c.patches(), c.channels()});
+  // image [batch, colours, size, size] -> latents [batch, patches, channels] that the backbone learns
+  Tensor encode(const Config& c, const Parameters& p, Tensor image, std::int64_t backbone) const {
+    const std::int64_t pool = kPool * (c.backbones - backbone), side = c.side(backbone);
+    const Tensor means = avg_pool2d(image, pool, pool);
+    const Tensor cut = reshape(means, {image.size(0), kColours, side, c.places(), side, c.places()});
+    Tensor x = reshape(permute(cut, {0, 2, 4, 1, 3, 5}), {image.size(0), c.patches(backbone), c.channels()});
     for (std::int64_t i = 0; i < c.image_layers; ++i) x = reflect(p, x, i);
     return x;
   }
 
+  // Of the last backbone's latents.
   Tensor decode(const Config& c, const Parameters& p, Tensor x) const {
     for (std::int64_t i = c.image_layers; i-- > 0;) x = reflect(p, x, i);
-    const Tensor cut = reshape(x, {x.size(0), c.side(), c.side(), kColours, c.places(), c.places()});
+    const std::int64_t side = c.side(c.backbones - 1);
+    const Tensor cut = reshape(x, {x.size(0), side, side, kColours, c.places(), c.places()});
     const Tensor means = reshape(permute(cut, {0, 3, 1, 4, 2, 5}), {x.size(0), kColours, c.image / kPool, c.image / kPool});
     return interpolate(means, {c.image, c.image});
   }
@@ -245,28 +268,30 @@ class DiffusionLayer {
 // add to that: so they need not carry through all that they read, whose size the norms take away (v of Salimans & Ho, 2202.00512).
 class Backbone {
  public:
-  Backbone(std::vector<ParameterSpec>& specs, const Config& c)
-      : in_(dense(specs, "in", c.channels(), c.width, c.master, {{}, {"embed"}})),
-        position_(specs, "position", c.patches(), c.width, 0.1, c.master, {"position"}, {"embed"}),
-        time_(dense(specs, "time.in", c.width, c.width, c.master, {})),
-        time_out_(dense(specs, "time.out", c.width, c.width, c.master, {})),
-        text_(dense(specs, "condition", c.text_width, c.width, c.master, {})) {
-    for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, concat("layer.", i), c);
-    norm_.emplace(specs, "norm", c.width, c.master, 1e-5, DimName{"embed"});
-    out_.emplace(dense(specs, "out", c.width, c.channels(), c.master, {{"embed"}, {}}));
+  Backbone(std::vector<ParameterSpec>& specs, const Config& c, std::int64_t number)
+      : number_(number),
+        in_(dense(specs, path("in"), (number + 1) * c.channels(), c.width, c.master, {{}, {"embed"}})),
+        position_(specs, path("position"), c.patches(number), c.width, 0.1, c.master, {"position"}, {"embed"}),
+        time_(dense(specs, path("time.in"), c.width, c.width, c.master, {})),
+        time_out_(dense(specs, path("time.out"), c.width, c.width, c.master, {})),
+        text_(dense(specs, path("condition"), c.text_width, c.width, c.master, {})) {
+    for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, path(concat("layer.", i)), c);
+    norm_.emplace(specs, path("norm"), c.width, c.master, 1e-5, DimName{"embed"});
+    out_.emplace(dense(specs, path("out"), c.width, c.channels(), c.master, {{"embed"}, {}}));
   }
 
-  Tensor operator()(const Config& c, const Parameters& p, Tensor noisy, Tensor level, Tensor text) const {
+  // `read`: the noisy latents and, of the second backbone, the first one's enlarged behind them, along the channels.
+  Tensor operator()(const Config& c, const Parameters& p, Tensor noisy, Tensor read, Tensor level, Tensor text) const {
     Tensor x, condition;
     for (std::int64_t i = 0; i < c.layers; ++i) {
-      const Stage stage(c.layer_stage(i));
+      const Stage stage(c.layer_stage(number_, i));
       if (i == 0) {
-        x = in_(p, to(noisy, c.compute)) + to(p[position_.at("weight")], c.compute);
+        x = in_(p, to(read, c.compute)) + to(p[position_.at("weight")], c.compute);
         condition = silu(time_out_(p, silu(time_(p, waves(c, level)))) + text_(p, text));
       }
       x = layers_[static_cast<std::size_t>(i)](c, p, x, condition);
     }
-    const Stage stage(c.layer_stage(c.layers - 1));
+    const Stage stage(c.last_stage(number_));
     const Shares shares = shares_of(c, level);
     return shares.noise * noisy + shares.latents * to((*out_)(p, (*norm_)(p, x)), c.master);
   }
@@ -281,6 +306,9 @@ class Backbone {
     return to(cat({sin(angles), cos(angles)}, 1), c.compute);
   }
 
+  std::string path(const std::string& name) const { return number_ == 0 ? name : "fine." + name; }
+
+  std::int64_t number_;  // of the backbone
   nn::Linear in_;
   nn::Embedding position_;
   nn::Linear time_, time_out_, text_;
@@ -293,7 +321,7 @@ class LatentDiffusion : public Model {
  public:
   explicit LatentDiffusion(const ModelOptions& options) : c_(read(options)), text_(specs_, c_), image_(specs_, c_) {
     for (ParameterSpec& spec : specs_) spec.trained = false;
-    backbone_.emplace(specs_, c_);
+    for (std::int64_t b = 0; b < c_.backbones; ++b) backbones_.emplace_back(specs_, c_, b);
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
@@ -309,15 +337,25 @@ class LatentDiffusion : public Model {
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     const Tensor text = text_(c_, p, [&] { return kept_label(batch); });
-    const Tensor noise = batch["noise"], level = batch["level"];
-    const Tensor noisy = [&] {
-      const Stage stage(c_.image_stage());
-      const Shares shares = shares_of(c_, level);
-      return shares.latents * image_.encode(c_, p, batch["image"]) + shares.noise * noise;
-    }();
-    const Tensor found = (*backbone_)(c_, p, noisy, level, text);
-    const Stage stage(c_.layer_stage(c_.layers - 1));
-    return mse_loss(found, noise) / static_cast<double>(c_.patches() * c_.channels());
+    const Tensor level = batch["level"];
+    std::vector<Tensor> clean, losses;
+    for (std::int64_t b = 0; b < c_.backbones; ++b) {
+      const Tensor noise = part(batch["noise"], b, c_.last_stage(b));
+      Tensor noisy, read;
+      {
+        const Stage stage(c_.image_stage());
+        const Shares shares = shares_of(c_, level);
+        clean.push_back(image_.encode(c_, p, batch["image"], b));
+        noisy = shares.latents * clean.back() + shares.noise * part(batch["noise"], b, c_.image_stage());
+        read = b == 0 ? noisy : cat({noisy, enlarged(clean[0], c_.side(0))}, 2);
+      }
+      const Tensor found = backbones_[static_cast<std::size_t>(b)](c_, p, noisy, read, level, text);
+      const Stage stage(c_.last_stage(b));
+      losses.push_back(mse_loss(found, noise) / static_cast<double>(c_.patches(b) * c_.channels()));
+    }
+    // A sum of terms of two stages, which each add up their own (stage/cut.h).
+    const Stage stage(c_.last_stage(c_.backbones - 1));
+    return add_n(losses);
   }
 
   std::optional<PictureSteps> picture_steps() const override {
@@ -331,22 +369,44 @@ class LatentDiffusion : public Model {
     const auto labels = [&] { return cat({label, full_like(label, static_cast<double>(c_.classes))}, 0); };
     const Tensor text = text_(c_, p, labels);
     const Stage stage(c_.image_stage());
-    const Tensor twice = cat({x, x}, 0);
-    const Tensor found = (*backbone_)(c_, p, twice, cat({level, level}, 0), text);
-    const Tensor with = slice(found, 0, 0, 1), without = slice(found, 0, 1, 2);
-    const Tensor noise = without + (with - without) * reshape(batch["guidance"], {1, 1, 1});
     const Shares now = shares_of(c_, level), then = shares_of(c_, batch["next"]);
-    const Tensor clean = clamp((x - now.noise * noise) / now.latents, -kMostLatent, kMostLatent);
-    return then.latents * clean + then.noise * ((x - now.latents * clean) / now.noise);
+    Tensor clean;
+    std::vector<Tensor> next;
+    for (std::int64_t b = 0; b < c_.backbones; ++b) {
+      const Tensor own = part(x, b, c_.image_stage()), twice = cat({own, own}, 0);
+      const Tensor first = b == 0 ? Tensor() : enlarged(clean, c_.side(0));
+      const Tensor read = b == 0 ? twice : cat({twice, cat({first, first}, 0)}, 2);
+      const Tensor found = backbones_[static_cast<std::size_t>(b)](c_, p, twice, read, cat({level, level}, 0), text);
+      const Tensor with = slice(found, 0, 0, 1), without = slice(found, 0, 1, 2);
+      const Tensor noise = without + (with - without) * reshape(batch["guidance"], {1, 1, 1});
+      clean = clamp((own - now.noise * noise) / now.latents, -kMostLatent, kMostLatent);
+      next.push_back(then.latents * clean + then.noise * ((own - now.latents * clean) / now.noise));
+    }
+    return next.size() == 1 ? next[0] : cat(next, 1);
   }
 
   Tensor picture(const Parameters& p, Tensor latents) const override {
     const Stage stage(c_.image_stage());
-    return clamp(image_.decode(c_, p, latents) / kSpread + 0.5, 0, 1);
+    return clamp(image_.decode(c_, p, part(latents, c_.backbones - 1, c_.image_stage())) / kImageSpread + 0.5, 0, 1);
   }
 
  private:
-  TensorType latents() const { return {c_.master, {c_.patches(), c_.channels()}}; }
+  // Of all backbones, one behind the other.
+  TensorType latents() const { return {c_.master, {c_.begin(c_.backbones), c_.channels()}}; }
+
+  // A backbone's part of all latents.
+  Tensor part(Tensor all, std::int64_t backbone, const std::string& at) const {
+    if (c_.backbones == 1) return all;
+    const Stage stage(at);
+    return slice(all, 1, c_.begin(backbone), c_.begin(backbone + 1));
+  }
+
+  // Each of side x side patches four times, in twice as many rows and columns.
+  static Tensor enlarged(Tensor x, std::int64_t side) {
+    const std::int64_t batch = x.size(0), channels = x.size(2);
+    const Tensor apart = expand(reshape(x, {batch, side, 1, side, 1, channels}), {batch, side, 2, side, 2, channels});
+    return reshape(apart, {batch, 4 * side * side, channels});
+  }
 
   Tensor kept_label(const Batch& batch) const {
     const Tensor label = batch["label"];
@@ -358,7 +418,7 @@ class LatentDiffusion : public Model {
   Config c_;
   TextEncoder text_;
   ImageEncoder image_;
-  std::optional<Backbone> backbone_;
+  std::vector<Backbone> backbones_;
 };
 
 }  // namespace
@@ -372,6 +432,7 @@ ModelEntry latent_diffusion_model() {
                       {"text_layers", 2},
                       {"text_width", 32},
                       {"image_layers", 4},
+                      {"backbones", 1},
                       {"layers", 4},
                       {"width", 64},
                       {"heads", 4},

@@ -61,6 +61,7 @@ std::vector<Tensor> split_qkv(Tensor qkv, std::int64_t heads);
 Tensor rotary(Tensor x, Tensor positions);
 
 inline constexpr std::int64_t kColours = 3;
+inline constexpr double kImageSpread = 5;  // of values from black to white, which are about 0
 // The ports "label", a class of each sample, and "image" [kColours, size, size], the class's pattern under noise.
 std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype);
 

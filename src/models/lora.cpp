@@ -71,6 +71,11 @@ LoraConfig only_if(LoraConfig config, bool adapted) {
 
 }  // namespace
 
+AdaptedLinear::AdaptedLinear(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out,
+                             double deviation, DType dtype, const LoraDims& dims, const LoraConfig& config, bool adapted)
+    : base_(specs, path, in, out, deviation, false, dtype, dims.in, dims.out),
+      adapter_(specs, path, only_if(config, adapted), in, out, dtype, dims) {}
+
 AdaptedConv1D::AdaptedConv1D(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out,
                              double deviation, DType dtype, const LoraDims& dims, const LoraConfig& config, bool adapted)
     : base_(specs, path, in, out, deviation, dtype, dims.in, dims.out),

@@ -43,6 +43,19 @@ class LoraAdapter {
   double scale_;
 };
 
+// A Linear without a bias, with its adapter.
+class AdaptedLinear {
+ public:
+  // `adapted`: whether this matrix is one of those that have adapters.
+  AdaptedLinear(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out, double deviation,
+                DType dtype, const LoraDims& dims, const LoraConfig& config, bool adapted);
+  Tensor operator()(const Parameters& p, Tensor x) const { return adapter_(p, x, base_(p, x)); }
+
+ private:
+  nn::Linear base_;
+  LoraAdapter adapter_;
+};
+
 // A Conv1D with its adapter.
 class AdaptedConv1D {
  public:

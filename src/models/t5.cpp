@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "models/layers.h"
+#include "models/lora.h"
 #include "models/registry.h"
 #include "penstock/error.h"
 
@@ -21,6 +22,7 @@ namespace {
 struct Config {
   std::int64_t layers, width, heads, buckets, distance, context, vocabulary, stages;
   DType compute, master;
+  LoraConfig lora;
   // Stage of an encoder block; decoder block i has number layers + i.
   std::string stage(std::int64_t block) const { return stage_name(spread(block, 2 * layers, stages)); }
 };
@@ -28,7 +30,7 @@ struct Config {
 Config read(const ModelOptions& options) {
   const Config c{options.size("layers"),   options.size("width"),   options.size("heads"),      options.size("buckets"),
                  options.size("distance"), options.size("context"), options.size("vocabulary"), options.stages,
-                 options.compute,          options.master()};
+                 options.compute,          options.master(),        lora_config(options)};
   check_heads(c.width, c.heads);
   if (c.context % 2 != 0) throw Error(concat("context ", c.context, " has no two halves"), {}, concat("use a context of ", c.context + 1));
   if (c.buckets % 4 != 0 || c.distance <= c.buckets / 2)
@@ -112,10 +114,10 @@ Tensor up_to_each(Tensor x) {
 class Attention {
  public:
   Attention(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
-      : q_(specs, path + ".q", c.width, c.width, root(c.width * (c.width / c.heads)), false, c.master, {"embed"}, {"heads", 1, c.heads}),
-        k_(specs, path + ".k", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
-        v_(specs, path + ".v", c.width, c.width, root(c.width), false, c.master, {"embed"}, {"heads", 1, c.heads}),
-        o_(specs, path + ".o", c.width, c.width, root(c.width), false, c.master, {"heads", 1, c.heads}, {"embed"}) {}
+      : q_(projection(specs, path + ".q", c, root(c.width * (c.width / c.heads)), {{"embed"}, {"heads", 1, c.heads}})),
+        k_(projection(specs, path + ".k", c, root(c.width), {{"embed"}, {"heads", 1, c.heads}})),
+        v_(projection(specs, path + ".v", c, root(c.width), {{"embed"}, {"heads", 1, c.heads}})),
+        o_(projection(specs, path + ".o", c, root(c.width), {{"heads", 1, c.heads}, {"embed"}})) {}
 
   // Attention within x, of biased scores. Scores are not scaled, as the queries start small.
   Tensor self(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor ranges) const {
@@ -137,7 +139,12 @@ class Attention {
   }
 
  private:
-  nn::Linear q_, k_, v_, o_;
+  static AdaptedLinear projection(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c, double deviation,
+                                  const LoraDims& dims) {
+    return {specs, path, c.width, c.width, deviation, c.master, dims, c.lora, c.lora.attention};
+  }
+
+  AdaptedLinear q_, k_, v_, o_;
 };
 
 class Block {
@@ -152,10 +159,10 @@ class Block {
       cross_.emplace(specs, path_ + ".layer.1.EncDecAttention", c);
       cross_norm_.emplace(specs, path_ + ".layer.1.layer_norm", c);
     }
-    const DimName embed{"embed"}, hidden{"mlp"};
+    const LoraDims up{{"embed"}, {"mlp"}}, down{{"mlp"}, {"embed"}};
     const std::string last = concat(path_, ".layer.", is_decoder ? 2 : 1);
-    wi_.emplace(specs, last + ".DenseReluDense.wi", c.width, 4 * c.width, root(c.width), false, c.master, embed, hidden);
-    wo_.emplace(specs, last + ".DenseReluDense.wo", 4 * c.width, c.width, root(4 * c.width), false, c.master, hidden, embed);
+    wi_.emplace(specs, last + ".DenseReluDense.wi", c.width, 4 * c.width, root(c.width), c.master, up, c.lora, c.lora.mlp);
+    wo_.emplace(specs, last + ".DenseReluDense.wo", 4 * c.width, c.width, root(4 * c.width), c.master, down, c.lora, c.lora.mlp);
     dense_norm_.emplace(specs, last + ".layer_norm", c);
   }
 
@@ -177,7 +184,7 @@ class Block {
   std::optional<RmsNorm> self_norm_;
   std::optional<Attention> cross_;
   std::optional<RmsNorm> cross_norm_;
-  std::optional<nn::Linear> wi_, wo_;
+  std::optional<AdaptedLinear> wi_, wo_;
   std::optional<RmsNorm> dense_norm_;
 };
 
@@ -189,6 +196,7 @@ class T5 : public Model {
     encoder_norm_.emplace(specs_, "encoder.final_layer_norm", c_);
     for (std::int64_t i = 0; i < c_.layers; ++i) decoder_.emplace_back(specs_, "decoder", i, c_);
     decoder_norm_.emplace(specs_, "decoder.final_layer_norm", c_);
+    freeze_base(specs_, c_.lora);
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
@@ -241,12 +249,14 @@ class T5 : public Model {
 }  // namespace
 
 ModelEntry t5_model() {
-  return {
-      .summary =
-          "T5 over bytes, with the published checkpoints' parameter names: reads half a sequence, predicts the other, or reads pairs",
-      .numbers = {{"layers", 2}, {"width", 64}, {"heads", 4}, {"buckets", 32}, {"distance", 128}, {"context", 128}, {"vocabulary", 256}},
-      .words = {},
-      .make = [](const ModelOptions& options) { return std::make_unique<T5>(options); }};
+  std::map<std::string, double> numbers = {{"layers", 2},     {"width", 64},    {"heads", 4},       {"buckets", 32},
+                                           {"distance", 128}, {"context", 128}, {"vocabulary", 256}};
+  numbers.merge(lora_numbers());
+  return {.summary =
+              "T5 over bytes, with the published checkpoints' parameter names: reads half a sequence, predicts the other, or reads pairs",
+          .numbers = std::move(numbers),
+          .words = lora_words(),
+          .make = [](const ModelOptions& options) { return std::make_unique<T5>(options); }};
 }
 
 }  // namespace penstock

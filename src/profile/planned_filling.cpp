@@ -17,6 +17,9 @@ FillingSizes filling_sizes(const Config& config) {
   if (frozen == config.model.numbers.end() || layers == config.model.numbers.end())
     throw Error(concat("model ", quote(config.model.name), " has no frozen stages whose cut could be planned"), {},
                 "models that have: latent_diffusion");
+  if (const auto found = config.model.numbers.find("backbones"); found != config.model.numbers.end() && found->second > 1)
+    throw Error(concat("model.backbones is ", static_cast<int>(found->second), ", and the cut of one backbone is planned"), {},
+                "--vary stage_layers=1+3,2+2 compares cuts that both have");
   return {frozen->second > 0 ? static_cast<int>(frozen->second) : 2, static_cast<int>(layers->second)};
 }
 

@@ -15,7 +15,8 @@ struct FillingSizes {
   int frozen = 1;  // stages
   int layers = 1;
 };
-// Throws Error for a model that has not the numbers "frozen_stages" (0 stands for 2) and "layers".
+// Throws Error for a model that has not the numbers "frozen_stages" (0 stands for 2) and "layers", and for
+// one of two backbones.
 FillingSizes filling_sizes(const Config& config);
 
 // Seconds of all micro-batches of a step.

@@ -109,7 +109,14 @@ StageShape chain_of(const Schedule& schedule) {
                                          [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
   const int head = schedule.head_shards == 1 ? 0 : schedule.head_shards + 1;
   StageShape shape = chain_with_head(schedule.whole_stages() - head, schedule.head_shards, forward_only);
-  for (std::size_t stage = 0; stage < schedule.forward_times.size(); ++stage)
+  const auto frozen = static_cast<std::int32_t>(schedule.forward_times.size());
+  const std::int32_t each = (schedule.whole_stages() - head - frozen) / schedule.chains;
+  for (std::int32_t chain = 1; chain < schedule.chains; ++chain) {
+    std::vector<std::int32_t>& before = shape.predecessors[frozen + chain * each];
+    before.clear();
+    if (frozen > 0) before.push_back(frozen - 1);
+  }
+  for (std::int32_t stage = 0; stage < frozen; ++stage)
     shape.has_backward[stage] = shape.has_parameters[stage] = false;  // those that train update the parameters
   return sliced(shape, schedule.slices, schedule.blocks);
 }

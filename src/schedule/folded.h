@@ -18,6 +18,7 @@ Schedule dual_pipe_v_jaxpp(const ScheduleOptions& options);
 Schedule chimera(const ScheduleOptions& options);
 Schedule bitpipe(const ScheduleOptions& options);
 Schedule hanayo(const ScheduleOptions& options);
+Schedule bidirectional(const ScheduleOptions& options);
 
 // The stages of actor r's chunks where even ones go down the actors and odd ones come back up: r, 2p-1-r, 2p+r, ...
 inline std::int32_t folded_stage(int actors, int chunk, int actor) {

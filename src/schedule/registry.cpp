@@ -124,6 +124,7 @@ const std::vector<Entry>& entries() {
       {{"chimera", "two opposite pipelines with two copies, each filling the other's start", false}, chimera},
       {{"bitpipe", "two opposite V pipelines with two copies: half of chimera's bubble", true}, bitpipe},
       {{"hanayo", "down the actors and back, chunks/2 times: chimera's short ways with one copy", true}, hanayo},
+      {{"bidirectional", "two backbones, one down the actors and one up, each filling the other's idle time", true}, bidirectional},
   }));
   return all;
 }

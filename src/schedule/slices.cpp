@@ -85,6 +85,7 @@ Schedule sliced(const Schedule& schedule, int slices) {
                .slices = slices,
                .head_shards = schedule.head_shards,
                .forward_times = schedule.forward_times,
+               .chains = schedule.chains,
                .steps = schedule.steps};
   for (const std::vector<Action>& actions : schedule.actors) {
     std::vector<Action>& row = out.actors.emplace_back();

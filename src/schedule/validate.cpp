@@ -96,6 +96,19 @@ void check_forward_stages(const Schedule& schedule, const StageShape& shape) {
                   "let pipeline.frozen have a time for each of the model's frozen stages, which are in front, and for no other");
 }
 
+// A generated table's chains do not feed each other.
+void check_chains(const Schedule& schedule, const StageShape& shape) {
+  const auto frozen = static_cast<std::int32_t>(schedule.forward_times.size());
+  const std::int32_t each = (schedule.whole_stages() - frozen) / schedule.chains;
+  const auto stage_of = [&](std::int32_t number) { return part_of(number, schedule.slices, schedule.blocks).stage - frozen; };
+  for (std::int32_t number = 0; schedule.chains > 1 && number < std::ssize(shape.predecessors); ++number)
+    for (const std::int32_t before : shape.predecessors[number])
+      if (stage_of(before) >= 0 && stage_of(before) / each != stage_of(number) / each)
+        throw Error(concat(title(schedule), ": stage ", stage_of(before) + frozen, " feeds stage ", stage_of(number) + frozen,
+                           ", and the table is for ", schedule.chains, " backbones that do not feed each other"),
+                    {}, "use a schedule for one model, or a model of two: --set model.name=latent_diffusion --set backbones=2");
+}
+
 void check_idle(const Schedule& schedule, const IdleStages& idle) {
   for_each_action(schedule, [&](const Action& action, Position here) {
     for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m)
@@ -463,6 +476,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   }
   check_names(schedule, shape, count);
   check_forward_stages(schedule, shape);
+  check_chains(schedule, shape);
   check_idle(schedule, idle);
   check_forwards(schedule, shape, step, idle);
   const WorkIndex work = index_once(schedule, shape, count);

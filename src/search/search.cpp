@@ -346,6 +346,7 @@ std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
         table.schedule = make_schedule(info.name, options);
         if (table.schedule.stages() != shape.actors * shape.chunks)
           table.refused = concat("it has ", table.schedule.stages(), " stages, not ", shape.actors * shape.chunks);
+        if (table.schedule.chains > 1) table.refused = concat("it is for ", table.schedule.chains, " backbones");
       } catch (const Error& error) {
         table.refused = split(error.what(), '\n')[0];
       }

@@ -1,6 +1,7 @@
 """A latent diffusion model trains with frozen encoders, and makes pictures of its classes."""
 
 import json
+import random
 import struct
 import unittest
 import zlib
@@ -170,6 +171,73 @@ class Diffusion(ProgramTest):
         self.assert_fails(run("plan", "gpt", "--devices", 2, "--bandwidth", 1, "--set", "window=2", "--set", "clip=0", "--set", "schedule=nestpipe",
                               "--planner", "diffusionpipe"), "no frozen stages", "latent_diffusion")  # fmt: skip
         self.assert_fails(run("plan", "latent_diffusion", *common, "--planner", "diffusionpipe", "--vary", "window=2"), "says itself what it varies")
+
+    def write_images(self, name, count, classes=4, size=16):
+        """CIFAR-10's binary format: a class, and three planes. An image of class c is bright in its c-th quarter of rows."""
+        generator, plane, out = random.Random(1), size * size, bytearray()
+        for i in range(count):
+            label = i % classes
+            out.append(label)
+            bright = range(label * plane // 4, (label + 1) * plane // 4)
+            out.extend((200 if place in bright else 30) + generator.randrange(40) for _ in range(3) for place in range(plane))
+        (self.folder / name).write_bytes(out)
+        return ["--set", f"data.documents={self.folder / name}"]
+
+    def test_images_of_files(self):
+        images = self.write_images("a.bin", 120)
+        self.train_model("run", 150, *TINY, *images, "--set", "width=32", "--set", "clip=0", "--schedule", "1f1b", "--frozen", "0.5,0.5", "--window", 3)
+        losses = [line["loss"] for line in read_metrics(self.folder / "run").values()]
+        self.assertLess(sum(losses[-15:]), 0.6 * sum(losses[:15]))
+        # Rows of a picture are brightest in its class's quarter.
+        for label in range(4):
+            rows = [sum(row) for row in read_png(self.draw("run", label))[2]]
+            quarters = [sum(rows[4 * quarter : 4 * quarter + 4]) for quarter in range(4)]
+            self.assertEqual(quarters.index(max(quarters)), label, quarters)
+        # Which actor reads what changes nothing, and a resumed run goes on where it was: each epoch draws other noise.
+        base = [*TINY, *images, "--dtype", "f64", "--set", "decay_end=8", "--set", "checkpoint_every=4", "--set", "keep=9"]
+        found = {}
+        for name, more in {"one": ["--schedule", "sequential", "--actors", 1], "two": ["--actors", 2]}.items():
+            self.train_model(name, 8, *base, *more)
+            found[name] = [line["loss"] for line in read_metrics(self.folder / name).values()]
+        for one, other in zip(found["one"], found["two"], strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-10)
+        self.assertEqual(run("train", "--resume", self.folder / "two" / "checkpoint-4", "--steps", 8, "--out", self.folder / "again").code, 0)
+        self.assertEqual(read_state(self.folder / "two/checkpoint-8"), read_state(self.folder / "again/checkpoint-8"))
+
+    def test_images_of_files_that_do_not_fit(self):
+        def fails(words, *arguments):
+            self.assert_fails(run("train", *TINY, *arguments, "--steps", 1, "--out", self.folder / "none"), *words)
+
+        images = self.write_images("a.bin", 120)
+        fails(["a.bin has 92280 bytes, which are no whole number of images of 32 x 32", "an image takes 3073", "set model.image"],
+              *images, "--set", "image=32")  # fmt: skip
+        fails(["a.bin: image 2 is of class 2; the model has 2 classes", "set model.classes to 3"], *images, "--set", "classes=2")
+        fails(["fewer images than one batch takes: 20 in", "one batch takes 32; 19 are there beside validation"], *self.write_images("b.bin", 20))
+        (self.folder / "empty.bin").write_bytes(b"")
+        fails(["empty.bin has 0 bytes"], "--set", f"data.documents={self.folder / 'empty.bin'}")
+        fails(["none.bin"], "--set", f"data.documents={self.folder / 'none.bin'}")
+
+    def test_two_backbones_share_the_actors_in_both_directions(self):
+        two = [*TINY, "--set", "backbones=2", "--set", "dtype=f64", "--set", "clip=0", "--set", "decay_end=4"]
+
+        def losses(name, *arguments):
+            self.train_model(name, 4, *two, *arguments)
+            return [line["loss"] for line in read_metrics(self.folder / name).values()]
+
+        opposite = ["--schedule", "bidirectional", "--actors", 2, "--chunks", 2, "--frozen", "0.5,0.5"]
+        alone = losses("alone", "--schedule", "sequential", "--actors", 1)
+        for name, arguments in {"step": [], "filled": ["--window", 4], "one-direction": ["--schedule", "interleaved-1f1b"],
+                                "four": ["--actors", 4, "--window", 2]}.items():  # fmt: skip
+            with self.subTest(name):
+                for one, other in zip(alone, losses(name, *opposite, *arguments)):
+                    self.assertAlmostEqual(one, other, delta=1e-10 * abs(one))
+        for arguments in ([], ["--window", 2]):
+            self.assertEqual(run("check", *two, *opposite, *arguments).code, 0)
+        result = run("launch", "-n", 2, "--", "train", *two, *opposite, "--window", 4, "--backend", "gloo", "--steps", 4, "--out", self.folder / "gloo")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(read_state(self.folder / "gloo/checkpoint-4"), read_state(self.folder / "filled/checkpoint-4"))
+        self.assertEqual(read_png(self.draw("filled", 1, "--steps", 2))[:2], (16, 16))
+        self.assert_fails(run("check", *TINY, *opposite), "stage 2 feeds stage 4", "two: --set model.name=latent_diffusion --set backbones=2")
 
     def test_what_is_trained_fills_nothing(self):
         result = run("check", "--actors", 2, "--window", 2, "--frozen", 1, "--set", "clip=0", "--set", "tied=0")

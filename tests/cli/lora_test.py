@@ -36,6 +36,35 @@ class Lora(ProgramTest):
         self.assertAlmostEqual(losses[0], losses[1], delta=1e-6)
         self.assertAlmostEqual(losses[0], losses[2], delta=1e-5)
 
+    def test_a_random_base_is_noted(self):
+        note = "note: adapters alone are trained, and the parameters beside them are random: --init FILE takes a trained model's"
+        self.assertNotIn(note, self.train("base", 1).err)
+        self.assertIn(note, self.train("random", 1, *LORA).err)
+        self.assertNotIn(note, self.train("tuned", 1, *LORA, "--init", self.folder / "base").err)
+        self.assertNotIn(note, run("train", "--resume", self.folder / "random", "--steps", 2).err)
+
+    def test_t5(self):
+        """Under several schedules, on one device and over processes of a mesh, the adapters train alike, and the base stays."""
+        t5 = ["--set", "model.name=t5", "--set", "width=16", "--set", "heads=2", "--set", "context=32", "--dtype", "f64",
+              "--batch", 8, "--microbatches", 4, "--set", "validation_every=0"]  # fmt: skip
+
+        def trained(name, *more):
+            result = run("train", *t5, *more, "--steps", 3, "--out", self.folder / name, "--json")
+            self.assertEqual(result.code, 0, result.err)
+            return result.json()["loss"]
+
+        trained("base", "--actors", 2)
+        tuned = [*LORA, "--init", self.folder / "base", "--set", "lora_alpha=4"]
+        one = trained("one", *tuned, "--actors", 1, "--schedule", "sequential")
+        for name, *more in (("zb-h1", "--schedule", "zb-h1", "--actors", 4), ("mesh", "--mesh", "pipe=2,tensor=2"), ("shared", "--mesh", "pipe=2,data=2",
+                            "--set", "zero=3")):  # fmt: skip
+            self.assertAlmostEqual(trained(name, *tuned, *more), one, delta=1e-10, msg=name)
+        before, after = ({name: value for file in (self.folder / out / "checkpoint-3").glob("*.safetensors") for name, value in read_tensors(file).items()}
+                         for out in ("base", "one"))  # fmt: skip
+        parameters = {name for name in before if not name.startswith(("first:", "second:")) and name != "step"}
+        self.assertEqual({name: before[name] for name in parameters}, {name: after[name] for name in parameters})
+        self.assertTrue(any(any(value) for name, value in after.items() if name.endswith(".SelfAttention.q.lora_B.weight") and ":" not in name))
+
     def test_another_base(self):
         self.train("base", 1)
 

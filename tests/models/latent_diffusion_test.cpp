@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "driver/pictures.h"
 #include "models/support.h"
+#include "penstock/compile.h"
 #include "penstock/step.h"
 #include "report/png.h"
 #include "schedule/forward_stages.h"
@@ -69,6 +70,30 @@ std::string stages_of_layers(const char* stage_layers, int stages) {
         break;
       }
   return out;
+}
+
+TEST(LatentDiffusion, TwoBackbonesHaveStagesOfTheirOwn) {
+  const std::map<std::string, double> two = {{"backbones", 2}};
+  EXPECT_EQ(stages_of(*model("latent_diffusion", two, 6), Phase::forward), "0 1 2 3 4 5");
+  EXPECT_EQ(stages_of(*model("latent_diffusion", two, 6), Phase::backward), "2 3 4 5");
+  EXPECT_EQ(stages_of(*model("latent_diffusion", two, 3), Phase::backward), "2");
+  EXPECT_EQ(stages_of(*model("latent_diffusion", two, 1), Phase::backward), "0");
+  const Schedule table = make_schedule("bidirectional", {.actors = 2, .microbatches = 2, .chunks = 2, .frozen = {1, 1}});
+  const auto compiled = [&](const std::map<std::string, double>& numbers) {
+    return message_of([&] { compile(training_step(*model("latent_diffusion", numbers, 6), 4, 0, 2, {.clip = 0}), table); });
+  };
+  EXPECT_EQ(compiled(two), "no error");
+  EXPECT_EQ(compiled({}).substr(0, 103),
+            "bidirectional: stage 2 feeds stage 4, and the table is for 2 backbones that do not feed each other\n  hi");
+  const auto refused = [](std::map<std::string, double> numbers, int stages) {
+    return message_of([&] { model("latent_diffusion", std::move(numbers), stages); });
+  };
+  EXPECT_EQ(refused({{"backbones", 3}}, 1), "backbones is 3\n  hint: use 1, or 2: of the image at half its size and of the image");
+  EXPECT_EQ(refused({{"backbones", 2}, {"image", 24}}, 1),
+            "an image has 3 x 3 patches, and at half its size no whole number\n  hint: use an image size of 32, or backbones = 1");
+  EXPECT_EQ(refused({{"backbones", 2}}, 5),
+            "model \"latent_diffusion\" with two backbones cannot be cut into 5 stages, 2 of them frozen\n"
+            "  hint: both backbones have as many stages: give an even number of trained ones, as two chunks for each actor");
 }
 
 TEST(LatentDiffusion, SaysHowManyLayersAStageHas) {

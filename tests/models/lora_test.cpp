@@ -65,6 +65,25 @@ TEST(Lora, LeavesExpertsFrozen) {
   verify(training_step(*moe, 2, 8, 1, {}));
 }
 
+// Encoder and decoder; their shared embedding, norms and tables of distances stay.
+TEST(Lora, OfT5) {
+  const auto t5 = [](const std::string& matrices) {
+    return make_model(builtin_models(), "t5", {.numbers = with(kSmall, {{"layers", 1}, {"lora", 2}}), .words = {{"lora_to", matrices}}});
+  };
+  EXPECT_EQ(join(trained(*t5("mlp")), "\n"),
+            "encoder.block.0.layer.1.DenseReluDense.wi.lora_A.weight f32[2,8]\n"
+            "encoder.block.0.layer.1.DenseReluDense.wi.lora_B.weight f32[32,2]\n"
+            "encoder.block.0.layer.1.DenseReluDense.wo.lora_A.weight f32[2,32]\n"
+            "encoder.block.0.layer.1.DenseReluDense.wo.lora_B.weight f32[8,2]\n"
+            "decoder.block.0.layer.2.DenseReluDense.wi.lora_A.weight f32[2,8]\n"
+            "decoder.block.0.layer.2.DenseReluDense.wi.lora_B.weight f32[32,2]\n"
+            "decoder.block.0.layer.2.DenseReluDense.wo.lora_A.weight f32[2,32]\n"
+            "decoder.block.0.layer.2.DenseReluDense.wo.lora_B.weight f32[8,2]");
+  EXPECT_EQ(trained(*t5("attention")).size(), 2U * 4 * 3);  // q, k, v and o of two self-attentions and a cross-attention
+  EXPECT_EQ(trained(*t5("all")).size(), 2U * (4 * 3 + 2 * 2));
+  verify(training_step(*t5("all"), 2, 8, 1, {}));
+}
+
 TEST(Lora, WithoutARankTheModelIsAsItWas) {
   EXPECT_EQ(trained(*model("gpt", kSmall)).size(), model("gpt", kSmall)->parameters().size());
 }

@@ -134,6 +134,9 @@ TEST(PlannedFilling, MistakesAreNamed) {
             "  hint: --set pipeline.window=8 --set clip=0");
   EXPECT_EQ(message_of([] { filling_settings(load_config("", settings_of({"window=2", "schedule=1f1b"}), models()), 2); }),
             "model \"gpt\" has no frozen stages whose cut could be planned\n  hint: models that have: latent_diffusion");
+  EXPECT_EQ(
+      message_of([] { filling_settings(diffusion(settings_of({"backbones=2", "chunks=2"})), 2); }),
+      "model.backbones is 2, and the cut of one backbone is planned\n  hint: --vary stage_layers=1+3,2+2 compares cuts that both have");
   const VariantPlanning none = planning({}, [](const Config&, const Prepared&, Program&) { return Prediction{}; });
   const std::string found = message_of([&] { plan_variants(combinations({{"actors", {"5"}}, {"stage_layers", {"planned"}}}), none); });
   EXPECT_EQ(found.substr(0, 37), "none of the configurations can be run") << found;

@@ -219,9 +219,9 @@ def resnet_loss(p, batch, model):
     return sum(functional.cross_entropy(resnet(p, image, model), label) for image, label in parts) / 4
 
 
-def latent_diffusion_latents(p, image, model):
+def latent_diffusion_latents(p, image, model, pool=2):
     patch = int(model["patch"]) // 2
-    means = functional.avg_pool2d(image, 2)
+    means = functional.avg_pool2d(image, pool)
     x = functional.unfold(means, patch, stride=patch).transpose(1, 2)
     for i in range(int(model["image_layers"])):
         v = p[f"image.reflection.{i}"]
@@ -251,19 +251,30 @@ def latent_diffusion_loss(p, batch, model):
 
     levels, width = int(model["noise_levels"]), int(model["width"])
     angle = ((batch["level"].double() + 1) / levels * 0.95 * math.pi / 2)[:, None, None]
-    latents = latent_diffusion_latents(p, batch["image"], model)
-    noisy = angle.cos() * latents + angle.sin() * batch["noise"]
-    x = linear(noisy, "in") + p["position.weight"]
     rates = 10000 ** (-torch.arange(width // 2, dtype=torch.float64) / (width // 2))
     waves = (batch["level"].double() * 1000 / levels)[:, None] * rates
-    time = linear(functional.silu(linear(torch.cat([waves.sin(), waves.cos()], 1), "time.in")), "time.out")
-    condition = functional.silu(time + linear(text, "condition"))
-    for i in range(int(model["layers"])):
-        at = f"layer.{i}"
-        m = linear(condition, f"{at}.modulation")[:, None].chunk(6, -1)
-        x = x + (1 + m[2]) * linear(attention(linear(modulated(x, m[0], m[1]), f"{at}.attn.qkv"), heads, is_causal=False), f"{at}.attn.out")
-        x = x + (1 + m[5]) * linear(functional.gelu(linear(modulated(x, m[3], m[4]), f"{at}.up")), f"{at}.down")
-    return functional.mse_loss(angle.sin() * noisy + angle.cos() * linear(norm(x, "norm"), "out"), batch["noise"])
+
+    def loss(latents, noise, first=None, at=""):
+        noisy = angle.cos() * latents + angle.sin() * noise
+        x = linear(noisy if first is None else torch.cat([noisy, first], 2), f"{at}in") + p[f"{at}position.weight"]
+        time = linear(functional.silu(linear(torch.cat([waves.sin(), waves.cos()], 1), f"{at}time.in")), f"{at}time.out")
+        condition = functional.silu(time + linear(text, f"{at}condition"))
+        for i in range(int(model["layers"])):
+            layer = f"{at}layer.{i}"
+            m = linear(condition, f"{layer}.modulation")[:, None].chunk(6, -1)
+            mixed = attention(linear(modulated(x, m[0], m[1]), f"{layer}.attn.qkv"), heads, is_causal=False)
+            x = x + (1 + m[2]) * linear(mixed, f"{layer}.attn.out")
+            x = x + (1 + m[5]) * linear(functional.gelu(linear(modulated(x, m[3], m[4]), f"{layer}.up")), f"{layer}.down")
+        return functional.mse_loss(angle.sin() * noisy + angle.cos() * linear(norm(x, f"{at}norm"), f"{at}out"), noise)
+
+    latents = latent_diffusion_latents(p, batch["image"], model)
+    if int(model["backbones"]) == 1:
+        return loss(latents, batch["noise"])
+    half = latent_diffusion_latents(p, batch["image"], model, pool=4)
+    side = math.isqrt(half.shape[1])
+    enlarged = functional.interpolate(half.transpose(1, 2).unflatten(2, (side, side)), scale_factor=2).flatten(2).transpose(1, 2)
+    noises = batch["noise"].split([half.shape[1], latents.shape[1]], 1)
+    return loss(half, noises[0]) + loss(latents, noises[1], enlarged, "fine.")
 
 
 def is_frozen(name):
@@ -373,6 +384,8 @@ class Gradients(unittest.TestCase):
             ["schedule=zb-h1", "actors=3"],
             ["schedule=1f1b", "actors=5", "frozen_stages=3"],
             ["schedule=interleaved-1f1b", "chunks=2"],
+            ["schedule=sequential", "actors=1", "backbones=2"],
+            ["schedule=bidirectional", "actors=2", "chunks=2", "backbones=2", "frozen=[1,1]"],
         ):
             self.compare(latent_diffusion_loss, "latent_diffusion", *sizes, *options, within=1e-10)
 
