@@ -179,6 +179,16 @@ def t5_loss(p, batch, model):
     return token_loss(logits, batch["targets"][:, half:])
 
 
+def t5_loss_with_adapters(p, batch, model):
+    """Each matrix W is W + alpha/rank * B A."""
+    merged = dict(p)
+    for name in p:
+        if name.endswith(".lora_A.weight"):
+            at = name.removesuffix(".lora_A.weight")
+            merged[f"{at}.weight"] = p[f"{at}.weight"] + model["lora_alpha"] / model["lora"] * p[f"{at}.lora_B.weight"] @ p[name]
+    return t5_loss(merged, batch, model)
+
+
 def vgg(p, x, model):
     number = 0
     for convolutions in {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3)}[int(model["depth"])]:
@@ -325,7 +335,8 @@ class Gradients(unittest.TestCase):
             everything = {k: v.clone() for k, v in read(folder / "parameters.safetensors").items()}
             batch = read(folder / "batch.safetensors")
             found = read(folder / "gradients_pipelined.safetensors")
-        frozen = is_frozen if name == "latent_diffusion" else lambda parameter: False
+        adapts = any(".lora_" in parameter for parameter in everything)
+        frozen = is_frozen if name == "latent_diffusion" else lambda parameter: adapts and ".lora_" not in parameter
         parameters = {k: v.requires_grad_() for k, v in everything.items() if not frozen(k)}
         loss = loss_of(everything, batch, losses["model"])
         loss.backward()
@@ -375,7 +386,9 @@ class Gradients(unittest.TestCase):
         self.compare(resnet_loss, "resnet", *options)
 
     def test_t5(self):
-        self.compare(t5_loss, "t5", "width=32", "heads=2", "context=96", "schedule=1f1b", "actors=4", "microbatches=4")
+        sizes = ["width=32", "heads=2", "context=96", "schedule=1f1b", "actors=4", "microbatches=4"]
+        self.compare(t5_loss, "t5", *sizes)
+        self.compare(t5_loss_with_adapters, "t5", *sizes, "lora=3", "lora_alpha=6")
 
     def test_latent_diffusion(self):
         sizes = ["image=16", "patch=4", "width=16", "text_width=8", "heads=2", "condition_dropout=0.4", "microbatches=4"]
