@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/backend.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
@@ -103,6 +104,7 @@ ConfigOptions with_schedule(ConfigOptions options) {
 }
 
 void check(const CheckFlags& options, const ModelRegistry& models) {
+  const std::future<void> loading = load_backend();
   const Config config = load_config(with_schedule(options.config), models);
   const Prepared pipelined = prepare(config, models);
   if (pipelined.schedule.steps > 1) return check_window(options, config, pipelined, models);

@@ -6,13 +6,12 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/backend.h"
 #include "cli/kernels.h"
 #include "devices/straggler.h"
 #include "driver/ranks.h"
 #include "driver/thread_cluster.h"
 #include "penstock/error.h"
-#include "torch/executor.h"
-#include "torch/gloo_cluster.h"
 
 namespace penstock {
 
@@ -30,11 +29,11 @@ ExecutorFactory executors_of(const Config& config, const std::vector<int>& group
   std::vector<double> factors;
   for (std::size_t actor = 0; actor < groups.size(); ++actor)
     factors.insert(factors.end(), static_cast<std::size_t>(groups[actor]), of_actor[actor]);
-  return held_back(torch_executor_factory(), std::move(factors));
+  return held_back(backend().executors(1), std::move(factors));
 }
 
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data) {
-  return make_thread_cluster(devices, torch_executor_factory(), std::move(data), {.deadline = config.pipeline.deadline});
+  return make_thread_cluster(devices, backend().executors(1), std::move(data), {.deadline = config.pipeline.deadline});
 }
 
 Workbench workbench_of(const Config& config, const ModelRegistry& models) {
@@ -43,7 +42,7 @@ Workbench workbench_of(const Config& config, const ModelRegistry& models) {
   const auto threads = [&config, data](int devices) {
     const bool is_pipeline = devices == config.pipeline.actors;
     const ExecutorFactory executors =
-        is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1)) : torch_executor_factory();
+        is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1)) : backend().executors(1);
     return make_thread_cluster(devices, executors, data, {.deadline = config.pipeline.deadline});
   };
   return {config, models, data, threads, [&config](Program& program) { choose_kernels(config, program); }};
@@ -79,8 +78,8 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   options.deadline = config.pipeline.deadline;
   options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));
   options.folder = config.run.out;
-  if (ranks->rank == 0) return make_gloo_cluster(*ranks, executors, std::move(data), options);
-  serve_gloo(*ranks, executors, std::move(data), options);
+  if (ranks->rank == 0) return backend().make_gloo_cluster(*ranks, executors, std::move(data), options);
+  backend().serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;
 }
 

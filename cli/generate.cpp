@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/backend.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
@@ -114,6 +115,7 @@ void add_generate(CLI::App& program, const ModelRegistry& models) {
     options->of_text = given(text);
     options->of_pictures = given(pictures);
     options->picture.seed = options->generation.seed;
+    const std::future<void> loading = load_backend();
     generate(*options, models);
   });
 }

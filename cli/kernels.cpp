@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <thread>
 
-#include "torch/choose.h"
+#include "cli/backend.h"
 
 namespace penstock {
 
 void choose_kernels(const Config& config, Program& program) {
-  if (config.run.kernels != "own") choose_kernels(program, config.run.kernels);
+  if (config.run.kernels != "own") backend().choose_kernels(program, config.run.kernels);
 }
 
 double peak_of(const Config& config, int devices) {
   DType dtype = DType::f32;
   parse_dtype(config.train.dtype, dtype);
   const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return product_rate(dtype) * std::min(devices, processors);
+  return backend().product_rate(dtype) * std::min(devices, processors);
 }
 
 }  // namespace penstock

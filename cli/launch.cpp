@@ -16,8 +16,8 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "driver/store_sockets.h"
 #include "penstock/error.h"
-#include "torch/store_sockets.h"
 
 namespace penstock {
 namespace {

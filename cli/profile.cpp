@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "cli/backend.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
@@ -19,7 +20,6 @@
 #include "profile/unsteady.h"
 #include "profile/workbench.h"
 #include "report/table.h"
-#include "torch/executor.h"
 
 namespace penstock {
 namespace {
@@ -136,10 +136,11 @@ ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, 
 }
 
 void profile(const ProfileFlags& options, const ModelRegistry& models) {
+  const std::future<void> loading = load_backend();
   const Config config = load_config(options.config, models);
   const std::string& file = config.run.out;
   Costs description;
-  description.machine = describe_machine(concat("libtorch ", libtorch_version()));
+  description.machine = describe_machine(concat("libtorch ", backend().version()));
   description.model = describe_model(config);
   std::optional<Costs> costs = earlier_costs(file, description);
 

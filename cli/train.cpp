@@ -11,6 +11,7 @@
 #include "base/stop.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/backend.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
@@ -217,6 +218,7 @@ TrainingPrograms programs_of(const Config& config, const Prepared& prepared, con
 }
 
 void train(const TrainOptions& options, const ModelRegistry& models) {
+  const std::future<void> loading = load_backend();
   const ConfigOptions settings = settled(options, models);
   const Config config = load_config(settings, models);
   const Prepared prepared = prepare(config, models);

@@ -4,9 +4,13 @@ include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 set_target_properties(penstock_cli PROPERTIES EXPORT_NAME penstock)
-# The program goes on finding the libtorch that it was linked to, also where that lies in the project's own .venv.
-set_target_properties(penstock PROPERTIES INSTALL_RPATH "${PENSTOCK_LIBTORCH}/lib")
+# What computes goes on finding the libtorch that it was linked to, also where that lies in the project's own .venv.
+set_target_properties(penstock_backend PROPERTIES INSTALL_RPATH "${PENSTOCK_LIBTORCH}/lib")
+set(backend_folder ${CMAKE_INSTALL_LIBDIR}/penstock)
+file(RELATIVE_PATH from_program "/${CMAKE_INSTALL_BINDIR}" "/${backend_folder}")
+set_target_properties(penstock PROPERTIES INSTALL_RPATH "$ORIGIN/${from_program}")
 install(TARGETS penstock)
+install(TARGETS penstock_backend DESTINATION ${backend_folder})
 install(TARGETS penstock_core penstock_torch penstock_libtorch penstock_cli EXPORT PenstockTargets)
 install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${package_folder})

@@ -208,7 +208,8 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_frozen(info, options);
   check_number(info, "--self-conditioning", options.self_conditioning ? 1 : 0);
   check_transfers(info, options);
-  if (1.0 * (options.actors * options.chunks + static_cast<int>(options.frozen.size())) * options.microbatches * options.window * options.slices >
+  if (1.0 * (options.actors * options.chunks + static_cast<int>(options.frozen.size())) * options.microbatches * options.window *
+          options.slices >
       kMostForwards) {
     throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
                        " micro-batches", options.window > 1 ? concat(" x ", options.window, " steps") : "",

@@ -10,7 +10,7 @@
 
 #include "penstock/error.h"
 #include "torch/gloo_transport.h"
-#include "torch/store_sockets.h"
+#include "driver/store_sockets.h"
 
 namespace penstock {
 

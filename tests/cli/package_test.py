@@ -51,6 +51,14 @@ class PackageTest(ProgramTest):
         version = subprocess.run([prefix / "bin/penstock", "--version"], capture_output=True, encoding="utf-8")
         self.assertEqual(version.returncode, 0, version.stderr)
         self.assertRegex(version.stdout, r"^penstock \d+\.\d+\n$")
+        small = [prefix / "bin/penstock", "check", "--set", "layers=2", "--set", "width=16", "--set", "heads=2", "--set", "context=16", "--text", self.text]
+        checked = subprocess.run(small, capture_output=True, encoding="utf-8", timeout=120)
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+        (backend,) = prefix.rglob("libpenstock_backend.so")
+        backend.unlink()
+        checked = subprocess.run(small, capture_output=True, encoding="utf-8", timeout=120)
+        self.assertEqual(checked.returncode, 1)
+        self.assertRegex(checked.stderr, r"^error: cannot load libpenstock_backend.so, with which the program computes\n .*\n  hint: cmake --install ")
         self.configure("find_package(Penstock 0.1 REQUIRED)", f"-DCMAKE_PREFIX_PATH={prefix}")
         self.cmake("--build", "build")
         train = [self.folder / "build/outside", "train", "--set", "model.name=trigram", "--text", self.text, "--steps", "1", "--out", self.folder / "run"]

@@ -154,7 +154,7 @@ class Window(ProgramTest):
             steps = self.train_here(f"steps-{actors}", 8, *model, *table)
             self.assertEqual(self.train_here(f"window-{actors}", 8, *model, *table, "--window", 4), steps, schedule)
         two = (*model, "--schedule", "zb-h1", "--actors", 2, "--window", 4)
-        self.assertEqual(self.train_here("processes", 8, *two, "--backend", "gloo", launched=True), read_state(self.folder / "steps-2" / "checkpoint-8"))
+        self.assertEqual(self.train_here("processes", 8, *two, "--backend", "gloo", launched=2), read_state(self.folder / "steps-2" / "checkpoint-8"))
         result = run("train", "--resume", self.folder / "window-2" / "checkpoint-8", "--steps", 16, "--out", self.folder / "resumed")
         self.assertEqual(result.code, 0, result.err)
         self.assertEqual(read_state(self.folder / "resumed" / "checkpoint-16"), self.train_here("whole", 16, *two, "--set", "decay_end=8"))

@@ -13,7 +13,7 @@
 #include "support/errors.h"
 #include "support/paths.h"
 #include "support/temporary.h"
-#include "torch/store_sockets.h"
+#include "driver/store_sockets.h"
 
 namespace penstock {
 namespace {

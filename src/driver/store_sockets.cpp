@@ -1,4 +1,4 @@
-#include "torch/store_sockets.h"
+#include "driver/store_sockets.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -1,0 +1,6 @@
+// What libpenstock_backend.so gives (cli/backend.h).
+#include "torch/backend.h"
+
+extern "C" const penstock::Backend* penstock_backend() {
+  return &penstock::torch_backend();
+}
