@@ -8,9 +8,9 @@
 #include <cstring>
 #include <future>
 
+#include "driver/store_sockets.h"
 #include "penstock/error.h"
 #include "torch/gloo_transport.h"
-#include "driver/store_sockets.h"
 
 namespace penstock {
 

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "base/text.h"
+#include "driver/store_sockets.h"
 #include "penstock/compile.h"
 #include "penstock/session.h"
 #include "state/safetensors.h"
 #include "support/errors.h"
 #include "support/paths.h"
 #include "support/temporary.h"
-#include "driver/store_sockets.h"
 
 namespace penstock {
 namespace {
