@@ -122,7 +122,9 @@ std::optional<Trial> draw_trial(Random& random, const Mesh& mesh, const std::str
 // Nothing where schedule, model and mesh do not fit together.
 std::optional<Prepared> prepared_for(const Config& config) {
   try {
-    return prepare(config, builtin_models());
+    Prepared prepared = prepare(config, builtin_models());
+    if (prepared.schedule.chains > 1) return std::nullopt;  // for models of several backbones
+    return prepared;
   } catch (const Error&) {
     return std::nullopt;
   }
