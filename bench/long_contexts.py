@@ -2,6 +2,7 @@
 """What schedules for long sequences would bring on a cluster, by published figures: the best configuration of each that fits, and the best of all.
 
     bench/long_contexts.py [--cluster examples/clusters/a100-64.toml] [--contexts 32768 131072 1048576] [--layers 32] [--width 4096] [--heads 32] [--batch 8]
+                           [--positions rotary]
                            [--only pipeline.context=8,slices=1,slices=8] [--out FILE.json]
 
 `penstock plan --planner sequences` compiles and predicts every configuration (bench/long_documents.py is about documents of different lengths). A row
@@ -20,7 +21,7 @@ PEAK = 312e12  # of an A100 in bf16
 
 def planned(options, context):
     """Every configuration that can be compiled, as `plan` tells of it, the fastest that fits first."""
-    settings = {"layers": options.layers, "width": options.width, "heads": options.heads, "context": context, "model.vocabulary": options.vocabulary, "tied": 0,
+    settings = {"layers": options.layers, "width": options.width, "heads": options.heads, "context": context, "positions": options.positions, "model.vocabulary": options.vocabulary, "tied": 0,
                 "dtype": "bf16", "batch": options.batch, "microbatches": options.batch}  # fmt: skip
     flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     flags += ["--only", options.only] if options.only else []
@@ -84,6 +85,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster", default="examples/clusters/a100-64.toml")
     parser.add_argument("--contexts", type=int, nargs="+", default=[32768, 131072, 1048576])
+    parser.add_argument("--positions", default="learned", choices=["learned", "rotary"], help="learned ones are a table of as many rows as a sequence has tokens")
     parser.add_argument("--only", help="values of settings that are looked at, as plan's --only")
     parser.add_argument("--out", help="file for all that was found, by context")
     for name, value in {"layers": 32, "width": 4096, "heads": 32, "vocabulary": 32000, "batch": 8}.items():
