@@ -63,7 +63,8 @@ void set_measured_costs(const SearchArguments& arguments, int stages, SearchProb
     problem.split = false;
   }
   const double bytes = checked("--bytes", flags.bytes.value_or(0));
-  for (StageCosts& stage : problem.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
+  for (StageCosts& stage : problem.costs.stages)
+    stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = stage.gradient_bytes = bytes;
   set_memory_costs(flags, static_cast<double>(problem.actors) / stages, problem.costs);
   const bool needs_links = problem.actors > 1 && !flags.latency;
   problem.network = network_of(flags, problem.actors, needs_links ? network_of(costs, context) : Network{});

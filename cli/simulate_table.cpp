@@ -58,7 +58,8 @@ std::vector<double> over_mean(const std::string& flag, const std::vector<double>
 StageCosts part_of_costs(StageCosts stage, double time, double amount) {
   for (std::size_t k = 0; k < stage.time.size(); ++k)
     if (needs_microbatch(static_cast<Kind>(k))) stage.time[k] *= time;
-  for (double* value : {&stage.forward_bytes, &stage.backward_bytes, &stage.weight_bytes, &stage.live, &stage.kept}) *value *= amount;
+  for (double* value : {&stage.forward_bytes, &stage.backward_bytes, &stage.weight_bytes, &stage.gradient_bytes, &stage.live, &stage.kept})
+    *value *= amount;
   return stage;
 }
 
@@ -110,7 +111,8 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
   setting.machine.costs = table_costs_of(costs, setting.schedule, context);
   const std::int32_t slices = setting.schedule.slices;
   const double bytes = checked("--bytes", arguments.bytes.value_or(0)) / slices;
-  for (StageCosts& stage : setting.machine.costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = bytes;
+  for (StageCosts& stage : setting.machine.costs.stages)
+    stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = stage.gradient_bytes = bytes;
   set_memory_costs(arguments, 1.0 * setting.actors() * slices / setting.schedule.stages(), setting.machine.costs, slices);
   const bool needs_links = setting.actors() > 1 && !arguments.latency;
   setting.machine.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});

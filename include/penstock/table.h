@@ -24,6 +24,7 @@ struct StageCosts {
   double forward_bytes = 0;   // of its output
   double backward_bytes = 0;  // of the gradient of its output, from each stage that it feeds
   double weight_bytes = 0;    // what W needs of I where they are on two actors
+  double gradient_bytes = 0;  // what U needs of a step's last W where they are on two actors
   double live = 1;            // what its activations count
   double kept = 0;            // of these, what F keeps where R follows, and what stays where they are offloaded
   double parameters = 0;      // what its parameters count where an actor has them unsharded, in live's unit, for all slices at slice 0

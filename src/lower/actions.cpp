@@ -260,9 +260,12 @@ Write write(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   sum.types = bundle.types;
   sum.home = actor;
   instance = add(rows.draft, std::move(sum));
+  const StageId stage = stage_of(rows, bundle);
+  // In a window who owns the stage is sent what W have summed elsewhere, and updates it where its U stands.
+  const bool is_sent = stage && rows.stage_task(bundle.producers[0]).kind == Kind::W && !rows.input.owner_of_stage.empty();
   for (std::size_t part = 0; part < bundle.members.size(); ++part)
-    rows.draft.partials.push_back(
-        {ResultId(bundle.members[part]), actor, instance, static_cast<std::int32_t>(part), stage_of(rows, bundle)});
+    rows.draft.partials.push_back({ResultId(bundle.members[part]), is_sent ? rows.input.owner_of_stage[stage] : actor, instance,
+                                   static_cast<std::int32_t>(part), stage});
   return {instance, ResultMode::store};
 }
 

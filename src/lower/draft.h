@@ -106,7 +106,7 @@ struct LoopUse {
   ActorId actor;
   InstanceId instance;
 };
-// The instance and part that hold a loop result's partial sum on an actor.
+// The instance and part that hold a loop result's partial sum for an actor: its home, or in a window the actor that updates the stage.
 struct PartialSum {
   ResultId result;
   ActorId actor;

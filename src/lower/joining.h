@@ -28,7 +28,8 @@ struct Joining {
   std::map<HomedName, InstanceId> shared{};                   // what all steps have
   // By state, version (from 1) and device: of those that are not trained, and of those that other devices than their owner read.
   std::map<std::tuple<InstanceId, std::int32_t, ActorId>, InstanceId> ahead{};
-  std::set<InstanceId> copied{};       // trained states that other devices than their owner read
+  // Trained states that other devices than their owner read, and the versions that they do.
+  std::map<InstanceId, std::set<std::int32_t>> copied{};
   std::set<InstanceId> into_states{};  // that behind a step's last action next values of trained states are made of
   bool is_drained = false;             // check_drained has nothing against the table
 

@@ -39,7 +39,7 @@ Outside without_loop(const LowerInput& input, const Draft& draft) {
       out.partial[loop.results[r]] = parts[0];
       continue;
     }
-    std::ranges::sort(parts, {}, &PartialSum::actor);
+    std::ranges::sort(parts, {}, [&](const PartialSum& part) { return draft.instances[part.instance].home; });
     Op sum;
     sum.name = "add_n";
     sum.results = {loop.results[r]};

@@ -50,7 +50,7 @@ Accumulator accumulator_of(Draft& draft, const Row& row, const PartialSum& parti
 // What the loop leaves behind on the actor; scattered, its parts are those of the share.
 void find_accumulators(Draft& draft, Row& row) {
   for (PartialSum& partial : draft.partials) {
-    if (partial.actor != row.actor) continue;
+    if (draft.instances[partial.instance].home != row.actor) continue;
     auto found = row.accumulators.find(partial.instance);
     if (found == row.accumulators.end()) found = row.accumulators.emplace(partial.instance, accumulator_of(draft, row, partial)).first;
     if (found->second.block) partial.instance = found->second.sum;

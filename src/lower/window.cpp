@@ -8,6 +8,7 @@
 #include "lower/lookups_ahead.h"
 #include "lower/waves.h"
 #include "penstock/error.h"
+#include "schedule/slices.h"
 
 namespace penstock {
 namespace {
@@ -90,15 +91,34 @@ void join_tasks(Joining& j, const Draft& from) {
   for (const Task& task : from.tasks) to.push_back(add_task(j.draft, task.name, task.graph));
 }
 
-void note_copied(Joining& j, const Draft& from, std::int32_t step) {
+// Trained states by the stages that read them, numbered by their first slices, and those that other devices than their owner read.
+using Readers = std::map<InstanceId, std::set<std::int32_t>>;
+void note_readers(Joining& j, const Draft& from, std::int32_t step, Readers& readers) {
   for (const ActorId device : from.actors.ids())
     for (const Run& run : from.actors[device])
-      for (const InstanceId read : run.reads)
-        if (const InstanceId joined = j.instances[step][read]; j.is_trained(joined) && j.draft.instances[joined].home != device)
-          j.copied.insert(joined);
+      for (const InstanceId read : run.reads) {
+        const InstanceId joined = j.instances[step][read];
+        if (!j.is_trained(joined)) continue;
+        if (run.stage) readers[joined].insert(first_slice(run.stage.value, j.input.schedule));
+        if (j.draft.instances[joined].home != device) j.copied[joined];
+      }
   for (const InstanceId state : from.refreshed)
     if (const InstanceId joined = j.instances[step][state]; std::ranges::find(j.draft.refreshed, joined) == j.draft.refreshed.end())
       j.draft.refreshed.push_back(joined);
+}
+
+// What one stage alone reads elsewhere, its W do, and its update waits for these anyway.
+void check_readers(Joining& j, const Readers& readers) {
+  for (const auto& [state, versions] : j.copied)
+    if (const auto found = readers.find(state); found == readers.end() || found->second.size() > 1)
+      require_drained(j, concat(quote(j.draft.instances[state].name), " is read by stages on several actors, and each update is for all"));
+}
+
+void note_versions(Joining& j, const std::vector<PlacedRun>& row, ActorId device) {
+  for (const PlacedRun& placed : row)
+    for (const InstanceId read : placed.run.reads)
+      if (const auto found = j.copied.find(read); found != j.copied.end() && j.draft.instances[read].home != device)
+        found->second.insert(placed.read.version);
 }
 
 // All steps read one part of the data alike: the seed.
@@ -146,27 +166,31 @@ JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& draft
   j.draft.sharded_results = drafts[0].sharded_results;
   j.draft.groups = drafts[0].groups;
   j.draft.after = drafts[0].after;
+  Readers readers;
   for (std::int32_t step = 0; step < j.steps(); ++step) {
     join_instances(j, drafts[step], step);
     join_tasks(j, drafts[step]);
-    note_copied(j, drafts[step], step);
+    note_readers(j, drafts[step], step, readers);
     note_into_states(j, drafts[step], step);
   }
-  if (!j.copied.empty())
-    require_drained(
-        j, concat(quote(j.draft.instances[*j.copied.begin()].name), " is read by stages on several actors, and each update is for all"));
+  check_readers(j, readers);
   check_ports(window);
   const IdVector<ValueId, OpId> producer = producers(window.step);
+  IdVector<ActorId, std::vector<PlacedRun>> rows;  // of devices
   for (const ActorId actor : ids<ActorId>(window.actors()))
     for (std::int32_t d = 0; d < window.devices(actor); ++d) {
-      const ActorId device(j.draft.actors.size());
+      const ActorId device(rows.size());
       std::vector<PlacedRun> row = merged_row(j, drafts, actor, device);
       if (window.options.distance >= 0 && window.devices(actor) > 1) row = in_waves(window, j.trained, std::move(row), device, j.draft);
       make_untrained_ahead(j, row, device, producer);
-      std::vector<Run> runs = with_versions(j, std::move(row), device, producer);
-      if (window.options.prefetch) look_up_ahead(window, runs, device, j.draft);
-      j.draft.actors.push_back(std::move(runs));
+      note_versions(j, row, device);
+      rows.push_back(std::move(row));
     }
+  for (const ActorId device : rows.ids()) {
+    std::vector<Run> runs = with_versions(j, std::move(rows[device]), device, producer);
+    if (window.options.prefetch) look_up_ahead(window, runs, device, j.draft);
+    j.draft.actors.push_back(std::move(runs));
+  }
   return {window_input(window, j.whole), std::move(j.draft)};
 }
 

@@ -147,6 +147,14 @@ void check_made(const Joining& j, const Version& version, std::int32_t now, Acto
               "set train.clip = 0, and pipeline.zero = 0 where an actor has several stages");
 }
 
+void check_sent(const Joining& j, const ReadVersion& read, InstanceId state, ActorId device) {
+  if (read.ahead == 0) return;
+  throw Error(concat("schedule ", j.input.schedule.name, ": on device ", device.value, " a W reads version ", read.version, "+", read.ahead,
+                     " of ", quote(j.draft.instances[state].name), ", which device ", j.draft.instances[state].home.value, " has"),
+              {"a W on another actor than its forward is sent what it reads, and predictions are not"},
+              "put this stage's W on the actor of its forwards");
+}
+
 }  // namespace
 
 void make_untrained_ahead(Joining& j, std::vector<PlacedRun>& row, ActorId device, const IdVector<ValueId, OpId>& producer) {
@@ -203,6 +211,7 @@ std::vector<Run> with_versions(Joining& j, std::vector<PlacedRun> row, ActorId d
     for (InstanceId& read : run.reads) {
       if (!j.is_trained(read)) continue;
       if (const ActorId home = j.draft.instances[read].home; home != device) {  // the owner sends it
+        check_sent(j, row[r].read, read, device);
         if (row[r].read.version > 0) read = version_ahead(j, read, row[r].read.version, home);
         continue;
       }
@@ -215,7 +224,7 @@ std::vector<Run> with_versions(Joining& j, std::vector<PlacedRun> row, ActorId d
     }
     out.push_back(std::move(run));
     for (InstanceId state : written)
-      if (const std::int32_t now = ++versions.now[state]; j.copied.contains(state) && now < j.steps())
+      if (const std::int32_t now = ++versions.now[state]; j.copied.contains(state) && j.copied.at(state).contains(now))
         out.push_back(copy(state, version_ahead(j, state, now, device), row[r].run.stage));
   }
   return out;

@@ -17,27 +17,52 @@ std::int32_t whole_stage(const Schedule& schedule, const Action& action) {
   return part_of(action.stage, schedule.slices, schedule.blocks).stage;
 }
 
+using ForwardVersions = std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion>;  // by stage and micro-batch: what F read
+
 // Calls visit(action, index, updates, version) for each action of a row: how many updates of its stage stand before it, and the version
-// that it reads.
+// that it reads. `elsewhere`: of F of other rows.
 template <class Visit>
-void for_each_version(const Schedule& schedule, std::size_t actor, Visit&& visit) {
-  std::map<std::int32_t, std::int32_t> updates;                           // by whole stage
-  std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion> forwards;  // by stage and micro-batch: what F read
+void for_each_version(const Schedule& schedule, std::size_t actor, const ForwardVersions& elsewhere, Visit&& visit) {
+  std::map<std::int32_t, std::int32_t> updates;  // by whole stage
+  ForwardVersions forwards;
   for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
     const Action& action = schedule.actors[actor][i];
     std::int32_t& made = updates[whole_stage(schedule, action)];
     ReadVersion read;
     if (reads_parameters(action.kind)) {
-      const auto of_forward = forwards.find({action.stage, action.microbatch});
-      read = action.version >= 0            ? ReadVersion{action.version, action.ahead}
-             : of_forward != forwards.end() ? of_forward->second
-                                            : ReadVersion{made};
+      const auto here = forwards.find({action.stage, action.microbatch});
+      const auto there = elsewhere.find({action.stage, action.microbatch});
+      read = action.version >= 0        ? ReadVersion{action.version, action.ahead}
+             : here != forwards.end()   ? here->second
+             : there != elsewhere.end() ? there->second
+                                        : ReadVersion{made};
       if (action.kind == Kind::F)
         for (std::int32_t m = 0; m < action.count; ++m) forwards[{action.stage, action.microbatch + m}] = read;
     }
     visit(action, i, made, read);
     if (action.kind == Kind::U) ++made;
   }
+}
+
+// Empty where each W is on its F's actor, and in a table for one step, which has one version.
+ForwardVersions versions_elsewhere(const Schedule& schedule) {
+  ForwardVersions out;
+  if (schedule.steps == 1) return out;
+  const std::vector<std::int32_t> owners = actor_of_stage(schedule);
+  const auto is_elsewhere = [&](const Action& action, std::size_t actor) {
+    return action.kind == Kind::W && owners[action.stage] != static_cast<std::int32_t>(actor);
+  };
+  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
+    for (const Action& action : schedule.actors[actor])
+      if (is_elsewhere(action, actor))
+        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) out[{action.stage, m}] = {};
+  if (out.empty()) return out;
+  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
+    for_each_version(schedule, actor, {}, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
+      for (std::int32_t m = action.microbatch; action.kind == Kind::F && m < action.microbatch + action.count; ++m)
+        if (const auto found = out.find({action.stage, m}); found != out.end()) found->second = read;
+    });
+  return out;
 }
 
 std::string named(const Schedule& schedule, std::size_t actor, std::size_t index) {
@@ -49,6 +74,7 @@ std::string named(const Schedule& schedule, std::size_t actor, std::size_t index
 struct Window {
   const Schedule& schedule;
   std::int32_t microbatches;  // of a step
+  ForwardVersions elsewhere;
 };
 
 // Throws unless the action is the next U of its stage.
@@ -84,12 +110,30 @@ void check_step(const Window& window, std::size_t actor, std::size_t index) {
                 {concat("a step has ", counted(window.microbatches, "micro-batch"))}, "write it once for each");
 }
 
+// Is it a W away from its F?
+bool is_elsewhere(const Window& window, const Action& action) {
+  return action.kind == Kind::W && window.elsewhere.contains({action.stage, action.microbatch});
+}
+
+// Throws for a W away from its F that would read another version than that did. That its gradient comes in time follows from
+// what the stage's U needs (work.h).
+void check_elsewhere(const Window& window, std::size_t actor, std::size_t index) {
+  const Action& action = window.schedule.actors[actor][index];
+  const ReadVersion forward = window.elsewhere.at({action.stage, action.microbatch});
+  if (action.version < 0 || ReadVersion{action.version, action.ahead} == forward) return;
+  const auto version = [](ReadVersion of) { return concat(of.version, of.ahead > 0 ? concat("+", of.ahead) : ""); };
+  throw Error(concat(named(window.schedule, actor, index), " reads version ", version({action.version, action.ahead}), " of stage ",
+                     whole_stage(window.schedule, action), ", its forward version ", version(forward)),
+              {"a W on another actor than its forward reads what that read"}, "leave out the version");
+}
+
 void check_action(const Window& window, std::size_t actor, std::size_t index, std::int32_t updates, std::int32_t version) {
   const Schedule& schedule = window.schedule;
   const Action& action = schedule.actors[actor][index];
   const std::int32_t stage = whole_stage(schedule, action);
   if (action.kind == Kind::U) return check_update(window, actor, index, updates);
   if (schedule.steps > 1) check_step(window, actor, index);
+  if (is_elsewhere(window, action)) return check_elsewhere(window, actor, index);
   if (version > updates)
     throw Error(concat(named(schedule, actor, index), " reads version ", version, " of stage ", stage, ", which is not made yet"),
                 {concat(counted(updates, "update"), " of the stage stand before it in the row of actor ", actor)},
@@ -102,18 +146,17 @@ void check_action(const Window& window, std::size_t actor, std::size_t index, st
                 "move it before that update");
 }
 
-// Throws where actors would update a stage apart from each other.
+// Throws where actors would update a stage apart from each other: all of it but W is on the actor that has its forwards.
 void check_one_actor(const Schedule& schedule, const StageShape& shape) {
-  std::map<std::int32_t, std::size_t> actor_of;
+  const std::vector<std::int32_t> owners = actor_of_stage(schedule);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
     for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
       const Action& action = schedule.actors[actor][i];
-      if (!shape.has_backward[action.stage]) continue;  // nothing of it is updated
-      const auto [found, first] = actor_of.try_emplace(whole_stage(schedule, action), actor);
-      if (first || found->second == actor) continue;
-      throw Error(concat(named(schedule, actor, i), ": stage ", found->first, " is also on actor ", found->second),
-                  {"in a window of steps each actor would have versions of its own"},
-                  "put all of a stage on one actor, or make the table for one step");
+      const std::int32_t stage = whole_stage(schedule, action), owner = owners[number_of({stage}, schedule.slices, schedule.blocks)];
+      if (!shape.has_backward[action.stage] || action.kind == Kind::W || owner == static_cast<std::int32_t>(actor)) continue;
+      throw Error(concat(named(schedule, actor, i), ": stage ", stage, " is also on actor ", owner),
+                  {"in a window of steps each actor would have versions of its own; only W may be elsewhere"},
+                  concat("put all of a stage but its W on one actor, or make the table for one step"));
     }
 }
 
@@ -121,17 +164,20 @@ void check_one_actor(const Schedule& schedule, const StageShape& shape) {
 
 std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule) {
   std::vector<std::vector<ReadVersion>> out(schedule.actors.size());
+  const ForwardVersions elsewhere = versions_elsewhere(schedule);
   for (std::size_t actor = 0; actor < out.size(); ++actor)
-    for_each_version(schedule, actor, [&](const Action&, std::size_t, std::int32_t, ReadVersion read) { out[actor].push_back(read); });
+    for_each_version(schedule, actor, elsewhere,
+                     [&](const Action&, std::size_t, std::int32_t, ReadVersion read) { out[actor].push_back(read); });
   return out;
 }
 
 std::int32_t staleness(const Schedule& schedule, std::int32_t actor) {
   const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
   std::int32_t most = 0;
-  for_each_version(schedule, static_cast<std::size_t>(actor), [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
-    if (read.version >= 0) most = std::max(most, action.microbatch / microbatches - read.version);
-  });
+  for_each_version(schedule, static_cast<std::size_t>(actor), versions_elsewhere(schedule),
+                   [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
+                     if (read.version >= 0) most = std::max(most, action.microbatch / microbatches - read.version);
+                   });
   return most;
 }
 
@@ -143,9 +189,10 @@ std::int32_t steps_of_wave(const Schedule& schedule) {
 
 std::int32_t missing_of_others(const Schedule& schedule, std::int32_t distance) {
   const std::int32_t wave = steps_of_wave(schedule), microbatches = std::max(1, schedule.step_microbatches());
+  const ForwardVersions elsewhere = versions_elsewhere(schedule);
   std::int32_t most = 0;
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for_each_version(schedule, actor, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
+    for_each_version(schedule, actor, elsewhere, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
       const std::int32_t pulled = std::max(0, read.version / wave - distance);  // waves
       if (read.version >= 0) most = std::max(most, action.microbatch / microbatches - pulled * wave);
     });
@@ -155,7 +202,7 @@ std::int32_t missing_of_others(const Schedule& schedule, std::int32_t distance) 
 std::vector<HeldVersion> versions_beside(const Schedule& schedule, std::int32_t actor) {
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, HeldVersion> reads;  // by stage, version and ahead: the first and the last
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> overwritten;           // by stage and version: by the U at this place
-  for_each_version(schedule, static_cast<std::size_t>(actor),
+  for_each_version(schedule, static_cast<std::size_t>(actor), versions_elsewhere(schedule),
                    [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
                      const std::int32_t stage = whole_stage(schedule, action);
                      if (action.kind == Kind::U) overwritten[{stage, updates}] = i;
@@ -188,8 +235,9 @@ std::int32_t versions_held(const Schedule& schedule, std::int32_t actor) {
 
 void check_staleness(const Schedule& schedule, std::int32_t most) {
   const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
+  const ForwardVersions elsewhere = versions_elsewhere(schedule);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t, ReadVersion read) {
+    for_each_version(schedule, actor, elsewhere, [&](const Action& action, std::size_t i, std::int32_t, ReadVersion read) {
       const std::int32_t version = read.version;
       const std::int32_t step = action.microbatch / microbatches;
       if (version < 0 || step - version <= most) return;
@@ -221,13 +269,13 @@ void check_versions(const Schedule& schedule, const StageShape& shape, std::int3
     throw Error(concat(schedule.name, ": ", counted(microbatches, "micro-batch"), " are no multiple of the ", schedule.steps,
                        " steps of the table"),
                 {"its U name so many last micro-batches of steps"}, "let each step have as many");
-  const Window window{schedule, microbatches / schedule.steps};
+  const Window window{schedule, microbatches / schedule.steps, versions_elsewhere(schedule)};
   if (schedule.steps > 1) check_one_actor(schedule, shape);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
     std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
-    for_each_version(schedule, actor, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
+    for_each_version(schedule, actor, window.elsewhere, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
       if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, actor, i, updates, read.version);
-      if (shape.has_backward[action.stage] && shape.has_parameters[action.stage])
+      if (shape.has_backward[action.stage] && shape.has_parameters[action.stage] && !is_elsewhere(window, action))
         last[whole_stage(schedule, action)] = {i, updates + (action.kind == Kind::U)};
     });
     for (const auto& [stage, seen] : last)

@@ -1,7 +1,12 @@
 #include "schedule/work.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "base/invariant.h"
 #include "schedule/kinds.h"
+#include "schedule/slices.h"
 
 namespace penstock {
 namespace {
@@ -14,7 +19,59 @@ void place(Position& slot, Position here, const std::function<void(Position, Pos
   }
 }
 
+// A stage, named by its first slice, and a step.
+using StageStep = std::pair<std::int32_t, std::int32_t>;
+
+std::int32_t step_microbatches(const WorkIndex& work) {
+  return std::max(1, work.microbatches / work.schedule->steps);
+}
+
+StageStep stage_step(const WorkIndex& work, const Action& action) {
+  return {first_slice(action.stage, *work.schedule), action.microbatch / step_microbatches(work)};
+}
+
+// By unit: the last W of each stage and step on each actor that has not its F.
+std::map<std::size_t, StageStep> last_weights_elsewhere(const WorkIndex& work) {
+  std::map<std::size_t, StageStep> out;
+  for (std::int32_t a = 0; const std::vector<Action>& row : work.schedule->actors) {
+    std::set<StageStep> seen;
+    for (std::size_t i = row.size(); i-- > 0;) {
+      if (row[i].kind != Kind::W) continue;
+      const std::size_t unit = work.unit(row[i].stage, row[i].microbatch);
+      if (work.forward[unit].actor == a || work.weight[unit] != Position{a, static_cast<std::int32_t>(i)}) continue;
+      if (const StageStep of = stage_step(work, row[i]); seen.insert(of).second) out.emplace(unit, of);
+    }
+    ++a;
+  }
+  return out;
+}
+
+void find_updates(WorkIndex& work) {
+  const std::map<std::size_t, StageStep> last = last_weights_elsewhere(work);
+  if (last.empty()) return;
+  std::map<StageStep, Position> updates;
+  for (std::int32_t a = 0; const std::vector<Action>& row : work.schedule->actors) {
+    for (std::int32_t i = 0; const Action& action : row) {
+      if (action.kind == Kind::U && action.microbatch >= 0) updates.try_emplace(stage_step(work, action), Position{a, i});
+      ++i;
+    }
+    ++a;
+  }
+  work.update.resize(work.forward.size());
+  for (const auto& [unit, of] : last)
+    if (const auto found = updates.find(of); found != updates.end()) work.update[unit] = found->second;
+}
+
 }  // namespace
+
+std::vector<std::size_t> units_updated(const WorkIndex& work, const Action& update) {
+  std::vector<std::size_t> out;
+  if (work.update.empty()) return out;
+  for (std::int32_t slice = 0; slice < work.schedule->slices; ++slice)
+    for (std::int32_t m = update.microbatch - step_microbatches(work) + 1; m <= update.microbatch; ++m)
+      if (m >= 0) out.push_back(work.unit(update.stage + slice, m));
+  return out;
+}
 
 WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches,
                      const std::function<void(Position, Position)>& on_double) {
@@ -54,6 +111,7 @@ WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int
       }
     }
   }
+  if (schedule.steps > 1) find_updates(work);
   return work;
 }
 

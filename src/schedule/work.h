@@ -26,6 +26,9 @@ struct WorkIndex {
   std::vector<Position> forward, backward, weight;
   // At the same place; empty where the table has none at all.
   std::vector<Position> recompute, offload, reload;
+  // Likewise, in a table of several steps: where the W is the last of its step and stage on another actor than the F's, the stage's U of
+  // that step, which waits for it.
+  std::vector<Position> update;
   bool has_sharding = false;  // UNSHARD, RESHARD or REDUCE_GRAD
 
   std::size_t unit(std::int32_t stage, std::int32_t microbatch) const {
@@ -40,9 +43,12 @@ WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int
 // Takes a valid table.
 WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);
 
+// Of a U of a table in which U wait for other actors: the units of all slices of its stage and all micro-batches of its step; else none.
+std::vector<std::size_t> units_updated(const WorkIndex& work, const Action& update);
+
 // Calls visit(Position) for all that the action needs of others by name: F its predecessors' F; B and I the own F, its R or RELOAD, and
-// the backward of the stages it feeds; W its I; R and OFFLOAD their F; RELOAD its OFFLOAD. Nowhere positions are left out. What waits for
-// UNSHARD and REDUCE_GRAD stands behind them in their row.
+// the backward of the stages it feeds; W its I; R and OFFLOAD their F; RELOAD its OFFLOAD; U, in a table of several steps, the last W of
+// its step on each other actor. Nowhere positions are left out. What waits for UNSHARD and REDUCE_GRAD stands behind them in their row.
 template <class Visit>
 void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
   const auto need = [&](const std::vector<Position>& where, std::int32_t stage, std::int32_t m) {
@@ -73,6 +79,10 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
       case Kind::RELOAD:
         need_if_any(work.offload, m);
         break;
+      case Kind::U:
+        for (std::size_t unit : units_updated(work, action))
+          if (work.update[unit]) visit(work.weight[unit]);
+        break;
       default:
         break;
     }
@@ -80,8 +90,8 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
 }
 
 // The other way round: calls visit(Position, stage, micro-batch) for all that needs something of the action but stands in its own row
-// by rule (B, I, R, OFFLOAD and RELOAD stay with their F). `stage`: whose F or backward made what is needed or, of a backward, whom it is
-// for.
+// by rule (B, I, R, OFFLOAD and RELOAD stay with their F). `stage`: whose F, backward or W made what is needed or, of a backward, whom it
+// is for.
 template <class Visit>
 void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
   const auto use = [&](const std::vector<Position>& where, std::int32_t at, std::int32_t stage, std::int32_t m) {
@@ -98,6 +108,9 @@ void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
         [[fallthrough]];
       case Kind::B:
         for (std::int32_t s : work.shape->predecessors[stage]) use(work.backward, s, s, m);
+        break;
+      case Kind::W:
+        if (!work.update.empty()) use(work.update, action.stage, action.stage, m);
         break;
       default:
         break;

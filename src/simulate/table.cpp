@@ -47,6 +47,7 @@ double duration(const TableCosts& costs, const Disturbance& disturbance, const A
 double use_bytes(const TableCosts& costs, const Action& action, std::int32_t stage, std::int32_t microbatch) {
   const StageCosts& of = costs.of(stage, microbatch);
   if (action.kind == Kind::F) return of.forward_bytes;
+  if (action.kind == Kind::W) return of.gradient_bytes;
   return stage == action.stage ? of.weight_bytes : of.backward_bytes;
 }
 
@@ -376,7 +377,7 @@ TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs, double sha
   set(Kind::RELOAD, costs.offload);
   set(Kind::UNSHARD, costs.gather);
   set(Kind::REDUCE_GRAD, costs.reduce);
-  of.forward_bytes = of.backward_bytes = of.weight_bytes = costs.bytes;
+  of.forward_bytes = of.backward_bytes = of.weight_bytes = of.gradient_bytes = costs.bytes;
   of.live = share;
   of.kept = share * costs.kept;
   of.parameters = share * costs.parameters;

@@ -149,8 +149,19 @@ TEST(WindowsFailure, SayWhatIsWrongAndWhere) {
             "t.csv: 3 micro-batches are no multiple of the 2 steps of the table\n  its U name so many last micro-batches of steps\n"
             "  hint: let each step have as many");
   EXPECT_EQ(refused("0F0,0F1,0I0,0I1\n0W0,0U0,0W1,0U1\n"),
-            "t.csv:2:1: 0W0: stage 0 is also on actor 0\n  in a window of steps each actor would have versions of its own\n"
-            "  hint: put all of a stage on one actor, or make the table for one step");
+            "t.csv:2:2: 0U0: stage 0 is also on actor 0\n"
+            "  in a window of steps each actor would have versions of its own; only W may be elsewhere\n"
+            "  hint: put all of a stage but its W on one actor, or make the table for one step");
+  EXPECT_EQ(refused("0F0,0F1,0I0,0U0,0I1,0U1\n0W0,0@1W1\n"),
+            "t.csv:2:2: 0@1W1 reads version 1 of stage 0, its forward version 0\n"
+            "  a W on another actor than its forward reads what that read\n  hint: leave out the version");
+  EXPECT_EQ(refused("0F0,0U0,0I0,0F1,0I1,0U1\n0W0,0W1\n"),
+            "t.csv:1:2: 0U0 can never run (actor 0)\n"
+            "  cycle: 0U0 needs 0W0; 0W0 needs 0I0; actor 0 runs 0I0 after 0U0\n  hint: move 0I0 (column 3) before column 2");
+  EXPECT_EQ(refused("0F0,0I0,0U0,0F1,0I1,0U1\n0W1,0W0\n"),
+            "t.csv:1:3: 0U0 can never run (actor 0)\n"
+            "  cycle: 0U0 needs 0W0; actor 1 runs 0W0 after 0W1; 0W1 needs 0I1; actor 0 runs 0I1 after 0U0\n"
+            "  hint: move 0I1 (column 5) before column 3, or 0W1 after 0W0");
   EXPECT_EQ(refused("0@1F0,0B0,0U\n").substr(0, 66), "t.csv:1:1: 0@1F0 reads version 1 of stage 0, which is not made yet");
   EXPECT_NE(refused("0@F0,0B0\n").find("a version's number is missing after '@'"), std::string::npos);
   EXPECT_NE(refused("0@0+F0,0B0\n").find("by how many updates it is predicted is missing after '+'"), std::string::npos);

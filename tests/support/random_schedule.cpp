@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/work.h"
 
 namespace penstock::test {
 namespace {
@@ -365,28 +366,31 @@ std::ptrdiff_t pick(Random& random, const std::vector<Action>& row, const Wanted
 
 }  // namespace
 
-Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps) {
-  Schedule table = random_schedule(random, shape, actors, microbatches * steps);
-  table.steps = steps;
-  for (std::vector<Action>& row : table.actors) {
-    const std::vector<Action> old = std::exchange(row, {});
-    std::map<std::pair<int, int>, int> left;  // gradients to come, by stage and step
-    for (const Action& action : old) left[{action.stage, action.microbatch / microbatches}] += makes_gradient(action);
-    std::map<int, int> made;  // updates, by stage
-    const auto update = [&](int stage, bool always) {
-      while (made[stage] < steps && left[{stage, made[stage]}] == 0 && (always || coin(random, 0.6)))
-        row.push_back({stage, Kind::U, ++made[stage] * microbatches - 1});
-    };
-    for (Action action : old) {
-      const int now = made[action.stage];
-      if (action.kind == Kind::F && coin(random, 0.7)) action.version = draw(random, std::max(0, now - 3), now);
-      if ((action.kind == Kind::B || action.kind == Kind::I) && coin(random, 0.2)) action.version = draw(random, 0, now);
-      row.push_back(action);
-      left[{action.stage, action.microbatch / microbatches}] -= makes_gradient(action);
-      update(action.stage, false);
-    }
-    for (const auto& [stage, count] : std::map<int, int>(made)) update(stage, true);
-  }
+Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps, double foreign_weight) {
+  const Schedule once = random_schedule(random, shape, actors, microbatches * steps, {.foreign_weight = foreign_weight});
+  const std::vector<std::int32_t> owner = actor_of_stage(once);
+  const auto row_of = [](Schedule& schedule, int actor) -> Row& { return schedule.actors[static_cast<std::size_t>(actor)]; };
+  Schedule table{.name = once.name, .actors = std::vector<Row>(once.actors.size()), .cells = {}, .steps = steps};
+  std::map<std::pair<int, int>, int> left;  // gradients to come, by stage and step
+  for (const Row& row : once.actors)
+    for (const Action& action : row) left[{action.stage, action.microbatch / microbatches}] += makes_gradient(action);
+  std::map<int, int> made;  // updates, by stage
+  const auto update = [&](int stage, bool always) {
+    while (made[stage] < steps && left[{stage, made[stage]}] == 0 && (always || coin(random, 0.6)))
+      row_of(table, owner[static_cast<std::size_t>(stage)]).push_back({stage, Kind::U, ++made[stage] * microbatches - 1});
+  };
+  // In an order in which all can run, so that what a U waits for elsewhere never waits for what stands behind the U.
+  const WorkIndex work = index_work(once, shape, microbatches * steps);
+  walk(work, [&](Position here) {
+    Action action = work.at(here);
+    const int now = made[action.stage];
+    if (action.kind == Kind::F && coin(random, 0.7)) action.version = draw(random, std::max(0, now - 3), now);
+    if ((action.kind == Kind::B || action.kind == Kind::I) && coin(random, 0.2)) action.version = draw(random, 0, now);
+    row_of(table, here.actor).push_back(action);
+    left[{action.stage, action.microbatch / microbatches}] -= makes_gradient(action);
+    update(action.stage, false);
+  });
+  for (const auto& [stage, count] : std::map<int, int>(made)) update(stage, true);
   return table;
 }
 

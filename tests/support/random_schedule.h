@@ -33,8 +33,8 @@ struct RandomScheduleOptions {
 Schedule random_schedule(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options = {});
 
 // A valid table for `steps` training steps of so many micro-batches (Schedule::steps): a U stands somewhere behind each step's gradients,
-// and many actions name a version, drawn from those that are made.
-Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps);
+// and many actions name a version, drawn from those that are made. `foreign_weight`: RandomScheduleOptions'.
+Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps, double foreign_weight = 0);
 
 // The table with an R for a share of the forwards that have a backward: anywhere between the two or, if `late`, right before the backward.
 Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late = false);
