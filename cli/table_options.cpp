@@ -33,6 +33,10 @@ void add_table_options(CLI::App& command, TableChoice& choice) {
           .add_option("--frozen", options.frozen,
                       "stages in front that are not trained: what a forward of each takes over that of a stage that is: 1,0.5")
           ->delimiter(','),
+      command
+          .add_option("--balance", options.balance,
+                      "times of the actors' stages: weight gradients run where actors get to equal work: 4,2,1,1")
+          ->delimiter(','),
       command.add_flag("--self-conditioning", options.self_conditioning,
                        "each micro-batch first goes forward through all stages, and what comes out enters them again"),
       command.add_flag("--split-backward", options.split_backward, "each B as I and then W, fused pairs apart"),

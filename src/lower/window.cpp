@@ -9,6 +9,7 @@
 #include "lower/waves.h"
 #include "penstock/error.h"
 #include "schedule/slices.h"
+#include "schedule/work.h"
 
 namespace penstock {
 namespace {
@@ -121,6 +122,22 @@ void note_versions(Joining& j, const std::vector<PlacedRun>& row, ActorId device
         found->second.insert(placed.read.version);
 }
 
+// Workers leave out the sums of their gradients where these are read (waves.h), which is known where they are made.
+void check_workers(const LowerInput& input) {
+  const Schedule& schedule = input.schedule;
+  const std::vector<std::int32_t> owners = actor_of_stage(schedule);
+  for (std::int32_t actor = 0; input.options.distance >= 0 && actor < input.actors(); ++actor)
+    for (std::int32_t i = 0; const Action& action : schedule.actors[actor]) {
+      if (action.kind == Kind::W && owners[action.stage] != actor)
+        throw Error(
+            concat(place(schedule, {actor, i}), ": ", text(action, schedule.slices, schedule.blocks), " is on actor ", actor,
+                   ", its forward on actor ", owners[action.stage]),
+            {concat("pipeline.distance = ", input.options.distance, " is of workers, whose actors sum their own stages' gradients")},
+            concat("move it to row ", owners[action.stage] + 1, ", or set pipeline.distance = -1"));
+      ++i;
+    }
+}
+
 // All steps read one part of the data alike: the seed.
 void check_ports(const LowerInput& input) {
   const IdVector<ValueId, int> uses = use_counts(input.step);
@@ -174,6 +191,7 @@ JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& draft
     note_into_states(j, drafts[step], step);
   }
   check_readers(j, readers);
+  check_workers(window);
   check_ports(window);
   const IdVector<ValueId, OpId> producer = producers(window.step);
   IdVector<ActorId, std::vector<PlacedRun>> rows;  // of devices

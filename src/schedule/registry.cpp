@@ -37,7 +37,7 @@ std::vector<Entry> with_windows(std::vector<Entry> all) {
       {{"layerpipe",
         "eager-1f1b that is never drained: a stage reads parameters twice as many updates late as in pipedream",
         false,
-        {"--in-flight", "--window"}},
+        {"--in-flight", "--window", "--balance"}},
        layerpipe},
       {{"nestpipe",
         "1f1b, step by step: nothing is late, and lookups of the next step can be ahead (pipeline.prefetch)",
@@ -186,6 +186,16 @@ void check_frozen(const ScheduleInfo& info, const ScheduleOptions& options) {
     if (is_given) throw Error(concat(info.name, ": --frozen and ", flag, " do not go together"), {}, concat("leave out ", flag));
 }
 
+void check_balance(const ScheduleInfo& info, const ScheduleOptions& options) {
+  if (options.balance.empty()) return;
+  check_number(info, "--balance", 1);
+  if (std::ssize(options.balance) != options.actors)
+    throw Error(concat(info.name, ": --balance gives ", options.balance.size(), " times for ", options.actors, " actors"), {},
+                "give one for each actor's stage");
+  for (const double time : options.balance)
+    if (!(time > 0 && time <= 1e6)) throw Error(concat(info.name, ": --balance must be above 0 and at most 1e6, not ", number(time)));
+}
+
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   const auto at_least_one = [&](std::string_view what, int value) {
     if (value < 1) throw Error(concat(info.name, ": ", what, " must be at least 1, not ", value));
@@ -206,6 +216,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_more_than_one(info, "--head-shards", options.head_shards);
   check_more_than_one(info, "--window", options.window, /*all_take=*/true);
   check_frozen(info, options);
+  check_balance(info, options);
   check_number(info, "--self-conditioning", options.self_conditioning ? 1 : 0);
   check_transfers(info, options);
   if (1.0 * (options.actors * options.chunks + static_cast<int>(options.frozen.size())) * options.microbatches * options.window *

@@ -164,6 +164,37 @@ class Window(ProgramTest):
             self.assertEqual(checked["tolerance"] == 0, tied == 0)
             self.assertLess(checked["parameter_difference"], 1e-6)
 
+    def test_weight_gradients_may_be_on_another_actor(self):
+        model = ("--set", "layers=4", *MODEL[2:], "--actors", 2, "--microbatches", 2)  # W of two layers, with nothing before them, read parameters
+        table = self.folder / "balanced.csv"
+        table.write_text(run("schedule", "layerpipe", "--actors", 2, "--microbatches", 2, "--window", 4, "--balance", "3,1").out)
+        self.assertIn("0W", table.read_text().splitlines()[1])
+        for dtype in ("f32", "f64"):
+            checked = run("check", *model, "--schedule", table, "--set", "dropout=0.1", "--dtype", dtype, "--json").json()
+            self.assertEqual((checked["loss_difference"], checked["parameter_difference"]), (0, 0))
+        threads = self.train_here("threads", 8, *model, "--schedule", table)
+        self.assertEqual(self.train_here("processes", 8, *model, "--schedule", table, "--backend", "gloo", launched=2), threads)
+        for zero in (0, 3):
+            devices = ("--mesh", "pipe=2,data=2", "--set", f"zero={zero}", "--dtype", "f64", "--json")
+            self.assertTrue(run("check", *model, "--schedule", table, *devices).json()["equal"], zero)
+
+        drained, step = self.folder / "drained.csv", self.folder / "step.csv"
+        step.write_text("0F0,0F1,0I0,0I1\n1F0,1I0,1F1,1I1,1W0,0W0,0W1,1W1\n")
+        drained.write_text("0F0,0F1,0I0,0I1,0U1,0F2,0F3,0I2,0I3,0U3\n"
+                           "1F0,1I0,1F1,1I1,1W0,0W0,0W1,1W1,1U1,1F2,1I2,1F3,1I3,1W2,0W2,0W3,1W3,1U3\n")  # fmt: skip
+        waits = (*model, "--set", "clip=0.1", "--set", "tied=1")
+        steps = self.train_here("steps", 8, *waits, "--schedule", step)
+        self.assertEqual(self.train_here("window", 8, *waits, "--schedule", drained), steps)
+
+        predicted = self.folder / "predicted.csv"
+        predicted.write_text("0F0,0F1,0@0+1F2,0@0+1F3,0I0,0I1,0U1,0I2,0I3,0U3\n1F0,1B0,1F1,1B1,1U1,0W0,0W1,1F2,1B2,1F3,1B3,1U3,0W2,0W3\n")
+        refused = self.refused("check", *model, "--schedule", predicted)
+        self.assertIn("on device 1 a W reads version 0+1 of ", refused)
+        self.assertIn("a W on another actor than its forward is sent what it reads, and predictions are not", refused)
+        workers = ("--mesh", "pipe=2,data=2", "--set", "pipeline.distance=0", "--set", "optimiser=sgd", "--set", "momentum=0")
+        refused = self.refused("check", *model, *workers, "--schedule", table)
+        self.assertIn("is on actor 1, its forward on actor 0\n  pipeline.distance = 0 is of workers, whose actors sum their own stages' gradients", refused)
+
     def test_shares_have_the_bits_of_whole_sums(self):
         table = (*MODEL, "--mesh", "pipe=2,data=2", "--microbatches", "2", "--schedule", "pipedream", "--window", "4")
         whole = self.train_here("level-1", 8, *table, "--set", "zero=1")

@@ -98,6 +98,37 @@ TEST(Windows, XPipePredictsToOneTime) {
   EXPECT_EQ(held(table_of("xpipe", 4, 1, 8)).versions, (std::vector<std::int32_t>{2, 2, 3, 2}));  // two predictions at once on actor 2
 }
 
+// What a step takes in a long window where F, I and W of stage i take times[i].
+double time_of_step(const std::vector<double>& times, const std::vector<double>& balance) {
+  const auto time_of = [&](int window) {
+    const int actors = static_cast<int>(times.size());
+    const Schedule table =
+        make_schedule("layerpipe", {.actors = actors, .microbatches = 1, .window = window, .balance = balance, .split_backward = true});
+    validate(table, chain(actors), window);
+    TableCosts costs = uniform_costs(actors);
+    for (int stage = 0; stage < actors; ++stage)
+      for (double& time : costs.stages[stage].time) time *= times[stage];
+    return time_table(table, chain(actors), costs).makespan;
+  };
+  return (time_of(120) - time_of(60)) / 60;
+}
+
+// Whole stages take the largest one's time, balanced ones the larger of the mean and the largest one's F and I.
+TEST(Windows, LayerPipeBalances) {
+  EXPECT_NEAR(time_of_step({4, 2, 1, 1}, {}), 12, 0.1);
+  EXPECT_NEAR(time_of_step({4, 2, 1, 1}, {4, 2, 1, 1}), 8, 0.1);
+  EXPECT_NEAR(time_of_step({3, 2, 3, 4}, {}), 12, 0.1);
+  EXPECT_NEAR(time_of_step({3, 2, 3, 4}, {3, 2, 3, 4}), 9, 0.1);
+  EXPECT_NEAR(time_of_step({1, 1, 1}, {1, 1, 1}), 3, 1e-9);
+  for (int seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(concat("seed ", seed));
+    test::Random random(seed);
+    std::vector<double> times(test::draw(random, 1, 6));
+    for (double& time : times) time = test::draw(random, 1, 8);
+    EXPECT_LE(time_of_step(times, times), time_of_step(times, {}) * 1.02);
+  }
+}
+
 TEST(Windows, AreTablesLikeAnyOther) {
   const Schedule table = table_of("pipedream-2bw", 2, 2, 3);
   EXPECT_EQ(print(table),

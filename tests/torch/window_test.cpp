@@ -9,6 +9,7 @@
 #include "penstock/compile.h"
 #include "penstock/session.h"
 #include "schedule/versions.h"
+#include "schedule/work.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 
@@ -577,15 +578,11 @@ TEST(Window, OfAScalarConvergesUpToTheBound) {
   }
 }
 
-// Whatever the table, the outcome is that of its own versions, sample by sample, to the bit; wherever its W are.
-void expect_reference(int seed, double foreign_weight) {
-  Random random(seed);
-  const int microbatches = draw(random, 1, 3);
-  const Chain chain{.stages = draw(random, 1, 4), .microbatches = microbatches, .is_tanh = false, .rate = 0.125 * microbatches};
-  const int actors = draw(random, 1, 3);
-  const Schedule table =
-      test::random_window(random, penstock::chain(chain.stages), actors, microbatches, draw(random, 2, 5), foreign_weight);
-  SCOPED_TRACE(concat("seed ", seed, "\n", print(table)));
+// Whatever the table, the outcome is that of its own versions, sample by sample, to the bit.
+void expect_reference(const Schedule& table) {
+  const int microbatches = table.step_microbatches();
+  const Chain chain{.stages = table.stages(), .microbatches = microbatches, .is_tanh = false, .rate = 0.125 * microbatches};
+  SCOPED_TRACE(print(table));
   ASSERT_NO_THROW(validate(table, penstock::chain(chain.stages)));
   Reference reference(chain, table);
   reference.run();
@@ -593,14 +590,55 @@ void expect_reference(int seed, double foreign_weight) {
   for (int s = 0; s < chain.stages; ++s) ASSERT_EQ(found.weights[s], reference.versions[s].back()) << "stage " << s;
 }
 
-TEST(Window, RandomTablesAreBitEqualToTheirVersions) {
+void expect_references(double foreign_weight) {
   constexpr int kTables = 1000;
-  for (int seed = 0; seed < kTables && !HasFatalFailure(); ++seed) expect_reference(seed, 0);
+  for (int seed = 0; seed < kTables && !testing::Test::HasFatalFailure(); ++seed) {
+    SCOPED_TRACE(concat("seed ", seed));
+    Random random(seed);
+    const int microbatches = draw(random, 1, 3);
+    const StageShape shape = penstock::chain(draw(random, 1, 4));
+    const int actors = draw(random, 1, 3);
+    expect_reference(test::random_window(random, shape, actors, microbatches, draw(random, 2, 5), foreign_weight));
+  }
+}
+
+TEST(Window, RandomTablesAreBitEqualToTheirVersions) {
+  expect_references(0);
 }
 
 TEST(Window, RandomTablesWithWeightGradientsOnOtherActors) {
-  constexpr int kTables = 1000;
-  for (int seed = 0; seed < kTables && !HasFatalFailure(); ++seed) expect_reference(seed, 0.7);
+  expect_references(0.7);
+}
+
+// Where W are, and when, changes nothing: U, and what F reads, are those of the table in which stages are whole.
+TEST(Window, LayerPipeWithWeightGradientsOnOtherActors) {
+  const Schedule whole = make_schedule("layerpipe", {.actors = 4, .microbatches = 1, .window = 8, .split_backward = true});
+  const StageShape shape = penstock::chain(4);
+  const WorkIndex work = index_work(whole, shape, 8);
+  for (int seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    Schedule table = whole;
+    table.actors.assign(4, {});
+    walk(work, [&](Position here) {
+      const Action& action = work.at(here);
+      table.actors[action.kind == Kind::W ? draw(random, 0, 3) : here.actor].push_back(action);
+    });
+    SCOPED_TRACE(concat("seed ", seed, "\n", print(table)));
+    validate(table, shape);
+    expect_weights(run({}, table, 8), {.8675452861, -.7494089380, .6316263597, .5110211550}, "LayerPipe");
+  }
+}
+
+TEST(Window, BalancedTablesAreBitEqualToTheirVersions) {
+  for (int seed = 0; seed < 100 && !HasFatalFailure(); ++seed) {
+    SCOPED_TRACE(concat("seed ", seed));
+    Random random(seed);
+    std::vector<double> times(draw(random, 1, 4));
+    for (double& time : times) time = draw(random, 1, 5);
+    expect_reference(make_schedule(
+        "layerpipe",
+        {.actors = static_cast<int>(times.size()), .microbatches = draw(random, 1, 3), .window = draw(random, 2, 8), .balance = times}));
+  }
 }
 
 }  // namespace
