@@ -89,7 +89,7 @@ StaticTable best_static_table(const std::vector<ModuleProblem>& batches, std::ui
   for (const StaticStages& stages : layouts) {
     const std::string of = concat(" with ", stages.chunks(), " stages a rank");
     for (const RegisteredTable& table : registered_tables({.actors = ranks, .microbatches = microbatches, .chunks = stages.chunks()}))
-      if (table.schedule.stages() == stages.encoder + stages.text) consider(timed(table.title() + of, table.schedule, stages, batches));
+      if (table.refused.empty()) consider(timed(table.title() + of, table.schedule, stages, batches));
     SearchProblem problem{
         .shape = chain(stages.encoder + stages.text), .actors = ranks, .microbatches = microbatches, .costs = mean_costs(stages, batches)};
     consider(timed("searched" + of, search_schedule(problem, {.placements = {}, .seed = seed}).schedule, stages, batches));
