@@ -44,8 +44,13 @@ TEST(FinerStages, HaveASizeEach) {
     EXPECT_EQ(
         test::message_of([&] { with_finer_stages(table, sizes); }),
         concat("schedule 1f1b has 2 stages, and their sizes are [", text, "]\n  hint: give each stage of the table a size of 1 or more"));
-  EXPECT_EQ(test::message_of([&] { with_finer_stages(sliced(table, 2), {1, 2}); }),
-            "schedule 1f1b has slices, whose stages are not cut finer");
+  Schedule frozen = table, two_chains = table, head = table;
+  frozen.forward_times = {1};
+  two_chains.chains = head.head_shards = 2;
+  for (const Schedule& other : {sliced(table, 2), frozen, two_chains, head})
+    EXPECT_EQ(test::message_of([&] { with_finer_stages(other, {1, 2}); }),
+              "schedule 1f1b has slices, several chains, parts of the vocabulary or stages that are not trained\n"
+              "  only a chain of whole stages that train is cut finer\n  hint: use a schedule without them");
 }
 
 }  // namespace
