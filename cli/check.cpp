@@ -82,8 +82,8 @@ void check_window(const CheckFlags& options, const Config& config, const Prepare
     return made_ready(compile_training(own, prepared), own, state, devices);
   };
   const Program program = made(*cluster, pipelined, config), row = made(*one, in_row, plain);
-  // Three or more processes add up what workers send in another order than threads do.
-  const bool alike = config.pipeline.backend == "threads" || pipelined.replicas[0] < 3;
+  // Three or more processes, and workers whose stages lie differently, add up what each has in another order.
+  const bool alike = (config.pipeline.backend == "threads" && pipelined.others.empty()) || pipelined.replicas[0] < 3;
   // Two backbones on different actors each add up a loss of their own.
   const bool is_single = std::ranges::max(counts) == 1 && !has_trained_copies(program, pipelined) && pipelined.schedule.chains == 1;
   const bool is_exact = has_workers ? alike : is_single;

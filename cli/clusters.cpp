@@ -25,11 +25,7 @@ std::string groups_text(const std::vector<int>& groups) {
 }
 
 ExecutorFactory executors_of(const Config& config, const std::vector<int>& groups) {
-  const std::vector<double> of_actor = stragglers_of(config, static_cast<int>(groups.size()));
-  std::vector<double> factors;
-  for (std::size_t actor = 0; actor < groups.size(); ++actor)
-    factors.insert(factors.end(), static_cast<std::size_t>(groups[actor]), of_actor[actor]);
-  return held_back(backend().executors(1), std::move(factors));
+  return held_back(backend().executors(1), stragglers_of(config, groups));
 }
 
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data) {

@@ -41,7 +41,7 @@ constexpr Flag kFlags[] = {
     {"--dtype", "train.dtype", "f32, f64 or bf16"},
     {"--seed", "train.seed", "of parameters, data order and dropout"},
     {"--out", "run.out", "folder of the run"},
-    {"--straggler", "run.straggler", "ACTOR=FACTOR,...: actors that are held back: 1=2, actor 1 at half its speed"},
+    {"--straggler", "run.straggler", "ACTOR[.DEVICE]=FACTOR,...: what is held back: 1=2, actor 1 at half its speed"},
 };
 
 // The folder of the run to which a checkpoint belongs.

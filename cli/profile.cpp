@@ -45,6 +45,7 @@ std::optional<Costs> earlier_costs(const std::string& file, const Costs& descrip
 
 std::vector<Program> programs_of(const Config& config, Prepared& prepared) {
   std::vector<Program> programs;
+  prepared.others.clear();  // workers with other stages have the same tasks
   for (Schedule& table : profiled_tables(prepared.schedule)) {
     prepared.schedule = std::move(table);
     programs.push_back(compile_training(config, prepared));

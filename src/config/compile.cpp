@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "config/mesh.h"
+#include "config/workers.h"
 #include "lower/lower.h"
 #include "lower/members.h"
 #include "penstock/compile.h"
@@ -176,6 +177,7 @@ CompileOptions compile_options(const Config& config, const Prepared& prepared) {
   CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local, .axes = prepared.axes};
   options.recompute = config.pipeline.recompute == "inputs";
   options.distance = static_cast<int>(config.pipeline.distance);
+  options.others = prepared.others;
   options.prefetch = config.pipeline.prefetch;
   if (config.pipeline.attention == "heads") options.attention = SplitAttention::heads;
   if (config.pipeline.attention == "parts") options.attention = SplitAttention::parts;
@@ -225,14 +227,18 @@ void check_waves(const Config& config, const Schedule& schedule) {
     throw Error(concat(what, "; pipeline.zero = ", config.pipeline.zero, " shares what they update"), {}, "set pipeline.zero = 0");
 }
 
-// Throws Error where the window's workers are none, or something else makes tables.
+// Throws Error where something else makes tables than the window's.
 void check_window(const Config& config, const Schedule& schedule) {
-  check_waves(config, schedule);
   if (schedule.steps == 1) return;
   if (config.batch.planner != "pad")
     throw Error(concat(schedule.name, " is for a window of ", schedule.steps, " steps; batch.planner = ", quote(config.batch.planner),
                        " makes a table for each batch"),
                 {}, "leave out one or the other");
+}
+
+Schedule updating(const Config& config, Schedule schedule) {
+  const bool adds_updates = config.pipeline.update != "end" && schedule.steps == 1;
+  return adds_updates ? with_updates(std::move(schedule)) : std::move(schedule);
 }
 
 }  // namespace
@@ -242,8 +248,7 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   Prepared prepared;
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = model_for(config, schedule, models);
-  const bool adds_updates = config.pipeline.update != "end" && schedule.steps == 1;
-  prepared.schedule = adds_updates ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.schedule = updating(config, std::move(schedule));
   prepared.replicas.assign(prepared.schedule.actors.size(), 1);
   if (prepared.schedule.slices > 1) prepared.slice_lengths = slice_lengths(config);
   prepared.parameters = prepared.model->parameters();
@@ -255,8 +260,7 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
     throw Error(concat(plan.file, " is a plan of ", quote(plan.model), ", the model is ", quote(config.model.name)), {},
                 "plan this model: penstock plan CONFIG --cluster local --out FILE");
   Prepared prepared = prepare(config, make_schedule("sequential", {.actors = 1, .microbatches = 1}), plan.microbatches, models);
-  Schedule schedule = without_updates(plan.schedule);
-  prepared.schedule = config.pipeline.update != "end" ? with_updates(std::move(schedule)) : std::move(schedule);
+  prepared.schedule = updating(config, without_updates(plan.schedule));
   prepared.replicas = devices_of_actors(plan);
   prepared.plan = std::move(plan);
   return prepared;
@@ -277,10 +281,21 @@ void spread_actors(const Config& config, Prepared& prepared) {
     prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }
 
+namespace {
+
+Prepared prepare_workers(const Config& config, const ModelRegistry& models) {
+  const std::vector<Schedule> tables = tables_of_workers(config, schedule_of(config));
+  Prepared prepared = prepare(config, tables[0], config.pipeline.microbatches, models);
+  for (std::size_t w = 1; w < tables.size(); ++w) prepared.others.push_back(updating(config, tables[w]));
+  return prepared;
+}
+
+}  // namespace
+
 Prepared prepare(const Config& config, const ModelRegistry& models) {
   const std::string& plan = config.pipeline.plan;
-  Prepared prepared = plan.empty() ? prepare(config, schedule_of(config), config.pipeline.microbatches, models)
-                                   : prepare(config, parse_plan(read_file(plan), plan), models);
+  Prepared prepared = plan.empty() ? prepare_workers(config, models) : prepare(config, parse_plan(read_file(plan), plan), models);
+  check_waves(config, prepared.schedule);
   if (config.pipeline.prefetch && prepared.schedule.steps == 1)
     throw Error(concat("pipeline.prefetch looks rows up in the step before, and schedule ", prepared.schedule.name, " is for one step"),
                 {"the last step of a window has no data of a next one"}, "set pipeline.schedule = \"nestpipe\" and pipeline.window");

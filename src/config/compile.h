@@ -25,6 +25,7 @@ namespace penstock {
 struct Prepared {
   std::unique_ptr<Model> model;
   Schedule schedule;                             // for a training step
+  std::vector<Schedule> others = {};             // CompileOptions::others: `schedule` is then the first worker's
   int microbatches = 1;                          // in the schedule
   std::vector<std::int64_t> slice_lengths = {};  // of schedule.slices; none: they are equal
   std::vector<int> replicas;                     // number of devices of each actor, which share every micro-batch

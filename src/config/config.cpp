@@ -131,6 +131,16 @@ struct Assign {
     if (!from.value->is_array()) fail_type(key, from, "a list of numbers");
     for (const toml::node& item : *from.value->as_array()) target->push_back(real(item, "a list of numbers"));
   }
+  void operator()(std::vector<std::vector<double>>* target) const {
+    constexpr const char* kWanted = "a list of lists of numbers";
+    target->clear();
+    if (!from.value->is_array()) fail_type(key, from, kWanted);
+    for (const toml::node& list : *from.value->as_array()) {
+      if (!list.is_array()) fail_type(key, from, kWanted);
+      std::vector<double>& numbers = target->emplace_back();
+      for (const toml::node& item : *list.as_array()) numbers.push_back(real(item, kWanted));
+    }
+  }
 
   void check_word(const std::string& value, bool is_free) const {
     if (is_free || key.words.empty() || std::find(key.words.begin(), key.words.end(), value) != key.words.end()) return;
@@ -325,7 +335,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     for (const auto& [axis, members] : split)
       if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
         fail_against_plan(config, override, concat(axis, " = ", members));
-    for (const char* shaping : {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "frozen", "split_backward"})
+    for (const char* shaping : {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "frozen", "split_backward", "workers"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
   const Config::Pipeline defaults;
@@ -336,6 +346,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.in_flight = pipeline.group = pipeline.unit = 0;
   pipeline.transfers.clear();
   pipeline.frozen.clear();
+  pipeline.workers.clear();
   pipeline.slices = {1};
   pipeline.split_backward = false;
   if (grouped) pipeline.data = pipeline.local = 1;
@@ -360,21 +371,44 @@ int slices_of(const Config& config) {
   return slices.size() == 1 ? static_cast<int>(slices[0]) : std::max(1, static_cast<int>(slices.size()));
 }
 
-std::vector<double> stragglers_of(const Config& config, int actors) {
-  std::vector<double> out(static_cast<std::size_t>(actors), 1);
+namespace {
+
+// A device, as it is counted over all actors, and by what it is held back.
+struct Straggler {
+  std::size_t first = 0, devices = 0;
+  double factor = 1;
+};
+
+// `one`: ACTOR=FACTOR, or ACTOR.DEVICE=FACTOR.
+Straggler straggler_of(const std::string& one, const std::vector<int>& groups) {
+  const std::string hint = "actor 1 at half its speed is written 1=2; its device 0 alone, 1.0=2";
+  const std::size_t equals = one.find('='), dot = one.substr(0, equals).find('.');
+  const auto actor = parse_number<int>(one.substr(0, std::min(equals, dot)));
+  const auto device = parse_number<int>(dot == std::string::npos ? "0" : one.substr(dot + 1, equals - dot - 1));
+  const auto factor = parse_number<double>(equals == std::string::npos ? "" : one.substr(equals + 1));
+  if (!actor || !device || !factor) throw Error(concat("run.straggler: ", quote(one), " is no actor and factor"), {}, hint);
+  const auto check = [&](const std::string& what, const char* which, int given, std::int64_t count) {
+    if (given < 0 || given >= count)
+      throw Error(concat("run.straggler: ", what, " ", given), {concat(which, " are 0 to ", count - 1)}, hint);
+  };
+  check("there is no actor", "actors", *actor, std::ssize(groups));
+  const int devices = groups[static_cast<std::size_t>(*actor)];
+  check(concat("actor ", *actor, " has no device"), "its devices", *device, devices);
+  if (!(*factor >= 1 && std::isfinite(*factor)))
+    throw Error(concat("run.straggler: actor ", *actor, " cannot take ", number(*factor), " times as long"),
+                {"a run can be held back, not made faster: factors are 1 or more"}, hint);
+  const auto first = static_cast<std::size_t>(std::accumulate(groups.begin(), groups.begin() + *actor, *device));
+  return {first, dot == std::string::npos ? static_cast<std::size_t>(devices) : 1, *factor};
+}
+
+}  // namespace
+
+std::vector<double> stragglers_of(const Config& config, const std::vector<int>& groups) {
+  std::vector<double> out(static_cast<std::size_t>(std::accumulate(groups.begin(), groups.end(), 0)), 1);
+  if (config.run.straggler.empty()) return out;
   for (const std::string& one : split(config.run.straggler, ',')) {
-    if (config.run.straggler.empty()) break;
-    const std::size_t equals = one.find('=');
-    const auto actor = parse_number<int>(one.substr(0, equals));
-    const auto factor = parse_number<double>(equals == std::string::npos ? "" : one.substr(equals + 1));
-    const std::string hint = "actor 1 at half its speed is written 1=2";
-    if (!actor || !factor) throw Error(concat("run.straggler: ", quote(one), " is no actor and factor"), {}, hint);
-    if (*actor < 0 || *actor >= actors)
-      throw Error(concat("run.straggler: there is no actor ", *actor), {concat("actors are 0 to ", actors - 1)}, hint);
-    if (!(*factor >= 1 && std::isfinite(*factor)))
-      throw Error(concat("run.straggler: actor ", *actor, " cannot take ", number(*factor), " times as long"),
-                  {"a run can be held back, not made faster: factors are 1 or more"}, hint);
-    out[static_cast<std::size_t>(*actor)] = *factor;
+    const Straggler held = straggler_of(one, groups);
+    std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(held.first), held.devices, held.factor);
   }
   return out;
 }

@@ -95,6 +95,8 @@ struct Config {
     std::int64_t in_flight = 0, group = 0, unit = 0;  // numbers of micro-batches
     std::int64_t window = 1;                          // training steps that a table is for
     std::int64_t distance = -1;                       // of HetPipe's workers, in waves; -1: they sum gradients
+    // Of each worker, how many of the model's stages each stage of the table has; none: all workers have one each.
+    std::vector<std::vector<double>> workers;
     bool prefetch = false;                            // looks rows of embeddings up while the step before computes
     std::vector<double> transfers;                    // time of a transfer over that of a stage's forward: one for every link, or one each
     std::vector<double> frozen;  // of each stage in front that is not trained: its forward's time over a stage's that is
@@ -120,15 +122,16 @@ struct Config {
     std::int64_t keep = 3;                // how many checkpoints stay
     // Kernels of f32 matrix products: "own", or a file that keeps the library measured fastest here for each product.
     std::string kernels = "own";
-    std::string straggler;  // actors that are held back, and by which factor: "1=2,3=1.5" (stragglers_of)
+    std::string straggler;  // actors, or devices of them, that are held back, and by which factor: "1=2,3.0=1.5" (stragglers_of)
   } run;
   std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"
   std::set<std::string> overridden;  // those of them that an override gave
 };
 
 int slices_of(const Config& config);
-// run.straggler: by which factor each actor is held back. Throws Error where it names an actor that there is not, or a factor below 1.
-std::vector<double> stragglers_of(const Config& config, int actors);
+// run.straggler: by which factor each device is held back, of actors of so many devices. Throws Error where it names one that there is not,
+// or a factor below 1.
+std::vector<double> stragglers_of(const Config& config, const std::vector<int>& groups);
 // In any unit; none: they are equal.
 std::vector<std::int64_t> slice_lengths(const Config& config);
 

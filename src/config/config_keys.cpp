@@ -73,6 +73,9 @@ struct ValueText {
   std::string operator()(const std::string* text) const { return toml_text(*text); }
   std::string operator()(const std::vector<std::string>* list) const { return "[" + join(*list, ", ", toml_text) + "]"; }
   std::string operator()(const std::vector<double>* list) const { return "[" + join(*list, ", ", number) + "]"; }
+  std::string operator()(const std::vector<std::vector<double>>* lists) const {
+    return "[" + join(*lists, ", ", [this](const std::vector<double>& list) { return (*this)(&list); }) + "]";
+  }
 };
 
 ConfigKey choice(const char* section, const char* name, const char* meaning, std::string* target, std::vector<std::string> words) {
@@ -199,6 +202,8 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       by_path({"pipeline", "distance", "waves",
                "that the devices of an actor, as HetPipe's workers, may lack of each other's updates; -1: they sum gradients", &p.distance,
                -1, 4096}),
+      by_path({"pipeline", "workers", "stages",
+               "of the model that each stage of the schedule has, of each worker: [[6, 2], [4, 4]]; []: one each", &p.workers, 1, 4096}),
       {"pipeline", "window", "steps", "of training that the table is for", &p.window, 1, 4096},
       by_path({"pipeline", "prefetch", "", "rows of embeddings are looked up in the step before, in a window of steps", &p.prefetch}),
       {"pipeline", "in_flight", "micro-batches", "that an actor holds at most; 0: as the schedule chooses", &p.in_flight, 0, 1e6},
@@ -219,7 +224,7 @@ std::vector<ConfigKey> run_keys(Config::Run& run) {
       {"run", "out", "", "folder of the run", &run.out},
       {"run", "checkpoint_every", "steps", "between checkpoints; 0: only at the end", &run.checkpoint_every, 0, kMany},
       {"run", "keep", "checkpoints", "that stay", &run.keep, 1, kMany},
-      {"run", "straggler", "", "actors that are held back, and by which factor, to try unequal devices: 1=2,3=1.5", &run.straggler},
+      {"run", "straggler", "", "actors, or devices of them, that are held back, and by which factor, to try unequal devices: 1=2,3.0=1.5", &run.straggler},
       {"run", "kernels", "", "of f32 matrix products: own, or a file of the library fastest here for each", &run.kernels},
   };
 }

@@ -13,7 +13,8 @@
 namespace penstock {
 
 struct ConfigKey {
-  using Target = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*, std::vector<double>*>;
+  using Target = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*, std::vector<double>*,
+                              std::vector<std::vector<double>>*>;
 
   std::string section, name;
   std::string unit, meaning;  // unit: "steps", or "" where it has none

@@ -62,20 +62,25 @@ ValueId value_named(const Graph& body, const std::string& name) {
               did_you_mean(name, {known.begin(), known.end()}));
 }
 
-// The actors that run the stages which make the value, or read it.
-std::vector<std::int32_t> actors_of(const SeenStep& seen, const Schedule& schedule, ValueId value) {
+// The devices that run the stages which make the value, or read it.
+std::vector<std::int32_t> devices_with(const SeenStep& seen, const Prepared& prepared, const MeshShape& mesh, ValueId value) {
   std::set<std::string> stages;
   const Graph& body = seen.body();
   const OpId made = producers(body)[value];
   for (const Op& op : body.ops)
     if (made ? &op == &body.ops[made] : std::find(op.operands.begin(), op.operands.end(), value) != op.operands.end())
       stages.insert(op.stage);
+  std::vector<Schedule> tables = prepared.others;
+  tables.insert(tables.begin(), prepared.plan ? renumbered(*prepared.plan, prepared.schedule, seen.stages) : prepared.schedule);
   std::vector<std::int32_t> out;
-  for (std::int32_t actor = 0; actor < std::ssize(schedule.actors); ++actor)
-    if (std::any_of(schedule.actors[actor].begin(), schedule.actors[actor].end(), [&](const Action& action) {
+  for (std::int32_t d = 0; d < std::ssize(mesh.devices); ++d) {
+    const MeshShape::Device& device = mesh.devices[d];
+    const std::vector<Action>& row = tables[tables.size() > 1 ? device.replica : 0].actors[device.actor];
+    if (std::any_of(row.begin(), row.end(), [&](const Action& action) {
           return action.stage < std::ssize(seen.stages) && stages.contains(seen.stages[StageId(action.stage)]);
         }))
-      out.push_back(actor);
+      out.push_back(d);
+  }
   return out;
 }
 
@@ -121,8 +126,8 @@ HeldValue held_value(const Config& config, const Prepared& prepared, const Progr
   }
   const ValueId value = value_named(seen.body(), name);
   if (!value) fail_unknown_value(seen, name);
-  const Schedule schedule = prepared.plan ? renumbered(*prepared.plan, prepared.schedule, seen.stages) : prepared.schedule;
-  HeldValue out = held_activation(seen.step, seen.axes, value, mesh_of(prepared), actors_of(seen, schedule, value));
+  const MeshShape mesh = mesh_of(prepared);
+  HeldValue out = held_activation(seen.step, seen.axes, value, mesh, devices_with(seen, prepared, mesh, value));
   if (!name.starts_with('%')) out.name = concat(name, " (", out.name, ")");
   return out;
 }

@@ -136,7 +136,9 @@ LowerInput compile_input(const Graph& step, const Schedule& schedule, const Comp
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return lower(step, table_for(step, schedule, options.zero), recomputing(step, options));
+  LowerOptions lowering = recomputing(step, options);
+  for (const Schedule& other : options.others) lowering.others.push_back(table_for(step, other, options.zero));
+  return lower(step, table_for(step, schedule, options.zero), lowering);
 }
 
 // The axis of fewer members has a name of its own, by which its ops find the group's line (LowerInput::lines).

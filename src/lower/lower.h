@@ -42,6 +42,7 @@ struct LowerOptions {
   SplitAttention attention = SplitAttention::automatic;
   bool window = false;                      // the table is one step's of several (lower/window.h)
   int distance = -1;                        // of such a table: CompileOptions::distance
+  std::vector<Schedule> others = {};        // CompileOptions::others
   bool prefetch = false;                    // likewise
   std::vector<std::string> recompute = {};  // stages whose backward computes again all that it reads of F; such a stage has no R
 };

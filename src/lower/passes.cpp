@@ -9,6 +9,7 @@
 #include "base/words.h"
 #include "lower/members.h"
 #include "lower/window.h"
+#include "lower/workers.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -105,19 +106,31 @@ Program lower(const std::vector<LowerInput>& members, TaskPool* pool) {
 }
 
 Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  check_workers(schedule, options);
   std::vector<LowerInput> inputs;
-  std::vector<Draft> drafts;
-  take_members(traced, schedule, options, [&](LowerInput input) {
-    check_table(input);
-    JoinedSteps joined = up_to_devices(std::move(input));
-    if (!inputs.empty()) {  // joined, they only have to say which member each is
-      joined.input.step = {};
-      joined.input.dag = {};
-    }
-    inputs.push_back(std::move(joined.input));
-    drafts.push_back(std::move(joined.draft));
-  });
-  return joined_program(inputs, std::move(drafts), nullptr);
+  std::vector<std::vector<Draft>> drafts;  // of each member, by worker whose table is another
+  const auto take = [&](const Schedule& table, bool is_first) {
+    std::size_t member = 0;
+    take_members(traced, table, options, [&](LowerInput input) {
+      check_table(input);
+      JoinedSteps joined = up_to_devices(std::move(input));
+      if (is_first) {
+        if (!inputs.empty()) {  // joined, they only have to say which member each is
+          joined.input.step = {};
+          joined.input.dag = {};
+        }
+        inputs.push_back(std::move(joined.input));
+        drafts.emplace_back();
+      }
+      drafts[member++].push_back(std::move(joined.draft));
+    });
+  };
+  take(schedule, true);
+  for (const Schedule& other : options.others) take(other, false);
+  std::vector<Draft> of_members;
+  for (std::vector<Draft>& of_workers : drafts)
+    of_members.push_back(of_workers.size() == 1 ? std::move(of_workers[0]) : join_workers(schedule, options, std::move(of_workers)));
+  return joined_program(inputs, std::move(of_members), nullptr);
 }
 
 Program lower_rest(const LowerInput& input, Draft draft) {

@@ -69,7 +69,7 @@ ClusterSpec cluster_spec(const Local& of, const PlanGraph& graph) {
   ClusterSpec cluster = uniform_cluster(of.actors(), link.bandwidth, link.latency + link.start_seconds + link.wake_seconds,
                                         of.planning.memory.value_or(ClusterDevice().memory));
   cluster.name = concat(of.actors(), " threads of this machine");
-  const std::vector<double> held_back = stragglers_of(of.bench.config, of.actors());
+  const std::vector<double> held_back = stragglers_of(of.bench.config, std::vector(static_cast<std::size_t>(of.actors()), 1));
   for (std::size_t d = 0; d < held_back.size(); ++d) cluster.devices[d].speed = 1 / held_back[d];
   return cluster;
 }

@@ -200,7 +200,7 @@ HeldValue held_state(const Program& program, const std::string& name, const Tens
 }
 
 HeldValue held_activation(const Graph& step, const std::vector<AxisDecision>& axes, ValueId value, const MeshShape& mesh,
-                          const std::vector<std::int32_t>& actors) {
+                          const std::vector<std::int32_t>& devices) {
   for (const AxisDecision& axis : axes)
     if (axis.own)
       throw Error(concat("what activations are along axis ", quote(axis.wishes.axis), " the model's own collectives say"),
@@ -223,9 +223,8 @@ HeldValue held_activation(const Graph& step, const std::vector<AxisDecision>& ax
   out.notes.insert(out.notes.end(), notes.begin(), notes.end());
   Holders holders;
   std::int32_t bands = 1;
-  for (std::int32_t d = 0; d < std::ssize(mesh.devices); ++d) {
+  for (const std::int32_t d : devices) {
     const MeshShape::Device& device = mesh.devices[d];
-    if (std::find(actors.begin(), actors.end(), device.actor) == actors.end()) continue;
     const FollowedValue found = followed(axes, value, type, mesh, device);
     std::vector<HeldBox> boxes = boxes_of(found.piece, type.elements(), out);
     for (HeldBox& box : boxes) {

@@ -42,9 +42,9 @@ std::string boxes_text(const HeldValue& value, const HeldPart& part);  // "rows 
 // A state of the step, by what the program's slots have of it. `dims`: names for its dims, or none.
 HeldValue held_state(const Program& program, const std::string& name, const TensorType& type, const std::vector<DimName>& dims);
 
-// A value of the loop's body, as it is made, on the devices of these actors. `step`: the staged step that the axes were decided of, or the
+// A value of the loop's body, as it is made, on these devices of the mesh. `step`: the staged step that the axes were decided of, or the
 // first of them has decided. Throws Error along an axis of the model's own collectives.
 HeldValue held_activation(const Graph& step, const std::vector<AxisDecision>& axes, ValueId value, const MeshShape& mesh,
-                          const std::vector<std::int32_t>& actors);
+                          const std::vector<std::int32_t>& devices);
 
 }  // namespace penstock

@@ -127,7 +127,7 @@ class Window(ProgramTest):
             return busy[1] / busy[0]
         self.assertGreater(seconds("--straggler", "1=50"), 5 * seconds())
         self.assertEqual(read_state(self.folder / "run-0" / "checkpoint-8"), read_state(self.folder / "run-2" / "checkpoint-8"))
-        for value, why in (("2=2", "there is no actor 2\n  actors are 0 to 1"), ("1=0.5", "actor 1 cannot take 0.5 times as long"),
+        for value, why in (("2=2", "there is no actor 2\n  actors are 0 to 1"), ("1.1=2", "actor 1 has no device 1\n  its devices are 0 to 0"), ("1=0.5", "actor 1 cannot take 0.5 times as long"),
                            ("fast", '"fast" is no actor and factor'), ("1=nan", "actor 1 cannot take nan times as long")):  # fmt: skip
             self.assertIn(why, self.refused("train", *MODEL, "--actors", 2, "--straggler", value, "--out", self.folder / "none"))
 
@@ -235,6 +235,48 @@ class Window(ProgramTest):
             self.assertIn(why, self.refused("train", *plain, *more))
         clipped = self.refused("check", *four, "--set", "pipeline.distance=0", "--set", "clip=1")
         self.assertIn("pipeline.distance = 0 is of workers that update by themselves, and an update of", clipped)
+
+    def test_workers_have_stages_of_their_own(self):
+        small = (*MODEL, "--set", "layers=4", "--batch", "12", "--set", "weight_decay=0", "--microbatches", "1")
+        sgd = (*small, "--set", "optimiser=sgd", "--set", "momentum=0", "--schedule", "hetpipe", "--window", "6", "--set", "pipeline.distance=1")
+        two = (*sgd, "--mesh", "pipe=2,data=2", "--set", "checkpoint_every=6")
+        other = self.train_here("other", 12, *two, "--set", "pipeline.workers=[[3, 1], [2, 2]]")
+        self.assertEqual(self.train_here("alike", 12, *two, "--set", "pipeline.workers=[[2, 2], [2, 2]]"), other)
+        self.assertEqual(self.train_here("processes", 12, *two, "--set", "pipeline.workers=[[3, 1], [2, 2]]", "--backend", "gloo", launched=4), other)
+        for step, metrics in read_metrics(self.folder / "alike").items():
+            self.assertEqual(metrics["loss"], read_metrics(self.folder / "other")[step]["loss"])
+        result = run("train", "--resume", self.folder / "other" / "checkpoint-6", "--steps", 12, "--out", self.folder / "resumed")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertNotIn("no sample", result.err)
+        self.assertEqual(read_state(self.folder / "resumed" / "checkpoint-12"), other)
+        for mesh, workers, tolerance in (("pipe=2,data=2", "[[3, 1], [2, 2]]", 0), ("pipe=2,data=2,tensor=2", "[[1, 3], [3, 1]]", 0),
+                                         ("pipe=2,data=3", "[[1, 3], [3, 1], [2, 2]]", 1e-4)):  # fmt: skip
+            checked = run("check", *sgd, "--mesh", mesh, "--set", f"pipeline.workers={workers}", "--json").json()
+            self.assertTrue(checked["equal"])
+            self.assertEqual(checked["tolerance"], tolerance)
+        # In step they may clip, tie, and have any schedule of one step.
+        in_step = (*small, "--set", "tied=1", "--set", "clip=0.1", "--mesh", "pipe=2,data=2", "--schedule", "zb-h1", "--dtype", "f64")
+        self.assertTrue(run("check", *in_step, "--set", "pipeline.workers=[[3, 1], [2, 2]]", "--json").json()["equal"])
+        clipped = self.train_here("clipped", 3, *in_step, "--set", "pipeline.workers=[[3, 1], [2, 2]]", "--set", "pipeline.update=stage")
+        whole = self.train_here("whole", 3, *in_step, "--set", "pipeline.workers=[[2, 2], [2, 2]]", "--set", "pipeline.update=stage")
+        for name in ("wte.weight", "h.2.mlp.c_fc.weight"):
+            values = [array.array("d", state[name]) for state in (clipped, whole)]
+            self.assertLess(max(abs(a - b) for a, b in zip(*values, strict=True)), 1e-9, name)
+        for value, why in (("[[3, 1], [1, 4]]", "worker 1 is [1, 4], which is 5 stages; worker 0 has 4\n  each worker has the whole model\n"),
+                           ("[[3, 1]]", "what 1 worker have, and each actor has 2 devices\n  each device of an actor is of another worker\n  hint: --mesh pipe=2,data=1"),
+                           ("[[3, 1], [1, 1, 2]]", "worker 1 is [1, 1, 2], and schedule hetpipe has 2 stages\n  hint: give each stage of the schedule"),
+                           ("[[3, 1], [1.5, 2.5]]", "worker 1 is [1.5, 2.5]\n  it is how many stages of the model each has"),
+                           ("[[3, 1], [4, 0]]", "pipeline.workers is 0; it must be at least 1")):  # fmt: skip
+            self.assertIn(why, self.refused("train", *two, "--set", f"pipeline.workers={value}", "--out", self.folder / "refused"))
+
+    def test_unequal_devices_take_unequal_stages(self):
+        figures = ("--device", "v100", "--latency", "1e-5", "--bandwidth", "1e10", "--straggler", "2=3")  # worker 0's actor 1
+        config = self.folder / "workers.toml"
+        config.write_text("""[model]\nname = "gpt"\nlayers = 8\nwidth = 512\ncontext = 256\ntied = 0\n[train]\nbatch = 8\noptimiser = "sgd"\nmomentum = 0\nclip = 0
+[pipeline]\nactors = 2\ndata = 2\nschedule = "hetpipe"\nmicrobatches = 1\nwindow = 8\ndistance = 0\nworkers = [[4, 4], [4, 4]]\n""")
+        alike = run("simulate", config, *figures, "--json").json()["makespan"]
+        other = run("simulate", config, *figures, "--set", "pipeline.workers=[[6, 2], [4, 4]]", "--json").json()["makespan"]
+        self.assertLess(other, 0.65 * alike)
 
     def test_check_runs_each_worker_by_itself(self):
         sgd = (*MODEL, "--batch", "12", "--set", "optimiser=sgd", "--set", "momentum=0", "--microbatches", "1", "--schedule", "hetpipe", "--window", "7")

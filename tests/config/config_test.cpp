@@ -128,7 +128,7 @@ TEST(Config, ExplainedTextHasValueUnitMeaningAndDefault) {
 
 TEST(Config, EveryKeySaysWhatItIs) {
   const std::vector<KeyLine> lines = key_lines(parse("[train]\nseed = 0\n"), models());
-  EXPECT_EQ(lines.size(), 86u);
+  EXPECT_EQ(lines.size(), 87u);
   for (const KeyLine& line : lines) {
     EXPECT_FALSE(line.meaning.empty()) << line.name;
     EXPECT_EQ(line.given, line.name == "seed") << line.name;
@@ -155,6 +155,12 @@ TEST(Config, WhatShapesASchedule) {
   EXPECT_EQ(print(parse(print(config))), print(config));
   EXPECT_EQ(parse("[pipeline]\ntransfers = 2\n").pipeline.transfers, std::vector<double>{2});
   EXPECT_EQ(parse("", {{"pipeline.transfers", "0,0,2", "--transfers"}}).pipeline.transfers, (std::vector<double>{0, 0, 2}));
+  EXPECT_EQ(parse("[pipeline]\nworkers = [[6, 2], [4, 4]]\n").pipeline.workers, (std::vector<std::vector<double>>{{6, 2}, {4, 4}}));
+  EXPECT_EQ(parse("", {{"pipeline.workers", "[[3]]", "--set"}}).pipeline.workers, (std::vector<std::vector<double>>{{3}}));
+  for (const char* value : {"[[1], 2]", "[1, 2]"})
+    EXPECT_EQ(failure(concat("[pipeline]\nworkers = ", value, "\n")),
+              "run.toml:2:11: pipeline.workers needs a list of lists of numbers, this is a list");
+  EXPECT_EQ(failure("[pipeline]\nworkers = [[0]]\n"), "run.toml:2:11: pipeline.workers is 0; it must be at least 1 and at most 4096");
   EXPECT_EQ(failure("[pipeline]\ntransfers = [1, 'x']\n"), "run.toml:2:13: pipeline.transfers needs a list of numbers, this is a list");
   EXPECT_EQ(failure("[pipeline]\ntransfers = [-1]\n"), "run.toml:2:13: pipeline.transfers is -1; it must be at least 0 and at most 1e+06");
   EXPECT_EQ(failure("[pipeline]\nsplit_backward = 1\n"),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -116,11 +117,13 @@ TEST(MeshView, ActivationsAreWhatMembersMake) {
       const Prepared prepared = prepare(config, builtin_models());
       const std::vector<AxisDecision> axes = training_layouts(config, prepared);
       const MeshShape shape = mesh_of(prepared);
+      std::vector<std::int32_t> all(shape.devices.size());
+      std::iota(all.begin(), all.end(), 0);
       const Graph& body = *axes[0].step.ops[loop_of(axes[0].step)].body;
       for (int trial = 0; trial < 40; ++trial) {
         const ValueId value(static_cast<std::int64_t>(random() % body.values.size()));
         if (!producers(body)[value]) continue;
-        const HeldValue seen = held_activation(axes[0].step, axes, value, shape, {0});
+        const HeldValue seen = held_activation(axes[0].step, axes, value, shape, all);
         const std::int64_t left_out = body.type(value).elements() / (seen.rows * seen.columns);
         for (const HeldPart& part : seen.parts)
           for (const auto& devices : part.terms)
@@ -138,6 +141,16 @@ TEST(MeshView, ActivationsAreWhatMembersMake) {
             }
       }
     }
+}
+
+// Layer 2 is on actor 0 of worker 0, device 0, and on actor 1 of worker 1, device 3.
+TEST(MeshView, WorkersHaveValuesWhereTheirStagesLie) {
+  const Config config = config_of("pipe=2,data=2", {"layers=4", "pipeline.workers=[[3, 1], [2, 2]]"});
+  const Prepared prepared = prepare(config, builtin_models());
+  const HeldValue seen = held_value(config, prepared, compile_training(config, prepared), "h.2.mlp");
+  ASSERT_EQ(seen.parts.size(), 2u);
+  EXPECT_EQ(devices_text(seen.parts[0]), "0");
+  EXPECT_EQ(devices_text(seen.parts[1]), "3");
 }
 
 // What layouts say is what the program sends: where nothing is filled up, byte for byte.

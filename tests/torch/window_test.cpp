@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "base/text.h"
 #include "penstock/compile.h"
 #include "penstock/session.h"
+#include "schedule/finer_stages.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
 #include "support/errors.h"
@@ -214,13 +216,12 @@ TEST(Window, ReadsTheVersionsOfTheTable) {
                  "2BW");
 }
 
-// Workers, each with its share of a step's samples, 4 actors: updates are summed, not averaged.
-Outcome run_workers(int steps, int in_flight, int distance, int workers = 2) {
+// Workers, each with its share of a step's samples: updates are summed, not averaged.
+Outcome run_workers(const Schedule& table, const CompileOptions& options) {
+  const int workers = options.devices[0], steps = table.steps;
   const Chain chain{.microbatches = workers, .rate = 0.1 * workers};
-  const Schedule table = make_schedule("hetpipe", {.actors = 4, .microbatches = 1, .window = steps, .in_flight = in_flight});
-  Session session(4 * workers);
-  const std::vector<int> devices(4, workers);
-  session.load("train", compile(parse_graph(step_text(chain), "chain"), table, {.devices = devices, .distance = distance}));
+  Session session(std::accumulate(options.devices.begin(), options.devices.end(), 0));
+  session.load("train", compile(parse_graph(step_text(chain), "chain"), table, options));
   HostTensors state;
   for (int s = 0; s < chain.stages; ++s) state[concat("w", s)] = host_tensor<double>({1}, {kBegin[s]});
   session.set_state(state);
@@ -234,6 +235,18 @@ Outcome run_workers(int steps, int in_flight, int distance, int workers = 2) {
   Outcome out;
   for (int s = 0; s < chain.stages; ++s) out.weights.push_back(values<double>(session.state(concat("w", s)))[0]);
   return out;
+}
+
+Outcome run_workers(int steps, int in_flight, int distance, int workers = 2) {
+  const Schedule table = make_schedule("hetpipe", {.actors = 4, .microbatches = 1, .window = steps, .in_flight = in_flight});
+  return run_workers(table, {.devices = std::vector<int>(4, workers), .distance = distance});
+}
+
+// Of each worker, as many of the chain's stages on each actor as `cuts` say.
+Outcome run_cut_workers(const Schedule& table, int distance, const std::vector<std::vector<int>>& cuts) {
+  CompileOptions options{.devices = std::vector(cuts[0].size(), static_cast<int>(cuts.size())), .distance = distance};
+  for (std::size_t w = 1; w < cuts.size(); ++w) options.others.push_back(with_finer_stages(table, cuts[w]));
+  return run_workers(with_finer_stages(table, cuts[0]), options);
 }
 
 // The same by plain loops: worker v's mini-batch x reads its own updates to x-N and others' waves to c-1-D or c-2-D (2005.14038, section
@@ -276,6 +289,51 @@ TEST(Window, WorkersTakeEachOthersUpdatesInWaves) {
         for (const int steps : {4, 9, 13})  // the last wave may be shorter
           expect_weights(run_workers(steps, in_flight, distance, workers), workers_by_hand(workers, steps, in_flight, distance),
                          concat(workers, " workers, N = ", in_flight, ", D = ", distance, ", ", steps, " steps").c_str());
+}
+
+// Where a worker's stages lie changes none of its numbers, if as many of its mini-batches are in flight.
+TEST(Window, WorkersMayHaveOtherStages) {
+  const Schedule three =
+      reading(make_schedule("pipedream", {.actors = 2, .microbatches = 1, .window = 9}), true, [](int k, int) { return k - 2; });
+  for (const std::vector<std::vector<int>>& cuts : {std::vector<std::vector<int>>{{2, 2}, {2, 2}}, {{3, 1}, {2, 2}}, {{1, 3}, {3, 1}}}) {
+    const Outcome near = run_cut_workers(three, 0, cuts), far = run_cut_workers(three, 1, cuts);
+    expect_weights(near, {.8509260551, -.7290493007, .6076629696, .4860228551}, "N = 3, D = 0");
+    expect_weights(far, {.8489309564, -.7265465917, .6046622802, .4824476810}, "N = 3, D = 1");
+    EXPECT_EQ(near.weights, run_workers(9, 3, 0).weights);
+    EXPECT_EQ(far.weights, run_workers(9, 3, 1).weights);
+  }
+}
+
+// As by plain loops, of drawn cuts, depths, waves and distances.
+TEST(Window, WorkersOfDrawnCuts) {
+  for (int seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    const int actors = draw(random, 1, 3), distance = draw(random, 0, 2), steps = draw(random, 3, 9), flight = draw(random, 1, actors);
+    std::vector<std::vector<int>> cuts(draw(random, 2, 3), std::vector<int>(actors, 1));
+    for (std::vector<int>& cut : cuts)
+      for (int stage = actors; stage < 4; ++stage) ++cut[draw(random, 0, actors - 1)];
+    const Schedule table = make_schedule("hetpipe", {.actors = actors, .microbatches = 1, .window = steps, .in_flight = flight});
+    SCOPED_TRACE(concat("seed ", seed));
+    expect_weights(run_cut_workers(table, distance, cuts), workers_by_hand(static_cast<int>(cuts.size()), steps, flight, distance),
+                   "drawn");
+  }
+}
+
+// Workers that sum their gradients at each update are one run, whatever the schedule.
+TEST(Window, WorkersOfDrawnCutsInStep) {
+  for (int seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    const char* names[] = {"1f1b", "zb-h1", "gpipe", "hetpipe"};  // which read the same version in all stages
+    const Schedule table = make_schedule(names[draw(random, 0, 3)], {.actors = 2, .microbatches = 2, .window = draw(random, 2, 5)});
+    const int first = draw(random, 1, 3), second = draw(random, 1, 3);
+    const auto weights = [&](int other) {
+      const Schedule cut = with_finer_stages(table, {first, 4 - first});
+      return run({.microbatches = 4}, cut, table.steps, {.devices = {2, 2}, .others = {with_finer_stages(table, {other, 4 - other})}})
+          .weights;
+    };
+    SCOPED_TRACE(concat("seed ", seed));
+    EXPECT_EQ(weights(second), weights(first)) << table.name;
+  }
 }
 
 // The same with weights that are predicted, rates 0.02 and 0.01.

@@ -1,0 +1,123 @@
+#include "lower/workers.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+#include "base/words.h"
+#include "penstock/error.h"
+#include "schedule/versions.h"
+
+namespace penstock {
+namespace {
+
+void check_alike(const Schedule& schedule, const Schedule& other, const std::string& worker, bool in_waves) {
+  const auto check = [&](std::size_t own, std::size_t first, const char* what, const char* hint) {
+    if (own == first) return;
+    throw Error(concat(worker, " has ", counted(own, what), ", the first has ", first), {"workers take the same steps' samples"}, hint);
+  };
+  check(other.actors.size(), schedule.actors.size(), "actor", "give each worker as many devices");
+  check(other.stages(), schedule.stages(), "stage", "let each worker have all stages of the model");
+  check(other.steps, schedule.steps, "step", "make tables for as many steps");
+  check(other.microbatches(), schedule.microbatches(), "micro-batch", "make tables for as many micro-batches");
+  if (in_waves) check(steps_of_wave(other), steps_of_wave(schedule), "step of a wave", "let updates be as late in each table");
+}
+
+struct JoiningWorkers {
+  std::vector<std::vector<std::int32_t>> actor_of_stage;  // by worker
+  std::map<std::vector<std::int32_t>, std::int32_t> groups{};
+  // By group and member: what it sums there, in order.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<InstanceId>> sums{};
+  Draft draft{};
+
+  std::int32_t workers() const { return static_cast<std::int32_t>(actor_of_stage.size()); }
+};
+
+// The group of all workers' devices that have the stage.
+std::int32_t group_of(JoiningWorkers& j, StageId stage) {
+  std::vector<std::int32_t> devices;
+  for (std::int32_t w = 0; w < j.workers(); ++w) devices.push_back(j.actor_of_stage[w][stage.index()] * j.workers() + w);
+  std::ranges::sort(devices);
+  const auto [it, added] = j.groups.try_emplace(devices, static_cast<std::int32_t>(j.groups.size()));
+  if (added) j.draft.groups.push_back(std::move(devices));
+  return it->second;
+}
+
+void join_worker(JoiningWorkers& j, Draft from, std::int32_t worker) {
+  IdVector<InstanceId, InstanceId> instances(from.instances.size());
+  const auto joined = [&](InstanceId i) {
+    if (!instances[i]) instances[i] = add(j.draft, std::move(from.instances[i]));
+    return instances[i];
+  };
+  const auto is_own = [&](ActorId device) { return device && device.value % j.workers() == worker; };
+  for (const InstanceId i : from.instances.ids())
+    if (from.instances[i].source == Instance::Source::state && is_own(from.instances[i].home)) joined(i);
+  for (const ActorId device : from.actors.ids()) {
+    if (!is_own(device)) continue;
+    for (Run& run : from.actors[device]) {
+      if (run.task) {
+        const Task& task = from.tasks[run.task];
+        run.task = worker > 0 ? add_task(j.draft, concat(task.name, ".worker", worker), Graph(*task.graph))
+                              : add_task(j.draft, task.name, task.graph);
+      }
+      for (InstanceId& read : run.reads) read = joined(read);
+      for (Write& write : run.writes) write.instance = joined(write.instance);
+      if (run.group >= 0) {
+        run.group = group_of(j, run.stage);
+        j.sums[{run.group, device.value}].push_back(run.reads[0]);
+      }
+      j.draft.actors[device].push_back(std::move(run));
+    }
+  }
+  for (const InstanceId state : from.refreshed)
+    if (instances[state]) j.draft.refreshed.push_back(instances[state]);
+}
+
+// What a member of the group sums and the first one does not in its place; none: all sum the same.
+InstanceId summed_otherwise(JoiningWorkers& j, std::int32_t group) {
+  const std::vector<std::int32_t>& devices = j.draft.groups[group];
+  const std::vector<InstanceId>& first = j.sums[{group, devices[0]}];
+  for (const std::int32_t device : devices) {
+    const std::vector<InstanceId>& own = j.sums[{group, device}];
+    const auto [a, b] = std::ranges::mismatch(
+        first, own, [&](InstanceId x, InstanceId y) { return j.draft.instances[x].types == j.draft.instances[y].types; });
+    if (a != first.end()) return *a;
+    if (b != own.end()) return *b;
+  }
+  return {};
+}
+
+}  // namespace
+
+void check_workers(const Schedule& schedule, const LowerOptions& options) {
+  if (options.others.empty()) return;
+  const std::size_t workers = options.others.size() + 1;
+  std::vector<int> devices = options.devices;
+  devices.resize(schedule.actors.size(), 1);
+  for (const int of_actor : devices)
+    if (std::cmp_not_equal(of_actor, workers))
+      throw Error(concat("there are tables for ", workers, " workers, and an actor has ", counted(of_actor, "device")), {},
+                  "give each actor a device of each worker");
+  if (options.sharding.level > 0 || options.prefetch)
+    throw Error(concat("workers whose stages lie differently ", options.prefetch ? "look up rows" : "hold shares", " together"), {},
+                options.prefetch ? "set pipeline.prefetch = false" : "set pipeline.zero = 0");
+  for (std::size_t w = 1; w < workers; ++w)
+    check_alike(schedule, options.others[w - 1], concat("the table of worker ", w), options.distance >= 0);
+}
+
+Draft join_workers(const Schedule& schedule, const LowerOptions& options, std::vector<Draft> drafts) {
+  JoiningWorkers j{{actor_of_stage(schedule)}};
+  for (const Schedule& other : options.others) j.actor_of_stage.push_back(actor_of_stage(other));
+  j.draft.after = drafts[0].after;
+  j.draft.actors.resize(drafts[0].actors.size());
+  for (std::int32_t w = 0; w < j.workers(); ++w) join_worker(j, std::move(drafts[w]), w);
+  for (std::int32_t group = 0; group < std::ssize(j.draft.groups); ++group)
+    if (const InstanceId other = summed_otherwise(j, group))
+      throw Error(concat("workers whose stages lie differently do not sum ", quote(j.draft.instances[other].name), " alike"),
+                  {"an actor of one adds up terms of several stages, which another has on several actors"},
+                  "leave apart what stages share (--set model.tied=0), or cut all workers alike");
+  return std::move(j.draft);
+}
+
+}  // namespace penstock
