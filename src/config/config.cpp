@@ -335,7 +335,8 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     for (const auto& [axis, members] : split)
       if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
         fail_against_plan(config, override, concat(axis, " = ", members));
-    for (const char* shaping : {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "frozen", "split_backward", "workers"})
+    for (const char* shaping :
+         {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "frozen", "split_backward", "workers"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
   const Config::Pipeline defaults;

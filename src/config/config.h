@@ -97,9 +97,9 @@ struct Config {
     std::int64_t distance = -1;                       // of HetPipe's workers, in waves; -1: they sum gradients
     // Of each worker, how many of the model's stages each stage of the table has; none: all workers have one each.
     std::vector<std::vector<double>> workers;
-    bool prefetch = false;                            // looks rows of embeddings up while the step before computes
-    std::vector<double> transfers;                    // time of a transfer over that of a stage's forward: one for every link, or one each
-    std::vector<double> frozen;  // of each stage in front that is not trained: its forward's time over a stage's that is
+    bool prefetch = false;          // looks rows of embeddings up while the step before computes
+    std::vector<double> transfers;  // time of a transfer over that of a stage's forward: one for every link, or one each
+    std::vector<double> frozen;     // of each stage in front that is not trained: its forward's time over a stage's that is
     bool split_backward = false;
     std::string backend = "threads";  // or "gloo", or "nccl" where a build has it
     std::string recompute = "none";   // or "inputs": keep only what enters each stage

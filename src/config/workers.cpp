@@ -17,9 +17,11 @@ double stages_of(const std::vector<double>& sizes) {
 }
 
 Schedule table_of(const Schedule& schedule, const std::vector<double>& sizes, std::size_t worker, const std::vector<double>& first) {
-  const std::string what = concat("pipeline.workers: worker ", worker, " is [", join(sizes, ", ", [](double size) { return concat(size); }), "]");
+  const std::string what =
+      concat("pipeline.workers: worker ", worker, " is [", join(sizes, ", ", [](double size) { return concat(size); }), "]");
   for (const double size : sizes)
-    if (size != std::floor(size)) throw Error(what, {"it is how many stages of the model each has"}, "give whole numbers: [[6, 2], [4, 4]]");
+    if (size != std::floor(size))
+      throw Error(what, {"it is how many stages of the model each has"}, "give whole numbers: [[6, 2], [4, 4]]");
   if (std::ssize(sizes) != schedule.stages())
     throw Error(concat(what, ", and schedule ", schedule.name, " has ", counted(schedule.stages(), "stage")), {},
                 "give each stage of the schedule, in order, its number of the model's stages");
@@ -38,8 +40,7 @@ std::vector<Schedule> tables_of_workers(const Config& config, const Schedule& sc
   if (std::ssize(workers) != devices)
     throw Error(concat("pipeline.workers says what ", counted(std::ssize(workers), "worker"), " have, and each actor has ",
                        counted(devices, "device")),
-                {"each device of an actor is of another worker"},
-                concat("--mesh pipe=", config.pipeline.actors, ",data=", workers.size()));
+                {"each device of an actor is of another worker"}, concat("--mesh pipe=", config.pipeline.actors, ",data=", workers.size()));
   std::vector<Schedule> out;
   for (const std::vector<double>& sizes : workers) out.push_back(table_of(schedule, sizes, out.size(), workers[0]));
   return out;

@@ -44,6 +44,13 @@ std::int32_t group_of(JoiningWorkers& j, StageId stage) {
   return it->second;
 }
 
+// Throws unless the device is one of those that are to sum what it does.
+void check_has_stage(const JoiningWorkers& j, std::int32_t group, StageId stage, ActorId device) {
+  if (std::ranges::find(j.draft.groups[group], device.value) != j.draft.groups[group].end()) return;
+  throw Error(concat("device ", device.value, " adds up gradients of stage ", stage.value, ", whose forward is on another actor"),
+              {"workers whose stages lie differently sum a stage where each has its forward"}, "use a table whose W are where F is");
+}
+
 void join_worker(JoiningWorkers& j, Draft from, std::int32_t worker) {
   IdVector<InstanceId, InstanceId> instances(from.instances.size());
   const auto joined = [&](InstanceId i) {
@@ -65,6 +72,7 @@ void join_worker(JoiningWorkers& j, Draft from, std::int32_t worker) {
       for (Write& write : run.writes) write.instance = joined(write.instance);
       if (run.group >= 0) {
         run.group = group_of(j, run.stage);
+        check_has_stage(j, run.group, run.stage, device);
         j.sums[{run.group, device.value}].push_back(run.reads[0]);
       }
       j.draft.actors[device].push_back(std::move(run));

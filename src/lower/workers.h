@@ -19,7 +19,8 @@ namespace penstock {
 void check_workers(const Schedule& schedule, const LowerOptions& options);
 
 // The drafts of all workers' tables after the pass `devices` as one; the first's is `schedule`. Throws Error where workers do not sum the
-// same of each stage: where one's actor has added up terms of several stages that lie on several actors of another.
+// same of each stage where they have its forward: a W is elsewhere, or one's actor has added up terms of several stages that lie on several
+// actors of another.
 Draft join_workers(const Schedule& schedule, const LowerOptions& options, std::vector<Draft> drafts);
 
 }  // namespace penstock

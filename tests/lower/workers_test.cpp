@@ -82,6 +82,17 @@ TEST(Workers, AreOfOneStep) {
             "workers whose stages lie differently look up rows together\n  hint: set pipeline.prefetch = false");
 }
 
+TEST(Workers, SumAStageWhereItsForwardIs) {
+  const Schedule away = parse_schedule("0F0,0F1,0I0,0I1,0W0,0W1,1W0,1W1\n1F0,1F1,1I0,1I1\n", "away.csv");
+  const auto compiled = [&](const std::vector<int>& sizes) {
+    return compile(training(), with_finer_stages(away, {3, 1}), {.devices = {2, 2}, .others = {with_finer_stages(away, sizes)}});
+  };
+  EXPECT_EQ(test::message_of([&] { compiled({2, 2}); }),
+            "device 0 adds up gradients of stage 3, whose forward is on another actor\n"
+            "  workers whose stages lie differently sum a stage where each has its forward\n"
+            "  hint: use a table whose W are where F is");
+}
+
 TEST(Workers, HaveWavesOfOneLength) {
   const auto late = [](int microbatches) {
     return with_finer_stages(make_schedule("hetpipe", {.actors = 2, .microbatches = 1, .window = 4, .in_flight = microbatches}), {2, 2});
