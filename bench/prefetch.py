@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What looking rows up ahead brings (pipeline.prefetch): DLRM on two actors, the table and its lookups on one, the dense layers on the other.
+"""The time that looking rows up ahead saves (pipeline.prefetch): DLRM on two actors, the table and its lookups on one, the dense layers on the other.
 
 Each round measures in turn: both actors' work alone (`1f1b` of one micro-batch, in which one waits for the other), `nestpipe` with rows looked up when they are
 read, and `nestpipe` with rows looked up ahead; plain SGD, and a table of which a step reads a part. It prints, per step: each actor's work alone, the period (a
@@ -39,7 +39,7 @@ def work_in(folder):
 
 
 def measured(folder, options):
-    """Of one round: each actor's work alone, and the periods with lookups when they are read and ahead; and the last losses of these."""
+    """One round: each actor's work alone, and the periods with lookups when they are read and ahead; and the last losses of these."""
     run(folder, options, "--schedule", "1f1b")
     alone = work_in(folder)
     periods, losses = [], set()

@@ -1,4 +1,4 @@
-// What libpenstock_backend.so gives (cli/backend.h).
+// The functions that libpenstock_backend.so gives (cli/backend.h).
 #include "torch/backend.h"
 
 extern "C" const penstock::Backend* penstock_backend() {

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 set_target_properties(penstock_cli PROPERTIES EXPORT_NAME penstock)
-# What computes goes on finding the libtorch that it was linked to, also where that lies in the project's own .venv.
+# The library that computes goes on finding the libtorch that it was linked to, also where that lies in the project's own .venv.
 set_target_properties(penstock_backend PROPERTIES INSTALL_RPATH "${PENSTOCK_LIBTORCH}/lib")
 set(backend_folder ${CMAKE_INSTALL_LIBDIR}/penstock)
 file(RELATIVE_PATH from_program "/${CMAKE_INSTALL_BINDIR}" "/${backend_folder}")

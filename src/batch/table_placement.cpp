@@ -26,7 +26,7 @@ void require_number(const std::string& what, double value, bool positive) {
 double bytes_of(const PlacementProblem& p, const EmbeddingTable& table) {
   return table.rows * table.width * p.element * p.copies;
 }
-// Of the rows that a step looks up.
+// For the rows that a step looks up.
 double looked_up(const PlacementProblem& p, const EmbeddingTable& table) {
   return p.batch * table.lookups * table.width * p.element;
 }
@@ -123,7 +123,7 @@ std::vector<Devices> all_sets(const Search& s) {
   return out;
 }
 
-// Of each size the devices that the table's part keeps busy least long.
+// For each size, the devices that the table's part keeps busy least long.
 std::vector<Devices> best_sets(Search& s, const EmbeddingTable& table) {
   std::vector<Devices> out;
   for (std::size_t k = 1; k <= s.p.devices.size(); ++k) {

@@ -95,7 +95,7 @@ struct Config {
     std::int64_t in_flight = 0, group = 0, unit = 0;  // numbers of micro-batches
     std::int64_t window = 1;                          // training steps that a table is for
     std::int64_t distance = -1;                       // of HetPipe's workers, in waves; -1: they sum gradients
-    // Of each worker, how many of the model's stages each stage of the table has; none: all workers have one each.
+    // For each worker, how many of the model's stages each stage of the table has; none: all workers have one each.
     std::vector<std::vector<double>> workers;
     bool prefetch = false;          // looks rows of embeddings up while the step before computes
     std::vector<double> transfers;  // time of a transfer over that of a stage's forward: one for every link, or one each

@@ -8,11 +8,11 @@
 
 namespace penstock {
 
-// What else the model reads (the levels of noise of a diffusion model) is drawn as SyntheticDataset does, anew in each epoch. A sample's
-// number is the image's, plus the number of images for each epoch before.
+// All else that the model reads (the levels of noise of a diffusion model) is drawn as SyntheticDataset does, anew in each epoch. A
+// sample's number is the image's, plus the number of images for each epoch before.
 class ClassImagesDataset : public SyntheticDataset {
  public:
-  // Of `ports` those named "label" and "image" are the files'. Throws Error: unreadable, a file that holds no whole number of images of the
+  // The files give `ports` "label" and "image". Throws Error: unreadable, a file that holds no whole number of images of the
   // port's size, a class that the port has not, fewer images than a batch takes.
   ClassImagesDataset(const std::vector<std::string>& paths, const std::vector<DataPort>& ports, std::int64_t batch, double validation,
                      std::int64_t seed);

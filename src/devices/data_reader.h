@@ -27,7 +27,7 @@ class DataReader {
     std::int64_t first_row = 0, rows = 0;
     std::span<std::byte> out;  // memory of the host
   };
-  // What it points at stays until the event is done.
+  // All that it points at stays until the event is done.
   Event read(const Read& read);
   // These throw what a read has thrown.
   bool done(Event event);

@@ -77,7 +77,7 @@ void RandomBatch::fill(const Port& port, const StepInput& input, std::int64_t fi
     return;
   }
   if (data_name(port) == "rows") {
-    // Of a window each step counts from 0.
+    // In a window each step counts from 0.
     const std::int64_t all = port.type.shape[0], step = port.split ? all / input.steps : all;
     std::iota(values.begin(), values.end(), input.steps > 1 ? first_row % step : first_row);
     return;

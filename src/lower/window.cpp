@@ -108,7 +108,7 @@ void note_readers(Joining& j, const Draft& from, std::int32_t step, Readers& rea
       j.draft.refreshed.push_back(joined);
 }
 
-// What one stage alone reads elsewhere, its W do, and its update waits for these anyway.
+// A state that one stage alone reads elsewhere is read by its W, and its update waits for these anyway.
 void check_readers(Joining& j, const Readers& readers) {
   for (const auto& [state, versions] : j.copied)
     if (const auto found = readers.find(state); found == readers.end() || found->second.size() > 1)

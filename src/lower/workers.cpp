@@ -82,7 +82,7 @@ void join_worker(JoiningWorkers& j, Draft from, std::int32_t worker) {
     if (instances[state]) j.draft.refreshed.push_back(instances[state]);
 }
 
-// What a member of the group sums and the first one does not in its place; none: all sum the same.
+// The first sum of a member of the group that the first member does not make in its place; none: all sum the same.
 InstanceId summed_otherwise(JoiningWorkers& j, std::int32_t group) {
   const std::vector<std::int32_t>& devices = j.draft.groups[group];
   const std::vector<InstanceId>& first = j.sums[{group, devices[0]}];

@@ -217,7 +217,7 @@ class ImageEncoder {
     return x;
   }
 
-  // Of the last backbone's latents.
+  // The last backbone's latents.
   Tensor decode(const Config& c, const Parameters& p, Tensor x) const {
     for (std::int64_t i = c.image_layers; i-- > 0;) x = reflect(p, x, i);
     const std::int64_t side = c.side(c.backbones - 1);
@@ -391,7 +391,7 @@ class LatentDiffusion : public Model {
   }
 
  private:
-  // Of all backbones, one behind the other.
+  // All backbones', one behind the other.
   TensorType latents() const { return {c_.master, {c_.begin(c_.backbones), c_.channels()}}; }
 
   // A backbone's part of all latents.

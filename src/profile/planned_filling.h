@@ -33,7 +33,7 @@ StageLayers best_cut(const FillingTimes& times, int stages, int microbatches);
 StageLayers even_cut(const FillingTimes& times, int stages);
 // All cuts in which one stage has a layer fewer and another one more.
 std::vector<StageLayers> neighbours(const StageLayers& cut);
-// Of each frozen stage: its forward over a trained stage's, as pipeline.frozen has it. A trained stage takes three forwards on average, as
+// For each frozen stage: its forward over a trained stage's, as pipeline.frozen has it. A trained stage takes three forwards on average, as
 // a table that is filled counts.
 std::vector<double> frozen_shares(const FillingTimes& times, const StageLayers& cut);
 

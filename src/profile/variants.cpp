@@ -170,7 +170,7 @@ Settings with_filling(Settings settings, const FillingTimes& times, const StageL
   return settings;
 }
 
-// What each layer and frozen stage takes by itself: as predicted of a step on one actor, with a stage for each.
+// The time that each layer and frozen stage takes by itself: as predicted of a step on one actor, with a stage for each.
 FillingTimes filling_times(const Settings& settings, VariantPlanning& planning) {
   Settings plain = without_filling(settings);
   const FillingSizes sizes = filling_sizes(planning.load(plain));

@@ -84,7 +84,7 @@ struct Start {
   double time = kNever;
   bool weight = false;
 };
-// What the actor does next: the earliest, of those that it can start at once I before W before F.
+// The actor's next action: the earliest; of those that it can start at once I before W before F.
 Start next_start(const Balance& b, const BalancedActor& actor) {
   const double weight = actor.weights.empty() ? kNever : std::max(actor.free, std::get<0>(actor.weights.top()));
   if (actor.next == actor.order.size()) return {weight, true};

@@ -43,7 +43,7 @@ WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int
 // Takes a valid table.
 WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);
 
-// Of a U of a table in which U wait for other actors: the units of all slices of its stage and all micro-batches of its step; else none.
+// For a U of a table in which U wait for other actors: the units of all slices of its stage and all micro-batches of its step; else none.
 std::vector<std::size_t> units_updated(const WorkIndex& work, const Action& update);
 
 // Calls visit(Position) for all that the action needs of others by name: F its predecessors' F; B and I the own F, its R or RELOAD, and

@@ -105,7 +105,7 @@ void append_for_rows(Graph& step, Op op, const std::set<ValueId>& values, ValueI
   for (ValueId& operand : op.operands)
     if (operand == gradient) operand = summed;
   if (updates) {
-    // What it keeps without momentum is its last gradient, which nothing reads: it stays as it was.
+    // The state that it keeps without momentum is its last gradient, which nothing reads: it stays as it was.
     const ValueId kept = op.results[1], before = op.operands[2];
     for (ValueId& output : step.outputs)
       if (output == kept) output = before;

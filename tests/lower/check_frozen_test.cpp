@@ -1,4 +1,4 @@
-// What a frozen stage may not read.
+// A value that a frozen stage may not read.
 #include <gtest/gtest.h>
 
 #include "base/text.h"

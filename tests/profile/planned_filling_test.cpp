@@ -73,7 +73,7 @@ TEST(PlannedFilling, IsTheFastestOfAllCuts) {
           << text(own) << ", " << actors << " actors";
 }
 
-// What layers and frozen stages take, drawn.
+// The times of layers and frozen stages, drawn.
 struct DrawnTimes {
   std::vector<double> layers, frozen;
 

@@ -98,7 +98,7 @@ TEST(Windows, XPipePredictsToOneTime) {
   EXPECT_EQ(held(table_of("xpipe", 4, 1, 8)).versions, (std::vector<std::int32_t>{2, 2, 3, 2}));  // two predictions at once on actor 2
 }
 
-// What a step takes in a long window where F, I and W of stage i take times[i].
+// The time of a step in a long window where F, I and W of stage i take times[i].
 double time_of_step(const std::vector<double>& times, const std::vector<double>& balance) {
   const auto time_of = [&](int window) {
     const int actors = static_cast<int>(times.size());

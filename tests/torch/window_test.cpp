@@ -145,7 +145,7 @@ struct Outcome {
   std::vector<double> weights, losses;
 };
 
-// Of actors of two devices, by ZeRO's level.
+// For actors of two devices, by ZeRO's level.
 CompileOptions of_two(const Schedule& table, int zero) {
   return {.devices = std::vector<int>(table.actors.size(), 2), .zero = zero};
 }
@@ -242,7 +242,7 @@ Outcome run_workers(int steps, int in_flight, int distance, int workers = 2) {
   return run_workers(table, {.devices = std::vector<int>(4, workers), .distance = distance});
 }
 
-// Of each worker, as many of the chain's stages on each actor as `cuts` say.
+// For each worker, as many of the chain's stages on each actor as `cuts` say.
 Outcome run_cut_workers(const Schedule& table, int distance, const std::vector<std::vector<int>>& cuts) {
   CompileOptions options{.devices = std::vector(cuts[0].size(), static_cast<int>(cuts.size())), .distance = distance};
   for (std::size_t w = 1; w < cuts.size(); ++w) options.others.push_back(with_finer_stages(table, cuts[w]));
@@ -426,7 +426,7 @@ TEST(Window, SharesHaveTheSameBits) {
   }
 }
 
-// What is whole is gathered behind its step, so not every order of several stages on an actor is one for level 2.
+// A whole state is gathered behind its step, so not every order of several stages on an actor is one for level 2.
 TEST(Window, SharesOfDrawnTables) {
   std::map<int, int> ran;
   for (int seed = 0; seed < 150; ++seed) {
