@@ -4,7 +4,7 @@
     bench/slices.py [--context 1024] [--width 256] [--layers 8] [--batch 4] [--actors 2] [--rounds 3] [--steps 6] [--slices 8 16 [5,4,4,3]] [--only NAME ...] [--predict]
 
 Each round trains every row once for some steps; printed are the medians over rounds of the step's time and its ratio to 1f1b's of the same round, the bytes planned
-and measured on each actor, and with --predict what the step would take by costs that are then profiled of the same configuration. Lengths of slices, in any unit,
+and measured on each actor, and with --predict what the step would take by costs that are then profiled of the same configuration, in as many steps of each kind as were measured in a round. Lengths of slices, in any unit,
 are for terapipe, whose planner they come from (`penstock batch slices`).
 """
 import argparse
@@ -64,6 +64,7 @@ def main():
     parser.add_argument("--predict", action="store_true")
     options = parser.parse_args()
     rows = rows_of(options)
+    skipped = min(WARM_UP, options.steps // 2)
     times, peaks, losses = {name: [] for name in rows}, {}, {}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -71,7 +72,7 @@ def main():
             (folder / f"{number}.toml").write_text(config_of(options, row))
         for _ in range(options.rounds):
             for number, name in enumerate(rows):
-                lines = train(folder, folder / f"{number}.toml", skipped=min(WARM_UP, options.steps // 2))
+                lines = train(folder, folder / f"{number}.toml", skipped=skipped)
                 times[name].append(median_of(lines, "seconds"))
                 peaks[name], losses[name] = lines[-1]["peak_bytes"], lines[-1]["loss"]
         first = next(iter(rows))
@@ -81,7 +82,7 @@ def main():
             cells = [name, f"{1e3 * statistics.median(times[name]):.0f}", f"{ratio:.3f}", " ".join(f"{peak / 1e6:.1f}" for peak in peaks[name]), f"{losses[name]:.6f}"]
             if options.predict:
                 config = folder / f"{number}.toml"
-                cells.append(f"{1e3 * predicted(config, folder, options.steps):.0f}")
+                cells.append(f"{1e3 * predicted(config, folder, options.steps - skipped):.0f}")
             print("| " + " | ".join(cells) + " |", flush=True)
 
 

@@ -21,6 +21,8 @@ namespace penstock {
 namespace {
 
 constexpr int kBlocks = 3;
+// Seconds of a step in which caches and clocks settle long before its end, so that no other step has to go before it.
+constexpr double kSettlesWithin = 1;
 
 // The observations of one task.
 struct Observed {
@@ -71,6 +73,7 @@ class Profiler {
   std::int64_t step_ = 0;
   const Program* program_ = nullptr;  // the program under measurement
   std::uint64_t key_ = 0;
+  bool is_long_ = false;                                        // whether its steps take more than kSettlesWithin
   IdVector<TaskId, std::uint64_t> hashes_;                      // hashes of its tasks
   std::int32_t stages_ = 0;                                     // number of stages of its cut
   std::set<std::pair<std::int32_t, std::int32_t>> recomputed_;  // (stage, micro-batch) with an R: their F is light
@@ -102,7 +105,12 @@ double Profiler::measure(const Program& program) {
       if (i.opcode == Opcode::run && i.kind == Kind::R) recomputed_.insert({i.stage, i.microbatch});
     }
   const int devices = static_cast<int>(program.devices.size());
-  for (int i = 0; i < options_.warm_up; ++i) observe_memory(step(Transfers::live));
+  is_long_ = false;
+  for (int i = 0; i < options_.warm_up && !is_long_; ++i) {
+    const StepResult result = step(Transfers::live);
+    observe_memory(result);
+    is_long_ = result.seconds > kSettlesWithin;
+  }
   if (isolation_) step(Transfers::capture);
   // What is compared is measured in turn, so that a slow minute of the machine slows all of it. But steps of one kind follow one another,
   // as they do in training: a core that has been idle behaves differently.
@@ -125,9 +133,9 @@ double Profiler::measure(const Program& program) {
   return sample_of(whole).median;
 }
 
-// Runs one step that is not observed, then `count` that are.
+// Runs one step that is not observed, unless steps are long, then `count` that are.
 void Profiler::for_steps(int count, Transfers transfers, int only, const std::function<void(StepResult&)>& observe_step) {
-  step(transfers, only);
+  if (!is_long_) step(transfers, only);
   for (int i = 0; i < count; ++i) {
     StepResult result = step(transfers, only);
     observe_step(result);

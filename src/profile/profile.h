@@ -22,7 +22,7 @@ std::vector<Schedule> profiled_tables(const Schedule& schedule);
 struct ProfileOptions {
   std::string backend = "threads";
   int rounds = 10;                                                              // measured steps of each program and kind of step
-  int warm_up = 2;                                                              // steps before them
+  int warm_up = 2;                                                              // steps before them; of one second or more, only one
   std::function<StepInput(std::int64_t number, const Program& program)> input;  // the data of the program's run with this number, from 1
   std::function<void(const std::string& text)> progress{};                      // called with a line at the begin of each part
 };
