@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Penstock beside torch.distributed.pipelining on the peer's reference work: ratios of step times, runs interleaved.
 
-    .venv/bin/python bench/peer.py [PEER.py] --width 256 [--layers 8] [--dtype bf16] [--fair] [--rounds 5]
+    .venv/bin/python bench/peer.py [PEER.py] --width 256 [--layers 8] [--dtype bf16] [--fair] [--rounds 5] [--ours 1f1b planned] [--peer-cuts even 5+3]
 
 Both train the same model (embedding, 8 pre-norm blocks, 4 heads, exact GELU, length 128, vocabulary 2048, AdamW, f32) with 16 micro-batches
 of 2 sequences on 2 cores. Each round runs every contender once; the ratio is Penstock's best schedule over the peer's best, by the
 medians of the rounds. --fair gives the peer the matrix products of this machine's best library (on AMD, MKL's own check of the vendor is
 answered yes) and fused AdamW. In bf16 the peer runs with autocast and as a model of bf16, which keeps no f32 parameters; the faster one counts.
-Our own step in f32 is timed then, too. PEER.py is bench/torch_peer.py, or takes the same arguments and prints the same lines.
+Our own step in f32 is timed then, too. Both have half of the blocks on each core, except that ours in the row "planned" is cut where `penstock plan` says (the head
+weighs as much as some blocks), and the peer's is cut between blocks as --peer-cuts says, of which the fastest counts. PEER.py is bench/torch_peer.py, or takes the same arguments and prints the same lines.
 """
 import argparse
 import itertools
@@ -22,7 +23,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ["1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
-OURS = {"1f1b": [], "zb-h1": [], "gpipe": [], "interleaved-1f1b": ["--chunks", "2"]}
+PLANNED = "planned"
+OURS = {"1f1b": [], "zb-h1": [], "gpipe": [], "interleaved-1f1b": ["--chunks", "2"], PLANNED: []}
+BATCH, MICROBATCHES = 32, 16
 STEPS, WARM = 9, 3  # as the peer's script
 
 
@@ -38,13 +41,29 @@ def run(command, env):
     return done
 
 
+def model_of(dtype, options):
+    """The reference work's keys; data are our own sources."""
+    keys = {"width": options.width, "layers": options.layers, "dtype": dtype, "batch": BATCH, "clip": 0, "data.text": json.dumps([str(ROOT / "src")])}
+    return [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
+
+
+def planned(dtype, options, folder):
+    """The file of a plan for two threads, made once."""
+    plan = folder / f"plan-{dtype}.json"
+    if not plan.exists():
+        run([str(ROOT / "build/penstock"), "plan", "reference", "--cluster", "local", *model_of(dtype, options), "--set", "actors=2",
+             "--micro-batches", str(BATCH // MICROBATCHES), "--no-replicas", "--out", str(plan)], {**os.environ, "OMP_NUM_THREADS": "1"})
+    return plan
+
+
 def penstock(schedule, dtype, options, folder):
-    width, backend = options.width, options.backend
+    backend = options.backend
     out = folder / f"{schedule}-{backend}"
     command = [str(ROOT / "build/penstock")]
-    train = ["train", "--schedule", schedule, *OURS[schedule], "--actors", "2", "--microbatches", "16", "--batch", "32", "--steps", str(STEPS),
-             "--backend", backend, "--out", str(out), "--text", str(ROOT / "src"), "--set", "model.name=reference", "--set", f"model.width={width}",
-             "--set", "train.clip=0", "--set", "run.checkpoint_every=0", "--set", f"model.layers={options.layers}", "--dtype", dtype]
+    table = ["--plan", str(planned(dtype, options, folder))] if schedule == PLANNED else \
+            ["--schedule", schedule, *OURS[schedule], "--actors", "2", "--microbatches", str(MICROBATCHES)]
+    train = ["train", *table, *model_of(dtype, options), "--set", "model.name=reference", "--steps", str(STEPS), "--backend", backend, "--out", str(out),
+             "--set", "run.checkpoint_every=0"]
     if backend == "gloo":
         command += ["launch", "-n", "2", "--"]
     run(["rm", "-rf", str(out)], None)
@@ -54,8 +73,8 @@ def penstock(schedule, dtype, options, folder):
     return {"seconds": statistics.median(step["seconds"] for step in steps[WARM:]), "bytes": max(peaks) if isinstance(peaks, list) else peaks}
 
 
-def peer(schedule, dtype, options, script, env):
-    command = [str(script), schedule, str(options.width), "16", "2", dtype, str(options.layers)]
+def peer(schedule, dtype, cut, options, script, env):
+    command = [str(script), schedule, str(options.width), str(MICROBATCHES), str(BATCH // MICROBATCHES), dtype, str(options.layers), cut]
     ranks = [] if schedule == "sequential" else ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [sys.executable, *ranks, *command]
     reports = reports_in(run(command, env).stdout)
@@ -80,6 +99,7 @@ def main():
     parser.add_argument("--fair", action="store_true")
     parser.add_argument("--backend", choices=["threads", "gloo"], default="threads")
     parser.add_argument("--ours", nargs="*", default=["1f1b", "zb-h1"])
+    parser.add_argument("--peer-cuts", nargs="*", default=["even"], help="blocks of its stages: even, 5+3")
     parser.add_argument("--peers", nargs="*", default=["1F1B", "GPipe", "InterleavedZeroBubble"], help=f"of {PEERS} and sequential")
     options = parser.parse_args()
     times = {}
@@ -95,8 +115,9 @@ def main():
             for schedule, dtype in itertools.product(options.ours, own):
                 who = "penstock" if dtype == options.dtype else "in f32"
                 times.setdefault((who, schedule), []).append(penstock(schedule, dtype, options, folder))
-            for schedule, dtype in itertools.product(options.peers, others):
-                times.setdefault(("peer", schedule if dtype == "f32" else f"{schedule}, {dtype}"), []).append(peer(schedule, dtype, options, script, env))
+            for schedule, dtype, cut in itertools.product(options.peers, others, options.peer_cuts):
+                name = ", ".join([schedule, *([dtype] if dtype != "f32" else []), *([cut] if cut != "even" else [])])
+                times.setdefault(("peer", name), []).append(peer(schedule, dtype, cut, options, script, env))
     medians = {key: statistics.median(run["seconds"] for run in runs) for key, runs in times.items()}
     for key, runs in times.items():
         spread = [run["seconds"] for run in runs]

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """torch.distributed.pipelining, or plain PyTorch, on the reference work (src/models/reference.cpp): bench/peer.py's other side.
 
-    OMP_NUM_THREADS=1 .venv/bin/python bench/torch_peer.py sequential 64 16 2 [f32|autocast|bf16 [8]]
+    OMP_NUM_THREADS=1 .venv/bin/python bench/torch_peer.py sequential 64 16 2 [f32|autocast|bf16 [8 [even]]]
     OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_peer.py 1F1B 64 16 2
 
 The arguments are a schedule, the width, the micro-batches of a step, the sequences of each, how it computes (in f32, with bf16 autocast, or as a
-model of bf16), and its blocks. Every rank prints one JSON line: the median
+model of bf16), its blocks, and how many each stage has (even, or 5+3). Every rank prints one JSON line: the median
 seconds of a step after the warm-up, and its largest resident set.
 """
 import contextlib
+import itertools
 import json
 import resource
 import statistics
@@ -40,9 +41,12 @@ class Block(nn.Module):
         return x + self.narrow(functional.gelu(self.widen(self.norm2(x))))
 
 
-def stage_module(stage, stages, width, dtype="f32", layers=LAYERS):
+def stage_module(stage, stages, width, dtype="f32", layers=LAYERS, cut="even"):
     """Its share of the blocks; the first stage has the embedding too, the last one the head."""
-    blocks = [Block(width) for _ in range(stage * layers // stages, (stage + 1) * layers // stages)]
+    ends = [layers * (s + 1) // stages for s in range(stages)] if cut == "even" else list(itertools.accumulate(map(int, cut.split("+"))))
+    if len(ends) != stages or ends[-1] != layers:
+        sys.exit(f"{cut} are not {layers} blocks in {stages} stages")
+    blocks = [Block(width) for _ in range(ends[stage] - (ends[stage - 1] if stage else 0))]
     first = [nn.Embedding(VOCABULARY, width)] if stage == 0 else []
     last = [nn.Linear(width, VOCABULARY)] if stage == stages - 1 else []
     module = nn.Sequential(*first, *blocks, *last)
@@ -79,7 +83,7 @@ def train(name, modules, step, between=lambda: None):
     print(json.dumps({"peer": name, "seconds": statistics.median(seconds[WARM:]), "rss_mb": resident}), flush=True)
 
 
-def sequential(width, count, size, dtype="f32", layers=LAYERS):
+def sequential(width, count, size, dtype="f32", layers=LAYERS, cut="even"):
     module, tokens = stage_module(0, 1, width, dtype, layers), torch.randint(VOCABULARY, (count * size, CONTEXT))
 
     def step():
@@ -91,10 +95,10 @@ def sequential(width, count, size, dtype="f32", layers=LAYERS):
     train("sequential", [module], step)
 
 
-def pipelined(name, width, count, size, dtype="f32", layers=LAYERS):
+def pipelined(name, width, count, size, dtype="f32", layers=LAYERS, cut="even"):
     dist.init_process_group("gloo")
     mine, stages = stages_of(name, dist.get_rank(), dist.get_world_size())
-    modules = [stage_module(stage, stages, width, dtype, layers) for stage in mine]
+    modules = [stage_module(stage, stages, width, dtype, layers, cut) for stage in mine]
     parts = [PipelineStage(module, stage, stages, torch.device("cpu")) for stage, module in zip(mine, modules)]
     single = issubclass(get_schedule_class(name), PipelineScheduleSingle)
     schedule = get_schedule_class(name)(parts[0] if single else parts, count, loss_fn=mean_loss)
@@ -113,5 +117,5 @@ def pipelined(name, width, count, size, dtype="f32", layers=LAYERS):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    how, work = sys.argv[1], [int(size) for size in sys.argv[2:5]] + sys.argv[5:6] + [int(layers) for layers in sys.argv[6:7]]
+    how, work = sys.argv[1], [int(size) for size in sys.argv[2:5]] + sys.argv[5:6] + [int(layers) for layers in sys.argv[6:7]] + sys.argv[7:8]
     sequential(*work) if how == "sequential" else pipelined(how, *work)

@@ -33,12 +33,12 @@ void with_items(benchmark::State& state, std::int64_t items) {
 }
 
 // The arguments are rows, columns, inner size, and which operand is transposed (0: none, 1: the first, as for a weight's gradient, which is
-// added; 2: the second, as in a layer).
-void product(benchmark::State& state, const char* kernel) {
+// added, in f32; 2: the second, as in a layer).
+void product(benchmark::State& state, const char* kernel, at::ScalarType dtype) {
   const std::int64_t m = state.range(0), n = state.range(1), k = state.range(2), transposed = state.range(3);
-  const T operands[] = {transposed == 1 ? at::randn({k, m}).t() : at::randn({m, k}),
-                        transposed == 2 ? at::randn({n, k}).t() : at::randn({k, n})};
-  const T results[] = {at::zeros({m, n})};
+  const T operands[] = {transposed == 1 ? at::randn({k, m}).to(dtype).t() : at::randn({m, k}).to(dtype),
+                        transposed == 2 ? at::randn({n, k}).to(dtype).t() : at::randn({k, n}).to(dtype)};
+  const T results[] = {at::zeros({m, n}, transposed == 1 ? at::kFloat : dtype)};
   const Graph graph;
   Op op;
   op.name = "mm";
@@ -49,7 +49,7 @@ void product(benchmark::State& state, const char* kernel) {
 }
 
 void product_sizes(benchmark::internal::Benchmark* bench) {
-  for (std::int64_t width : {64, 256})
+  for (std::int64_t width : {64, 256, 768})
     for (auto [in, out] :
          {std::pair{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width, std::int64_t{2048}}}) {
       bench->Args({kRows, out, in, 2});
@@ -57,9 +57,11 @@ void product_sizes(benchmark::internal::Benchmark* bench) {
       bench->Args({out, in, kRows, 1});
     }
 }
-BENCHMARK_CAPTURE(product, penstock, "penstock")->Apply(product_sizes);
-BENCHMARK_CAPTURE(product, onednn, "onednn")->Apply(product_sizes);
-BENCHMARK_CAPTURE(product, mkl, "mkl")->Apply(product_sizes);
+BENCHMARK_CAPTURE(product, f32_penstock, "penstock", at::kFloat)->Apply(product_sizes);
+BENCHMARK_CAPTURE(product, f32_onednn, "onednn", at::kFloat)->Apply(product_sizes);
+BENCHMARK_CAPTURE(product, f32_mkl, "mkl", at::kFloat)->Apply(product_sizes);
+BENCHMARK_CAPTURE(product, bf16_penstock, "penstock", at::kBFloat16)->Apply(product_sizes);
+BENCHMARK_CAPTURE(product, bf16_onednn, "onednn", at::kBFloat16)->Apply(product_sizes);
 
 void gelu(benchmark::State& state, bool ours) {
   const T x = at::randn({kRows, state.range(0)}), d = at::randn({kRows, state.range(0)});
