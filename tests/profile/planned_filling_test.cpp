@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "models/registry.h"
 #include "penstock/error.h"
 #include "penstock/table.h"
-#include "profile/variants.h"
+#include "profile/planning.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 
@@ -15,24 +14,15 @@ namespace penstock {
 namespace {
 
 using test::draw;
+using test::loaded;
 using test::message_of;
+using test::planning;
 using test::Random;
 
-const ModelRegistry& models() {
-  static const ModelRegistry all = builtin_models();
-  return all;
-}
-
-Settings settings_of(std::initializer_list<const char*> texts) {
-  Settings out;
-  for (const char* text : texts) out.push_back(parse_override(text));
-  return out;
-}
-
-Config diffusion(const Settings& settings) {
-  Settings all = settings_of({"model.name=latent_diffusion", "image=16", "patch=4", "batch=8", "clip=0", "window=3"});
-  all.insert(all.end(), settings.begin(), settings.end());
-  return load_config("", all, models());
+// The keys of a latent diffusion model, and these.
+std::vector<std::string> diffusion(std::vector<std::string> own = {}) {
+  own.insert(own.begin(), {"model.name=latent_diffusion", "image=16", "patch=4", "batch=8", "clip=0", "window=3"});
+  return own;
 }
 
 // Every cut of so many layers into so many stages, as 1+3.
@@ -50,27 +40,18 @@ double beyond_best(const VariantPlanning& planning, int actors, int layers) {
   return found / plan_variants(combinations(varied), planning).variants[0].prediction.seconds - 1;
 }
 
-VariantPlanning planning(const Settings& own, decltype(VariantPlanning::predict) predict) {
-  const auto load = [own](const Settings& settings) {
-    Settings all = own;
-    all.insert(all.end(), settings.begin(), settings.end());
-    return diffusion(all);
-  };
-  return {.load = load, .models = &models(), .predict = std::move(predict)};
-}
-
 // By figures of a published device. The first and last layer have more to do than the others.
 TEST(PlannedFilling, IsTheFastestOfAllCuts) {
   const auto predict = [](const Config&, const Prepared&, Program& program) {
     return predict_on(program, uniform_cluster(static_cast<int>(program.devices.size()), 1e10), "v100");
   };
-  for (const Settings& own :
-       {settings_of({"layers=4", "width=64", "text_width=32", "heads=2", "microbatches=4"}),
-        settings_of({"layers=5", "width=16", "text_width=64", "heads=2", "microbatches=2"}),
-        settings_of({"layers=6", "width=32", "text_width=16", "heads=2", "microbatches=8", "text_layers=6", "frozen_stages=4"})})
+  const std::pair<int, std::vector<std::string>> models[] = {
+      {4, {"layers=4", "width=64", "text_width=32", "heads=2", "microbatches=4"}},
+      {5, {"layers=5", "width=16", "text_width=64", "heads=2", "microbatches=2"}},
+      {6, {"layers=6", "width=32", "text_width=16", "heads=2", "microbatches=8", "text_layers=6", "frozen_stages=4"}}};
+  for (const auto& [layers, own] : models)
     for (const int actors : {1, 2, 3})
-      EXPECT_NEAR(beyond_best(planning(own, predict), actors, *parse_number<int>(own[0].value)), 0, 1e-9)
-          << text(own) << ", " << actors << " actors";
+      EXPECT_NEAR(beyond_best(planning(diffusion(own), predict), actors, layers), 0, 1e-9) << join(own, " ") << ", " << actors << " actors";
 }
 
 // The times of layers and frozen stages, drawn.
@@ -105,10 +86,10 @@ TEST(PlannedFilling, IsTheFastestOfUnevenLayers) {
     for (double& time : times.layers) time = draw(random, 1, 16);
     for (double& time : times.frozen) time = draw(random, 1, 16);
     const std::string layers = concat("layers=", times.layers.size()), microbatches = concat("microbatches=", 1 << draw(random, 0, 3));
-    const Settings own = settings_of({layers.c_str(), microbatches.c_str(), "width=4", "text_width=4", "heads=1"});
-    const double beyond = beyond_best(
-        planning(own, [&](const Config& config, const Prepared& prepared, Program&) { return times.of(config, prepared.schedule); }),
-        draw(random, 2, 3), static_cast<int>(times.layers.size()));
+    const double beyond =
+        beyond_best(planning(diffusion({layers, microbatches, "width=4", "text_width=4", "heads=1"}),
+                             [&](const Config& config, const Prepared& prepared, Program&) { return times.of(config, prepared.schedule); }),
+                    draw(random, 2, 3), static_cast<int>(times.layers.size()));
     EXPECT_NEAR(beyond, 0, 1e-9) << "seed " << seed;
   }
 }
@@ -123,21 +104,21 @@ TEST(PlannedFilling, CountsATrainedStageAsThreeForwards) {
 
 TEST(PlannedFilling, ChoosesActorsAndTheEncodersStages) {
   std::vector<std::string> lines;
-  for (const Settings& settings : filling_settings(diffusion(settings_of({"layers=2"})), 3)) lines.push_back(text(settings));
+  for (const Settings& settings : filling_settings(loaded(diffusion({"layers=2"})), 3)) lines.push_back(text(settings));
   EXPECT_EQ(lines.size(), 2u * 3u);  // one layer a stage at most; up to two stages of text and one of images
   EXPECT_EQ(lines[5], "actors=2 frozen_stages=3 stage_layers=planned frozen=planned");
 }
 
 TEST(PlannedFilling, MistakesAreNamed) {
-  EXPECT_EQ(message_of([] { filling_settings(diffusion(settings_of({"window=1"})), 2); }),
+  EXPECT_EQ(message_of([] { filling_settings(loaded(diffusion({"window=1"})), 2); }),
             "pipeline.window is 1: frozen stages of a step fill the one before it, and none is in the table\n"
             "  hint: --set pipeline.window=8 --set clip=0");
-  EXPECT_EQ(message_of([] { filling_settings(load_config("", settings_of({"window=2", "schedule=1f1b"}), models()), 2); }),
+  EXPECT_EQ(message_of([] { filling_settings(loaded({"window=2", "schedule=1f1b"}), 2); }),
             "model \"gpt\" has no frozen stages whose cut could be planned\n  hint: models that have: latent_diffusion");
   EXPECT_EQ(
-      message_of([] { filling_settings(diffusion(settings_of({"backbones=2", "chunks=2"})), 2); }),
+      message_of([] { filling_settings(loaded(diffusion({"backbones=2", "chunks=2"})), 2); }),
       "model.backbones is 2, and the cut of one backbone is planned\n  hint: --vary stage_layers=1+3,2+2 compares cuts that both have");
-  const VariantPlanning none = planning({}, [](const Config&, const Prepared&, Program&) { return Prediction{}; });
+  const VariantPlanning none = planning(diffusion(), [](const Config&, const Prepared&, Program&) { return Prediction{}; });
   const std::string found = message_of([&] { plan_variants(combinations({{"actors", {"5"}}, {"stage_layers", {"planned"}}}), none); });
   EXPECT_EQ(found.substr(0, 37), "none of the configurations can be run") << found;
 }

@@ -8,10 +8,9 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
-#include "models/registry.h"
 #include "penstock/error.h"
 #include "penstock/table.h"
-#include "profile/variants.h"
+#include "profile/planning.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 
@@ -19,26 +18,11 @@ namespace penstock {
 namespace {
 
 using test::draw;
+using test::loaded;
 using test::message_of;
+using test::planning;
+using test::Predicting;
 using test::Random;
-
-const ModelRegistry& models() {
-  static const ModelRegistry all = builtin_models();
-  return all;
-}
-
-Config loaded(const std::vector<std::string>& base, const Settings& settings) {
-  Settings all;
-  for (const std::string& one : base) all.push_back(parse_override(one));
-  all.insert(all.end(), settings.begin(), settings.end());
-  return load_config("", all, models());
-}
-
-using Predicting = std::function<Prediction(const Config&, const Prepared&, Program&)>;
-
-VariantPlanning planning(const std::vector<std::string>& base, Predicting predict) {
-  return {.load = [base](const Settings& settings) { return loaded(base, settings); }, .models = &models(), .predict = std::move(predict)};
-}
 
 PlannedVariants plan(const VariantPlanning& how, const std::string& varied) {
   return plan_variants(combinations({parse_varied(varied)}), how);
