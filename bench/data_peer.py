@@ -20,25 +20,25 @@ from common import ROOT, median_of, penstock, train
 from peer import fair_environment, reports_in, run
 
 BATCH, STEPS = 32, 9
-BLOCKS = 8  # a stage each, where parameters are sharded
+STAGES = {"0": 1, "1": 1, "0 in 4 stages": 4, "3": 8}  # by way: a stage's gradients are summed while the ones before it compute
 # What is compared: Penstock's levels and the ways of bench/torch_data_peer.py.
 EQUAL = {"f32": 1e-4, "autocast": 0.1, "bf16": 0.1}  # of the peer: its bf16 is coarser than ours
-FAMILIES = {"replicated": (["0", "1"], ["ddp", "ddp-1mb"]), "sharded": (["3"], ["fsdp", "fsdp-once", "fsdp-kept"])}
+FAMILIES = {"replicated": (["0", "1", "0 in 4 stages"], ["ddp", "ddp-1mb"]), "sharded": (["3"], ["fsdp", "fsdp-once", "fsdp-kept"])}
 
 
 def work(width):
     return ["--batch", BATCH, "--text", ROOT / "src", "--set", "model.name=reference", "--set", f"model.width={width}"]
 
 
-def ours(level, count, width):
+def ours(way, count, width):
     """The arguments of `penstock train` or `check`: fully sharded, a block is gathered once for all micro-batches in each direction."""
-    table = ["--schedule", "breadth-first", "--chunks", BLOCKS] if level == "3" else ["--schedule", "sequential"]
-    return [*work(width), *table, "--mesh", "pipe=1,data=2", "--microbatches", count, "--set", f"zero={level}"]
+    table = ["--schedule", "breadth-first", "--chunks", STAGES[way]] if STAGES[way] > 1 else ["--schedule", "sequential"]
+    return [*work(width), *table, "--mesh", "pipe=1,data=2", "--microbatches", count, "--set", f"zero={way[0]}"]
 
 
-def our_seconds(level, count, options, folder):
+def our_seconds(way, count, options, folder):
     more = ["--dtype", options.dtype, "--backend", "gloo", "--steps", STEPS, "--set", "run.checkpoint_every=0"]
-    return median_of(train(folder, *ours(level, count, options.width), *more, processes=2), "seconds")
+    return median_of(train(folder, *ours(way, count, options.width), *more, processes=2), "seconds")
 
 
 def peer_seconds(way, dtype, count, width, folder, env):
