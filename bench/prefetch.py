@@ -2,9 +2,9 @@
 """The time that looking rows up ahead saves (pipeline.prefetch): DLRM on two actors, the table and its lookups on one, the dense layers on the other.
 
 Each round measures in turn: both actors' work alone (`1f1b` of one micro-batch, in which one waits for the other), `nestpipe` with rows looked up when they are
-read, and `nestpipe` with rows looked up ahead; plain SGD, and a table of which a step reads a part. It prints, per step: each actor's work alone, the period (a
-window's length over its steps, with its first data and last update, which nothing hides), and the period over the larger of the two. NestPipe's claim is that
-this is 1.
+read, `1f1b`, whose backwards are not split, with rows looked up ahead, and `nestpipe` with rows looked up ahead; plain SGD, and a table of which a step reads a
+part. It prints, per step: each actor's work alone, the periods (a window's length over its steps, with its first data and last update, which nothing hides), and
+the periods over the larger work. NestPipe's claim is that this is 1.
 
 usage: bench/prefetch.py [--batch 256] [--bag 128] [--embedding 16] [--rows 100000] [--rounds 5] ...
 """
@@ -17,6 +17,7 @@ import tempfile
 
 from common import train
 
+TABLES = (("nestpipe", "false"), ("1f1b", "true"), ("nestpipe", "true"))  # and pipeline.prefetch
 KEYS = ("rows", "bag", "embedding", "branches", "layers", "width", "post")
 
 
@@ -39,12 +40,12 @@ def work_in(folder):
 
 
 def measured(folder, options):
-    """One round: each actor's work alone, and the periods with lookups when they are read and ahead; and the last losses of these."""
+    """One round: each actor's work alone, and the period of each of TABLES; and the last losses of these."""
     run(folder, options, "--schedule", "1f1b")
     alone = work_in(folder)
     periods, losses = [], set()
-    for prefetch in ("false", "true"):
-        lines = run(folder, options, "--schedule", "nestpipe", "--window", options.window, "--set", f"pipeline.prefetch={prefetch}")
+    for schedule, prefetch in TABLES:
+        lines = run(folder, options, "--schedule", schedule, "--window", options.window, "--set", f"pipeline.prefetch={prefetch}")
         periods.append(statistics.median(line["seconds"] for line in lines))
         losses.add(lines[-1]["loss"])
     return [*alone, *periods], losses
@@ -57,7 +58,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
     rounds, losses = [], set()
-    print("| round | actor 0 alone, ms | actor 1 alone, ms | period, looked up when read | looked up ahead | over the larger: when read | ahead |")
+    print("| round | actor 0 alone, ms | actor 1 alone, ms | period, looked up when read | ahead, 1f1b | ahead | over the larger: when read | ahead, 1f1b | ahead |")
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
             seconds, last = measured(pathlib.Path(folder), options)

@@ -313,7 +313,7 @@ TEST(Chains, MistakesAreNamed) {
   };
   EXPECT_EQ(message("gpipe", {.in_flight = 2}),
             "gpipe takes no --in-flight\n  hint: schedules that do: 1f1b, eager-1f1b, crosspipe, pipedream, pipedream-2bw, hetpipe, "
-            "layerpipe, nestpipe, xpipe, "
+            "layerpipe, xpipe, "
             "pipeoptim");
   EXPECT_TRUE(message("1f1b", {.group = 2})
                   .starts_with(

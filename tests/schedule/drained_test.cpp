@@ -21,7 +21,8 @@ constexpr const char* kNone = "no error";
 TEST(DrainedWindows, AnyScheduleStepByStep) {
   const Schedule table = make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = 2});
   EXPECT_EQ(print(table), "0F0,0F1,0B0,0B1,0U1,0F2,0F3,0B2,0B3,0U3\n1F0,1B0,1F1,1B1,1U1,1F2,1B2,1F3,1B3,1U3\n");
-  EXPECT_EQ(print(make_schedule("nestpipe", {.actors = 2, .microbatches = 2, .window = 2})), print(table));
+  EXPECT_EQ(print(make_schedule("nestpipe", {.actors = 3, .microbatches = 2, .window = 2})),
+            print(make_schedule("zb-h1", {.actors = 3, .microbatches = 2, .window = 2})));
   for (const ScheduleInfo& info : schedules()) {
     if (std::ranges::find(info.takes, "--window") != info.takes.end()) continue;
     for (const int slices : {1, 2}) {
