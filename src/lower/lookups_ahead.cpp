@@ -42,7 +42,7 @@ ValueId gradient_of(const Lookups& l, InstanceId table, ValueId next) {
 }
 
 bool keeps_zeros(const Op& op) {
-  return op.name == "mul" || op.name == "div" || op.name == "to" || op.name == "neg";
+  return op.name == "mul" || op.name == "div" || op.name == "to" || op.name == "neg" || op.name == "slice";
 }
 
 // The loop's result that the gradient is, times what does not matter; -1: it is no such thing.

@@ -28,7 +28,7 @@ class Dlrm : public Model {
       : c_(read(options)), stages_{options.size("branches"), options.size("layers"), options.stages} {
     check_stages("dlrm", options, stages_.most(), concat(stages_.branches, " dense branches of ", stages_.layers, " layers"));
     for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
-      tables_.emplace_back(specs_, concat("emb_l.", branch), c_.rows, c_.embedding, 1, c_.master, DimName{"rows"});
+      tables_.emplace_back(specs_, concat("emb_l.", branch), c_.rows, c_.embedding, 1, c_.master, DimName{"rows"}, DimName{"columns"});
       auto& layers = dense_.emplace_back();
       for (std::int64_t layer = 0; layer < stages_.layers; ++layer)
         layers.push_back(

@@ -143,8 +143,18 @@ EmbeddingRow row_of_table(const LayoutSite& site, std::size_t operand, const Lay
   return row_by_numbers(Numbers(site), site, operand, split);
 }
 
+// The columns of the result are those of the first operand, whose other dims they may come behind.
+template <DimNumbers (*Numbers)(const LayoutSite&)>
+EmbeddingRow row_of_columns(const LayoutSite& site, std::size_t, const Layout& split) {
+  if (split.dim == 0) return std::nullopt;
+  Layout columns = split;
+  columns.dim = static_cast<int>(site.operands[0].shape.size()) - 1;
+  return row_by_numbers(Numbers(site), site, 0, columns);
+}
+
 template <DimNumbers (*Numbers)(const LayoutSite&)>
 EmbeddingRow row_of_gradient(const LayoutSite& site, std::size_t result, const Layout& split) {
+  if (split.dim != 0) return row_of_columns<Numbers>(site, result, split);
   if (!has_range_of_rows(split)) return std::nullopt;
   return row_by_numbers_of_result(Numbers(site), site, result, split);
 }
@@ -212,7 +222,11 @@ std::span<const OpDefinition> embedding_ops() {
        .layout_result = row_of_gradient<backward_numbers>,
        .local = local_backward},
       {.name = "embedding_patched", .infer = infer_embedding_patched, .flops = flops_none, .bytes = bytes_embedding},
-      {.name = "sum_equal_rows", .infer = infer_sum_equal_rows, .flops = flops_embedding_backward, .layout = by<named<"Nw,N->Nw">>},
+      {.name = "sum_equal_rows",
+       .infer = infer_sum_equal_rows,
+       .flops = flops_embedding_backward,
+       .layout = by<named<"Nw,N->Nw">>,
+       .layout_result = row_of_columns<named<"Nw,N->Nw">>},
       // The table is read where it is written.
       {.name = "sgd_rows",
        .infer = infer_sgd_rows,
@@ -220,6 +234,7 @@ std::span<const OpDefinition> embedding_ops() {
        .bytes = bytes_sgd_rows,
        .elementwise = true,
        .layout = row_of_table<sgd_rows_numbers>,
+       .layout_result = row_of_columns<sgd_rows_numbers>,
        .local = local_embedding},
       {.name = "embedding_bag",
        .infer = infer_embedding_bag,

@@ -93,7 +93,16 @@ std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   return wanted;
 }
 
-// Against the graph's order: what is known of a result or of one operand is wanted of the others, where the op goes element by element.
+// Operands that an op splits where its result is to be split so.
+void hint_at_operands(Deciding& d, const Op& op, const Layout& result) {
+  const std::vector<TensorType> operands = d.types(op.operands), results = d.types(op.results);
+  const auto row = layout_row_of_result({op, operands, results, d.wishes.members}, 0, result);
+  for (std::size_t i = 0; row && i < op.operands.size(); ++i)
+    if (row->operands[i].is_split() && !d.hints[op.operands[i]]) d.hints[op.operands[i]] = row->operands[i];
+}
+
+// Against the graph's order: what is known of a result or of one operand is wanted of the others, where the op goes element by element, and
+// what is known of a result of the operands, where the op has a rule for that.
 void find_hints(Deciding& d) {
   for (const Op& op : d.graph.ops | std::views::reverse) {
     if (const auto wanted = constraint(d, op)) {
@@ -108,6 +117,7 @@ void find_hints(Deciding& d) {
       if (!d.hints[op.operands[0]]) d.hints[op.operands[0]] = reshaped(*known, shape, d.graph.type(op.operands[0]).shape, d.wishes.members);
       continue;
     }
+    if (known && known->is_split()) hint_at_operands(d, op, *known);
     if (!is_elementwise(op)) continue;
     std::optional<Layout> hint = known;
     const auto fits = [&](ValueId v) { return d.graph.type(v).shape == shape; };

@@ -60,7 +60,8 @@ class Window(ProgramTest):
 
     def test_lookups_ahead_on_several_devices_have_the_same_bits(self):
         few = ("--set", "rows=60")  # more than the indices of a step: updated by rows; 12 are not
-        for i, mesh in enumerate((("--mesh", "pipe=2,data=2"), ("--mesh", "pipe=2,tensor=2", "--set", "layout.rows=tensor"))):
+        split = ("--mesh", "pipe=2,tensor=2", "--set")
+        for i, mesh in enumerate((("--mesh", "pipe=2,data=2"), (*split, "layout.rows=tensor"), (*split, "layout.columns=tensor"))):
             for name, sizes in (("all", ()), ("few", few)):
                 plain = self.trained(f"{name}{i}", 16, *DLRM, *sizes, *PLAIN, "--schedule", "nestpipe", "--window", "4", *mesh)
                 self.assertEqual(self.trained(f"{name}-ahead{i}", 16, *DLRM, *sizes, *PLAIN, *AHEAD, *mesh), plain, mesh)

@@ -108,7 +108,7 @@ TEST(Dims, LayersOfFeatures) {
   EXPECT_EQ(dims_of(*model("candle-uno")),
             "branch.N.layer.N.weight: mlp embed\nbranch.N.layer.N.weight: embed mlp\nhead.weight: - 7xembed\n");
   EXPECT_EQ(dims_of(*model("dlrm")),
-            "emb_l.N.weight: rows -\nbot_l.N.N.weight: mlp embed\nbot_l.N.N.weight: embed mlp\n"
+            "emb_l.N.weight: rows columns\nbot_l.N.N.weight: mlp embed\nbot_l.N.N.weight: embed mlp\n"
             "top_l.N.weight: mlp -\ntop_l.N.weight: embed mlp\ntop_l.N.weight: mlp embed\ntop_l.N.weight: - embed\n");
 }
 
