@@ -1,6 +1,5 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
@@ -104,7 +103,6 @@ Bound bind_embedding_patched(const Site& site) {
   return [marks, operands, out, part = part_of(site.op, weight.size(0)),
           bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size())] {
     const T table = operands[0].contiguous(), indices = operands[1].contiguous(), ahead = operands[2].contiguous();
-    const T made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
     const auto mark = [&](bool changed) {
       for (std::size_t o = 3; o < operands.size(); ++o) {
         const T keys = operands[o].contiguous();
@@ -114,7 +112,7 @@ Bound bind_embedding_patched(const Site& site) {
     };
     mark(true);
     const auto *fresh = static_cast<const char*>(table.data_ptr()), *old = static_cast<const char*>(ahead.data_ptr());
-    auto* to = static_cast<char*>(made.data_ptr());
+    auto* to = static_cast<char*>(out.data_ptr());
     std::size_t row = 0;
     for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(indices.data_ptr()), indices.numel())) {
       const std::int64_t place = part.place(index);
@@ -123,7 +121,6 @@ Bound bind_embedding_patched(const Site& site) {
       ++row;
     }
     mark(false);
-    if (!out.is_contiguous()) out.copy_(made);
   };
 }
 
@@ -140,9 +137,9 @@ Bound bind_sums(const Site& site) {
   const std::int64_t rows = attribute<std::int64_t>(site.op, "num_weights");
   const auto places = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(rows), -1);  // of each index's first row
   return [places, rows, from = site.operands[0], indices = site.operands[1], out = site.results[0]] {
-    const T dense = from.contiguous(), at = indices.contiguous(), made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+    const T dense = from.contiguous(), at = indices.contiguous();
     const auto* x = static_cast<const Number*>(dense.data_ptr());
-    auto* y = static_cast<Number*>(made.data_ptr());
+    auto* y = static_cast<Number*>(out.data_ptr());
     const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
     const std::int64_t width = from.size(1);
     for (std::size_t i = 0; i < index.size(); ++i) {
@@ -161,7 +158,6 @@ Bound bind_sums(const Site& site) {
       for (std::int64_t w = 0; w < width; ++w) sum[w] = sum[w] + row[w];
     }
     for (const std::int64_t i : index) (*places)[static_cast<std::size_t>(i)] = -1;
-    if (!out.is_contiguous()) out.copy_(made);
   };
 }
 
@@ -171,10 +167,8 @@ Bound bind_sgd_rows(const Site& site) {
   return [table = site.operands[0], gradient = site.operands[1], indices = site.operands[2], rate = site.operands[3],
           part = part_of(site.op, site.operands[0].size(0)), out = site.results[0]] {
     const T g = gradient.contiguous(), at = indices.contiguous();
-    const bool in_place = out.data_ptr() == table.data_ptr();
-    const T made = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
-    if (!in_place || !out.is_contiguous()) made.copy_(table);
-    auto* p = static_cast<Number*>(made.data_ptr());
+    if (out.data_ptr() != table.data_ptr()) out.copy_(table);
+    auto* p = static_cast<Number*>(out.data_ptr());
     const auto* d = static_cast<const Number*>(g.data_ptr());
     const std::int64_t width = table.size(1);
     using Wide = std::conditional_t<std::is_same_v<Number, double>, double, float>;
@@ -186,7 +180,6 @@ Bound bind_sgd_rows(const Site& site) {
         for (std::int64_t w = 0; w < width; ++w) p[row * width + w] = p[row * width + w] - static_cast<Number>(d[w] * r);
       d += width;
     }
-    if (!out.is_contiguous()) out.copy_(made);
   };
 }
 
