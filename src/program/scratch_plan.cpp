@@ -14,6 +14,7 @@ struct Storage {
   IdVector<ValueId, bool> dense;        // by value: whether its elements are all of the root's and in the root's order
   IdVector<ValueId, std::size_t> last;  // by root: the last op that touches it; ops.size() where an output needs it
   IdVector<ValueId, bool> temporary;    // by root: whether it is neither an input nor an output of the graph
+  IdVector<ValueId, bool> part = {};    // by value: whether it is computed in a part of its root
 };
 
 // The operand that the op's results view; none for fresh storage. A reshape of a value that is not dense copies.
@@ -51,6 +52,62 @@ Storage storage_of(const Graph& graph) {
   return storage;
 }
 
+// Whether the dims of `fine` are those of `coarse` in pieces: then memory with any strides that has the one shape can be seen in the other.
+bool splits(const Shape& coarse, const Shape& fine) {
+  std::size_t next = 0;
+  for (const std::int64_t size : coarse) {
+    std::int64_t product = 1;
+    while (product < size && next < fine.size()) product *= fine[next++];
+    if (product != size) return false;
+  }
+  return std::all_of(fine.begin() + static_cast<std::ptrdiff_t>(next), fine.end(), [](std::int64_t size) { return size == 1; });
+}
+
+// Whether the operand of a view can lie in any place that its result has.
+bool can_lie_in_view(const Graph& graph, const Op& op) {
+  const OpDefinition* definition = find_op(op.name);
+  if (!definition || definition->views < 0 || op.name == "expand" || op.name == "slice" || op.name == "select" || op.name == "split")
+    return false;
+  const Shape &shape = graph.type(op.results[0]).shape, &operand = graph.type(op.operands[0]).shape;
+  return op.name == "transpose" || op.name == "permute" || splits(shape, operand);
+}
+
+// The values from an operand of a copying op back to the one that its views show, if an op that writes anywhere makes that, and nobody else
+// reads any of them; otherwise none.
+std::vector<ValueId> chain_to(const Graph& graph, const IdVector<ValueId, OpId>& producer, const IdVector<ValueId, int>& uses,
+                              const Storage& storage, ValueId operand) {
+  std::vector<ValueId> chain;
+  for (ValueId v = operand;; v = graph.ops[producer[v]].operands[0]) {
+    const OpId made = producer[v];
+    if (!made || uses[v] != 1 || !storage.temporary[storage.root[v]] || storage.part[v]) return {};
+    chain.push_back(v);
+    const Op& op = graph.ops[made];
+    if (writes_strided(op)) return chain;
+    if (!can_lie_in_view(graph, op)) return {};
+  }
+}
+
+// Computes in place what is only copied into another value: all of it, so that no memory is needed earlier than what would be copied.
+void compute_parts_in_place(const Graph& graph, Storage& storage) {
+  const auto producer = producers(graph);
+  const auto uses = use_counts(graph);
+  storage.part = std::vector<bool>(graph.values.size());
+  for (std::size_t o = graph.ops.size(); o-- > 0;) {
+    const Op& op = graph.ops[o];
+    const ValueId result = op.results.empty() ? ValueId() : op.results[0];
+    const bool copies = op.name == "cat" || (op.name == "reshape" && storage.root[result] == result && can_lie_in_view(graph, op));
+    if (!copies) continue;
+    std::vector<ValueId> all;
+    for (ValueId operand : op.operands) {
+      const std::vector<ValueId> chain = chain_to(graph, producer, uses, storage, operand);
+      if (chain.empty()) all.clear();
+      if (chain.empty()) break;
+      all.insert(all.end(), chain.begin(), chain.end());
+    }
+    for (ValueId v : all) storage.root[v] = storage.root[result], storage.part[v] = true;
+  }
+}
+
 // The lifetime of an operand of op `o` over which it may write `result`: the operand dies here, is read element by element in the result's
 // order, and no other result has taken it. -1: none.
 std::int64_t overwritten(const Graph& graph, const Storage& storage, const IdVector<ValueId, std::int64_t>& lifetime_of, std::size_t o,
@@ -74,13 +131,20 @@ std::int64_t overwritten(const Graph& graph, const Storage& storage, const IdVec
 
 }  // namespace
 
+bool writes_strided(const Op& op) {
+  return op.name == "mm" || op.name == "addmm" || op.name == "scaled_dot_product_attention" ||
+         op.name == "scaled_dot_product_attention_backward";
+}
+
 ScratchPlan plan_scratch(const Graph& graph) {
-  const Storage storage = storage_of(graph);
+  Storage storage = storage_of(graph);
+  compute_parts_in_place(graph, storage);
   IdVector<ValueId, std::int64_t> lifetime_of(graph.values.size(), -1);
   std::vector<Lifetime> lifetimes;
   for (std::size_t o = 0; o < graph.ops.size(); ++o)
-    for (ValueId result : graph.ops[o].results) {
-      if (storage.root[result] != result || !storage.temporary[result]) continue;
+    for (ValueId made : graph.ops[o].results) {
+      const ValueId result = storage.part[made] ? storage.root[made] : made;
+      if (storage.root[result] != result || !storage.temporary[result] || lifetime_of[result] >= 0) continue;
       std::int64_t lifetime = overwritten(graph, storage, lifetime_of, o, result);
       if (lifetime < 0) {
         lifetime = static_cast<std::int64_t>(lifetimes.size());
@@ -91,10 +155,12 @@ ScratchPlan plan_scratch(const Graph& graph) {
       lifetime_of[result] = lifetime;
     }
   const ArenaLayout placement = place(lifetimes);
-  ScratchPlan plan{std::vector<std::int64_t>(graph.values.size(), -1), std::vector<bool>(graph.values.size()), placement.bytes};
+  ScratchPlan plan{std::vector<std::int64_t>(graph.values.size(), -1), std::vector<bool>(graph.values.size()),
+                   std::vector<bool>(graph.values.size()), placement.bytes};
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     if (lifetime_of[v] >= 0) plan.offsets[v] = placement.offsets[lifetime_of[v]];
     plan.views[v] = storage.root[v].index() != v;
+    plan.parts[v] = storage.part[v];
   }
   return plan;
 }

@@ -148,7 +148,7 @@ void drop_unread_views(Graph& graph) {
   std::vector<bool> keep(graph.ops.size(), true);
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
-    if (!is_view(op) || uses[op.results[0]] > 0) continue;
+    if (!is_view(op) || std::ranges::any_of(op.results, [&](ValueId result) { return uses[result] > 0; })) continue;
     keep[i] = false;
     --uses[op.operands[0]];
   }

@@ -85,7 +85,7 @@ struct Term {
   std::vector<ValueId> values;
 };
 
-// A view of one value.
+// Whether all results are views of one value.
 bool is_view(const Op& op);
 
 Body body_of(const StagedStep& step);

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 
 #include "base/invariant.h"
 #include "ops/definition.h"
+#include "ops/infer.h"
 #include "torch/copy.h"
 
 namespace penstock {
@@ -129,7 +131,7 @@ bool claim(const Facts& facts, std::span<const at::Tensor> operands, ValueId val
     v = operand;
   }
   const ValueId root = chain.back().first;
-  if (!chain.back().second.is_contiguous() && !(facts.kernel(root) && facts.kernel(root)->strided)) return false;
+  if (!chain.back().second.is_contiguous() && !writes_strided(*facts.producer(root))) return false;
   if (mode == ResultMode::add && !adds(facts, root)) return false;
   if (mode == ResultMode::update && !overwrites_safely(facts, operands, facts.producers[root.index()].index(), chain.back().second))
     return false;
@@ -167,6 +169,7 @@ class Binder {
         tensors_(graph.values.size()),
         aside_(results.size()) {
     for (std::size_t i = 0; i < graph.inputs.size(); ++i) tensors_[graph.inputs[i].index()] = operands[i];
+    place_parts(operands);
   }
 
   std::vector<BoundCall> bind() {
@@ -202,6 +205,31 @@ class Binder {
          OpId(static_cast<std::int64_t>(o)));
   }
 
+  // Gives the values that the plan has in a part of what they are copied to their places there, from the copies back to the ops that make
+  // them. A copy over an input, which may be read before it, is made.
+  void place_parts(std::span<const at::Tensor> inputs) {
+    for (const Op& op : graph_.ops | std::views::reverse) {
+      std::int64_t begin = 0;
+      for (const ValueId operand : op.operands) {
+        if (!plan_.parts[operand.index()]) break;
+        const ValueId result = op.results[0];
+        const bool is_copy = !plan_.parts[result.index()];
+        if (is_copy) tensors_[result.index()] = storage(result);
+        const at::Tensor place = is_copy ? tensors_[result.index()] : homes_.of[result.index()];
+        const auto lies_there = [&](const at::Tensor& input) { return input.data_ptr() == place.data_ptr(); };
+        if (!place.defined() || homes_.of[operand.index()].defined() || (is_copy && std::ranges::any_of(inputs, lies_there))) break;
+        const TensorType& type = graph_.type(operand);
+        if (op.name == "cat") {
+          const std::int64_t dim = attribute<std::int64_t>(op, "dim"), size = type.shape[static_cast<std::size_t>(wrap(dim, place.dim()))];
+          homes_.of[operand.index()] = place.narrow(dim, begin, size);
+          begin += size;
+        } else {
+          homes_.of[operand.index()] = find_kernel(op.name)->unview(op, type, place);
+        }
+      }
+    }
+  }
+
   // The result is where the operand was computed.
   void pass_on(const Op& op) { tensors_[op.results[0].index()] = tensors_[op.operands[0].index()]; }
 
@@ -232,6 +260,7 @@ class Binder {
   }
 
   at::Tensor storage(ValueId value) {
+    if (tensors_[value.index()].defined()) return tensors_[value.index()];
     if (homes_.of[value.index()].defined()) return homes_.of[value.index()];
     const TensorType& type = graph_.type(value);
     const std::int64_t offset = plan_.offsets[value.index()];
@@ -273,7 +302,7 @@ class Binder {
   std::byte* const scratch_;
   Spare& spare_;
   const Facts facts_;
-  const Homes homes_;
+  Homes homes_;
   std::vector<at::Tensor> tensors_;  // by value: the inputs, and what is bound
   std::vector<at::Tensor> aside_;    // by output, where it was put aside
   std::vector<BoundCall> calls_;

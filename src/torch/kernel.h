@@ -21,15 +21,15 @@ struct Site {
   const Graph& graph;
   const Op& op;
   std::span<const at::Tensor> operands;
-  std::span<const at::Tensor> results;  // memory to write; dense, or with any strides where the kernel takes them
-  unsigned accumulate = 0;              // bit i: add to result i; set only where Kernel::accumulates allows it
+  // Memory to write: dense, or of any strides where writes_strided(op) (libtorch's out variants do not all keep to theirs).
+  std::span<const at::Tensor> results;
+  unsigned accumulate = 0;  // bit i: add to result i; set only where Kernel::accumulates allows it
 };
 
 struct Kernel {
   std::string_view name;                 // the op's name
   Bound (*bind)(const Site&) = nullptr;  // for a view op it copies what the view would show
   unsigned accumulates = 0;              // bit i: can add to result i
-  bool strided = false;                  // whether results may have any strides (libtorch's out variants do not all keep to theirs)
   bool widens = false;                   // whether a bf16 result may be written, or added, to f32 memory without being rounded
   // For view ops: result i as a view of operand 0; undefined where only a copy will do.
   at::Tensor (*view)(const Op&, const TensorType& result, const at::Tensor& operand, std::size_t i) = nullptr;

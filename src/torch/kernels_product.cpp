@@ -163,8 +163,8 @@ Bound bind_matmul(const Site& site) {
 
 std::span<const Kernel> product_kernels() {
   static const Kernel all[] = {
-      {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1, .strided = true, .widens = true},
-      {.name = "bmm", .bind = bind_bmm},       {.name = "addmm", .bind = bind_addmm, .strided = true},
+      {.name = "linear", .bind = bind_linear}, {.name = "mm", .bind = bind_mm, .accumulates = 1, .widens = true},
+      {.name = "bmm", .bind = bind_bmm},       {.name = "addmm", .bind = bind_addmm},
       {.name = "matmul", .bind = bind_matmul},
   };
   return all;

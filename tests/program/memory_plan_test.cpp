@@ -185,7 +185,7 @@ TEST(ScratchPlan, ButNotOverWhatAnotherOperandReadsInAnotherOrder) {
 
 TEST(ScratchPlan, AReshapeOfATransposeIsACopy) {
   EXPECT_EQ(scratch_offsets("graph @g(%x: f32[16,16]) -> (f32[256]) {\n"
-                            "  %0: f32[16,16] = mm(%x, %x)\n"
+                            "  %0: f32[16,16] = gelu(%x)\n"
                             "  %1: f32[16,16] = transpose(%0) {dim0=0, dim1=1}\n"
                             "  %2: f32[256] = reshape(%1) {shape=[256]}\n"
                             "  %3: f32[256] = gelu(%2)\n"
@@ -193,6 +193,35 @@ TEST(ScratchPlan, AReshapeOfATransposeIsACopy) {
                             "  return %4\n}\n",
                             2048),
             (std::vector<std::int64_t>{-1, 0, -1, 1024, 1024, -1}));
+}
+
+// The reshape is a copy, and so is the cat; both products lie in the cat's result from the first of them on.
+TEST(ScratchPlan, WhatIsOnlyCopiedIsComputedWhereTheCopyLies) {
+  const std::string graph =
+      "graph @g(%x: f32[16,16]) -> (f32[512,1], f32[16,16]) {\n"
+      "  %0: f32[16,16] = mm(%x, %x)\n"
+      "  %1: f32[16,16] = MAKER\n"
+      "  %2: f32[16,16] = transpose(%0) {dim0=0, dim1=1}\n"
+      "  %3: f32[256] = reshape(%2) {shape=[256]}\n"
+      "  %4: f32[256] = reshape(%1) {shape=[256]}\n"
+      "  %5: f32[512] = cat(%3, %4) {dim=0}\n"
+      "  %6: f32[512] = gelu(%5)\n"
+      "  %7: f32[512,1] = reshape(%6) {shape=[512, 1]}\n"
+      "  %8: f32[512,1] = gelu(%7)\n"
+      "  %9: f32[16,16] = gelu(READ)\n"
+      "  return %8, %9\n}\n";
+  const auto with = [&](const std::string& maker, const std::string& read) {
+    std::string text = graph;
+    text.replace(text.find("MAKER"), 5, maker);
+    return text.replace(text.find("READ"), 4, read);
+  };
+  EXPECT_EQ(scratch_offsets(with("mm(%x, %x)", "%x"), 2048), (std::vector<std::int64_t>{-1, -1, -1, -1, -1, -1, 0, 0, -1, -1, -1}));
+  // A value that is read elsewhere, and one whose op writes dense results alone, leave the cat to copy all.
+  for (const auto& text : {with("mm(%x, %x)", "%1"), with("tanh(%x)", "%x")}) {
+    const ScratchPlan plan = plan_scratch(parse_graph("penstock graph 1\n" + text));
+    EXPECT_FALSE(plan.parts[5] || plan.parts[2]) << text;
+    EXPECT_GE(plan.offsets[2], 0) << text;
+  }
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ class Maker {
     const auto dim = below(shape.size());
     const int d = static_cast<int>(dim);
     const auto keep = [&](const Tensor& made) { values_.push_back(made); };
-    switch (below(14)) {
+    switch (below(16)) {
       case 0:
         return keep(reshape(x, {-1}));
       case 1: {
@@ -129,6 +129,17 @@ class Maker {
         return keep(rank == 2 ? mul(mm(x, transpose(alike(shape), 0, 1)), 0.1) : tanh(x));
       case 12:
         return keep(softmax(x, d));
+      case 13:
+      case 14: {  // products that only copies read, but where a part is taken for something else
+        if (rank != 2) return;
+        std::vector<Tensor> parts;
+        for (int p = 0; p < 2; ++p) {
+          const Tensor product = transpose(mm(transpose(x * 0.1, 0, 1), alike(shape)), 0, 1);
+          parts.push_back(coin(0.5) ? product : transpose(reshape(reshape(product, {-1}), product.shape()), 0, 1));
+          if (coin(0.1)) keep(product);
+        }
+        return keep(cat(parts, d));
+      }
       default:
         return keep(coin(0.5) ? gelu(x) : sub(x, tanh(alike(shape))));
     }
