@@ -1,5 +1,7 @@
 // The matrix product. Panels of kColumns columns of b are packed (kDepth words of each, dense), so that the inner loop streams one panel
-// while a block of rows of a stays in the second-level cache; a tile of c is kept in registers.
+// while a block of rows of a stays in the second-level cache; a tile of c is kept in registers. Where b has dense rows, the first tile of a
+// panel packs it as it multiplies, since its multiplications leave time for the stores. Weights and their gradients are too large for the
+// caches, so each tile asks for what the next one adds to, and for its share of the next panel's b.
 
 constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;  // of a tile's width
 constexpr int kColumns = kMaxVectors * kLanes;
@@ -32,12 +34,12 @@ inline Vec load_words_part(const Bf16* p, std::int64_t n) {
   return bits_as<Vec>(_mm512_maskz_loadu_epi16((1u << n) - 1u, p));
 }
 // Two vectors of words: each of the columns' pair.
-inline void store_pairs(float* to, const Bf16* first, const Bf16* second) {
+inline void read_pairs(Vec* words, const Bf16* first, const Bf16* second) {
   Halves32 low, high;
   for (int i = 0; i < 2 * kLanes; ++i) low[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 2 * kLanes), high[i] = low[i] + kLanes;
   const __m512i a = bits_as<__m512i>(load_words(first)), b = bits_as<__m512i>(load_words(second));
-  store(to, bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(low), b)));
-  store(to + kLanes, bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(high), b)));
+  words[0] = bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(low), b));
+  words[1] = bits_as<Vec>(_mm512_permutex2var_epi16(a, bits_as<__m512i>(high), b));
 }
 // Lanes of `first` as the first of each pair, of `second` as the second.
 inline Vec paired(Vec first, Vec second) {
@@ -64,7 +66,6 @@ inline Vec load_words_part(const Bf16* p, std::int64_t n) {
 inline Vec paired(Vec, Vec second) {
   return second;
 }
-inline void store_pairs(float*, const Bf16*, const Bf16*) {}
 #endif
 inline Vec multiply_add(const float*, Vec sum, Vec x, Vec y) {
   return sum + x * y;
@@ -93,12 +94,19 @@ constexpr int tile_rows(int vectors) {
 
 enum class Start { zero, add, bias };
 
+// What a panel holds of b: [depth, columns]. There is none where one of them is not positive.
+template <class T>
+struct PanelSource {
+  MatrixView<T> b;
+  std::int64_t depth, columns;
+};
+
 template <class T>
 struct TileArguments {
-  std::int64_t depth;
+  PanelSource<T> source, next;  // `next`: of the panel behind this one
   MatrixView<T> a;
-  const float* panel;  // words of b, kColumns in a row
-  float* c;            // sums to add to, and to store unless they are rounded
+  float* panel;  // words of b, kColumns in a row
+  float* c;      // sums to add to, and to store unless they are rounded
   std::int64_t ldc;
   const T* bias;
   Start start;
@@ -107,7 +115,20 @@ struct TileArguments {
   std::int64_t ld_rounded;
 };
 
-template <int Rows, int Vectors, class T>
+// The numbers of b's row at `from`, with those of the row behind it where they are pairs, as words of a panel.
+template <int Vectors, class T>
+void read_row(Vec (&words)[Vectors], const T* from, [[maybe_unused]] std::int64_t behind) {
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; v += kPerWord<T>) {
+    if constexpr (kPerWord<T> == 2)
+      read_pairs(words + v, from + v * kLanes, from + behind + v * kLanes);
+    else
+      words[v] = load(from + v * kLanes);
+  }
+}
+
+// Where `Packs`, the panel is yet to be written: the source has dense rows, and whole words.
+template <int Rows, int Vectors, bool Packs = false, class T>
 void tile(const TileArguments<T>& t) {
   Vec sum[Rows][Vectors];
   const auto column = [&](const auto* p, int v) {
@@ -118,12 +139,24 @@ void tile(const TileArguments<T>& t) {
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v)
       sum[r][v] = t.start == Start::zero ? Vec{} : t.start == Start::add ? column(t.c + r * t.ldc, v) : column(t.bias, v);
-  const T* a = t.a.data;
-  const float* b = t.panel;
+  if (t.start == Start::add)
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) __builtin_prefetch(t.c + (Rows + r) * t.ldc + v * kLanes, 1);
+  const T *a = t.a.data, *unpacked = t.source.b.data;
+  float* b = t.panel;
   const auto step = [&](auto word) {
     Vec row[Vectors];
+    if constexpr (Packs) {
+      read_row(row, unpacked, t.source.b.row);
+      unpacked += kPerWord<T> * t.source.b.row;
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes);
+      for (int v = 0; v < Vectors; ++v) store(b + v * kLanes, row[v]);
+    } else {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes);
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
       const Vec x = word(a + r * t.a.row);
@@ -132,8 +165,9 @@ void tile(const TileArguments<T>& t) {
     }
   };
   std::int64_t p = kPerWord<T>;
-  for (; p <= t.depth; p += kPerWord<T>, a += t.a.column * kPerWord<T>, b += kColumns) step([](const T* x) { return broadcast_word(x); });
-  if (p - kPerWord<T> < t.depth) step([](const T* x) { return broadcast_last(x); });
+  for (; p <= t.source.depth; p += kPerWord<T>, a += t.a.column * kPerWord<T>, b += kColumns)
+    step([](const T* x) { return broadcast_word(x); });
+  if (p - kPerWord<T> < t.source.depth) step([](const T* x) { return broadcast_last(x); });
   const auto write = [&](auto* to, int v, Vec value) {
     if (v + 1 < Vectors || t.last == kLanes)
       store(to + v * kLanes, value);
@@ -153,11 +187,27 @@ void tile_of(int rows, const TileArguments<T>& t) {
   if constexpr (Rows > 1) tile_of<Rows - 1, Vectors>(rows, t);
 }
 
+// Asks the caches for parts [begin, end) of `parts` of what a panel will be packed of. A call would be dropped: gcc takes a function that
+// does nothing else for one without effects.
+template <class T>
+[[gnu::always_inline]] inline void prefetch(const PanelSource<T>& x, std::int64_t begin, std::int64_t end, std::int64_t parts) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  const bool by_rows = x.b.column == 1;
+  const std::int64_t lines = by_rows ? x.depth : x.columns, length = by_rows ? x.columns : x.depth;
+  for (std::int64_t i = lines * begin / parts; i < lines * end / parts; ++i)
+    for (std::int64_t e = 0; e < length; e += kLine) __builtin_prefetch(x.b.data + i * (by_rows ? x.b.row : x.b.column) + e);
+}
+
 template <int Vectors, class T>
-void rows_of_tiles(std::int64_t m, TileArguments<T> t) {
+void rows_of_tiles(std::int64_t m, TileArguments<T> t, bool packs) {
   constexpr int kRows = tile_rows(Vectors);
+  const std::int64_t all = m;
   for (; m >= kRows; m -= kRows) {
-    tile<kRows, Vectors>(t);
+    prefetch(t.next, all - m, all - m + kRows, all);
+    if (Vectors == kMaxVectors && packs && m == all)
+      tile<kRows, Vectors, Vectors == kMaxVectors>(t);
+    else
+      tile<kRows, Vectors>(t);
     t.a.data += kRows * t.a.row;
     if (t.c) t.c += kRows * t.ldc;
     if (t.rounded) t.rounded += kRows * t.ld_rounded;
@@ -197,7 +247,11 @@ void pack_panel(MatrixView<T> b, std::int64_t depth, std::int64_t columns, float
       };
       std::int64_t j = 0;
       if constexpr (kTwo == 2)
-        for (; p + 1 < depth && j + kTwo * kLanes <= whole; j += kTwo * kLanes) store_pairs(panel + j, b.data + j, b.data + b.row + j);
+        for (; p + 1 < depth && j + kTwo * kLanes <= whole; j += kTwo * kLanes) {
+          Vec pair[kTwo];
+          read_row(pair, b.data + j, b.row);
+          for (int v = 0; v < kTwo; ++v) store(panel + j + v * kLanes, pair[v]);
+        }
       for (; j < whole; j += kLanes) store(panel + j, words([&](const T* row) { return load(row + j); }));
       if (rest) store(panel + whole, words([&](const T* row) { return load_part(row + whole, rest); }));
     }
@@ -225,16 +279,19 @@ MatrixView<T> readable(MatrixView<T> a, std::int64_t rows, std::int64_t depth, f
   return {reinterpret_cast<const T*>(packed), kPerWord<T>, kBlockRows};
 }
 
-// All rows of at most kColumns columns.
+// All rows of the source's columns, at most kColumns.
 template <class T>
-void rows_of_columns(std::int64_t m, std::int64_t columns, TileArguments<T> t) {
+void rows_of_columns(std::int64_t m, TileArguments<T> t) {
+  const auto& [b, depth, columns] = t.source;
   const std::int64_t vectors = (columns + kLanes - 1) / kLanes;
   t.last = columns - (vectors - 1) * kLanes;
-  if (vectors == 1) rows_of_tiles<1>(m, t);
-  if (vectors == 2) rows_of_tiles<2>(m, t);
+  const bool packs = b.column == 1 && columns == kColumns && depth % kPerWord<T> == 0 && m >= tile_rows(kMaxVectors);
+  if (!packs) pack_panel(b, depth, columns, t.panel, kColumns);
+  if (vectors == 1) rows_of_tiles<1>(m, t, packs);
+  if (vectors == 2) rows_of_tiles<2>(m, t, packs);
   if constexpr (kMaxVectors == 4) {
-    if (vectors == 3) rows_of_tiles<3>(m, t);
-    if (vectors == 4) rows_of_tiles<4>(m, t);
+    if (vectors == 3) rows_of_tiles<3>(m, t, packs);
+    if (vectors == 4) rows_of_tiles<4>(m, t, packs);
   }
 }
 
@@ -244,6 +301,11 @@ inline std::int64_t least(std::int64_t a, std::int64_t b) {
 template <class T>
 inline MatrixView<T> from(MatrixView<T> x, std::int64_t i, std::int64_t j) {
   return {x.data + i * x.row + j * x.column, x.row, x.column};
+}
+
+template <class T>
+PanelSource<T> source_at(MatrixView<T> b, std::int64_t n, std::int64_t k, std::int64_t p, std::int64_t j) {
+  return {from(b, p, j), least(k - p, kDepth<T> * kPerWord<T>), least(n - j, kColumns)};
 }
 
 template <class T>
@@ -259,9 +321,9 @@ void gemm_with_bias(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T
       const std::int64_t rows = least(m - i, block);
       const MatrixView<T> words = readable(from(a, i, p), rows, depth, packed);
       for (std::int64_t j = 0; j < n; j += kColumns) {
-        const std::int64_t columns = least(n - j, kColumns);
-        pack_panel(from(b, p, j), depth, columns, panel, kColumns);
-        rows_of_columns<T>(rows, columns, {depth, words, panel, c + i * ldc + j, ldc, bias ? bias + j : nullptr, start, 0, nullptr, 0});
+        const std::int64_t next = j + kColumns;
+        rows_of_columns<T>(rows, {source_at(b, n, k, p, j), next < n ? source_at(b, n, k, p, next) : source_at(b, n, k, p + most, 0), words,
+                                  panel, c + i * ldc + j, ldc, bias ? bias + j : nullptr, start, 0, nullptr, 0});
       }
     }
   }
@@ -283,12 +345,11 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<Bf16> a, Ma
   for (std::int64_t i = 0; i < m; i += block)
     for (std::int64_t j = 0; j < n; j += kColumns)
       for (std::int64_t p = 0; p == 0 || p < k; p += most) {
-        const std::int64_t rows = least(m - i, block), columns = least(n - j, kColumns), depth = least(k - p, most);
-        pack_panel(from(b, p, j), depth, columns, panel, kColumns);
+        const std::int64_t rows = least(m - i, block), depth = least(k - p, most), next = p + most;
         const Start start = p > 0 ? Start::add : bias ? Start::bias : Start::zero;
-        Bf16* const to = p + most >= k ? c + i * ldc + j : nullptr;
-        rows_of_columns<Bf16>(rows, columns,
-                              {depth, readable(from(a, i, p), rows, depth, packed), panel, k > most ? sums : nullptr, kColumns,
-                               bias ? bias + j : nullptr, start, 0, to, ldc});
+        Bf16* const to = next >= k ? c + i * ldc + j : nullptr;
+        rows_of_columns<Bf16>(rows, {source_at(b, n, k, p, j), next < k ? source_at(b, n, k, next, j) : source_at(b, n, k, 0, j + kColumns),
+                                     readable(from(a, i, p), rows, depth, packed), panel, k > most ? sums : nullptr, kColumns,
+                                     bias ? bias + j : nullptr, start, 0, to, ldc});
       }
 }

@@ -25,6 +25,8 @@
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/text.h"
 #include "torch/philox.h"
 #include "torch/run_graph.h"
@@ -249,6 +251,21 @@ TEST_P(VectorTest, Gemm) {
     if (start == 1) expected = expected + wide(bias);
     if (start == 2) expected = expected + before;
     EXPECT_LT((wide(c) - expected).abs().max().item().toDouble(), 1e-6 * static_cast<double>(4 * k + 4)) << m << " x " << n << " x " << k;
+  }
+}
+
+// How a panel of b is packed depends on the order of b's elements in memory and on how many rows a has; no sum does.
+TEST_P(VectorTest, GemmHasTheSameBitsFromEveryLayout) {
+  for (const auto [m, n, k] : {std::array<std::int64_t, 3>{5, 64, 40}, {13, 200, 300}, {50, 128, 515}}) {
+    const T a = normal({m, k}), b = normal({k, n}), bias = normal({n});
+    const auto product = [&](const T& x, const T& y) {
+      const T c = at::empty({x.size(0), n});
+      kernels().gemm(x.size(0), n, k, strided(x), strided(y), floats(c), n, floats(bias));
+      return c;
+    };
+    const T all = product(a, b);
+    EXPECT_TRUE(product(a, b.t().contiguous().t()).equal(all)) << m << " x " << n << " x " << k;
+    EXPECT_TRUE(product(a.slice(0, 0, 2), b).equal(all.slice(0, 0, 2))) << m << " x " << n << " x " << k;
   }
 }
 
