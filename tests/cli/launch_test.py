@@ -33,7 +33,7 @@ class Launch(ProgramTest):
     def started(self, out):
         """A run that has trained for a few steps. They are so long that hardly any moment is between a device's last message to another and its report to
         the controller: who is killed there is missed by nobody until the deadline, but by the launcher."""
-        launcher = self.start(out, LONG, "--set", "width=128", "--set", "context=256")
+        launcher = self.start(out, LONG, "--set", "width=128", "--set", "context=256", "--batch", 32, "--microbatches", 16)
         metrics = self.folder / out / "metrics.jsonl"
         while not metrics.exists() or metrics.read_text().count("\n") < 3:
             self.assertIsNone(launcher.poll())
