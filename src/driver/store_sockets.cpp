@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/text.h"
@@ -41,6 +42,17 @@ int try_listen(const addrinfo& at, int& fd) {
   const int reason = errno;
   if (fd >= 0) ::close(fd);
   return reason;
+}
+
+// Whether nobody listens there.
+bool refuses(const addrinfo& at) {
+  const int fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const timeval second = {1, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
+  const bool refused = ::connect(fd, at.ai_addr, at.ai_addrlen) != 0 && errno == ECONNREFUSED;
+  ::close(fd);
+  return refused;
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
@@ -74,6 +86,21 @@ int listen_at(const std::string& address, int port) {
   if (reason != 0)
     throw Error(concat("cannot listen at ", address, ":", port, ": ", std::strerror(reason)), {}, "see MASTER_ADDR and MASTER_PORT");
   return fd;
+}
+
+void await_listener(const std::string& address, int port, std::chrono::milliseconds longest) {
+  constexpr std::chrono::milliseconds kRest(5);
+  const auto end = std::chrono::steady_clock::now() + longest;
+  try {
+    const Addresses all = find_addresses(address.c_str(), port);
+    const auto nobody_listens = [&] {
+      for (const addrinfo* at = all.get(); at; at = at->ai_next)
+        if (!refuses(*at)) return false;
+      return true;
+    };
+    while (nobody_listens() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kRest);
+  } catch (const Error&) {  // whoever connects says it
+  }
 }
 
 int free_port() {

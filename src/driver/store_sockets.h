@@ -12,6 +12,10 @@ namespace penstock {
 // forwarder's). Throws Error: the port is in use, the name is unknown.
 int listen_at(const std::string& address, int port);
 
+// Returns once somebody listens there or it cannot be asked, after `longest` at the latest: c10d's client rests for up to a second after an
+// attempt that was refused, as it is where a process is ready before the server's.
+void await_listener(const std::string& address, int port, std::chrono::milliseconds longest);
+
 // A port of the loopback address that nobody used a moment ago. Throws Error where there is none.
 int free_port();
 

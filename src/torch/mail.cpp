@@ -47,6 +47,12 @@ Mail::Mail(const Ranks& ranks, milliseconds timeout, milliseconds deadline)
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // what c10d would log, the errors below say
   c10::initLogging();
   const std::vector<int> others = sockets_to(options.port);  // torch.distributed may have its own
+  if (!options.isServer) {
+    const auto begin = std::chrono::steady_clock::now();
+    await_listener(ranks.address, ranks.port, timeout);
+    const auto waited = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
+    options.timeout = std::max(timeout - waited, milliseconds(100));
+  }
   try {
     store_ = connect_store(ranks.address, options, others);
     limit_sockets_to(options.port, deadline + std::chrono::seconds(5), others);  // it answers at once, where its process runs

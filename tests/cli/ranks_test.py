@@ -51,13 +51,14 @@ class Ranks(ProgramTest):
         self.assert_refused(self.train_gloo("out"), check, "rank 0: command: train", "rank 1: command: check")
 
     def test_a_silent_listener(self):
-        with socket.socket() as silent:
-            silent.bind(("127.0.0.1", 0))
-            silent.listen()
-            place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(silent.getsockname()[1])}
-            for number in (signal.SIGINT, signal.SIGTERM):
-                waiting = start(*self.train_gloo("out"), environment=place)
-                silent.accept()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with socket.socket() as silent:
+                silent.bind(("127.0.0.1", 0))
+                silent.listen()
+                waiting = start(*self.train_gloo("out"), environment={"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                                                                      "MASTER_PORT": str(silent.getsockname()[1])})  # fmt: skip
+                for _ in range(2):  # it asks whether somebody listens, and connects
+                    silent.accept()
                 waiting.send_signal(number)
                 self.assertEqual(Result(waiting).code, 128 + number)
 

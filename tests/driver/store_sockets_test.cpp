@@ -1,0 +1,36 @@
+#include "driver/store_sockets.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+namespace penstock {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(AwaitListener, ReturnsOnceSomebodyListens) {
+  const int port = free_port();
+  std::atomic<bool> listens = false;
+  int fd = -1;
+  std::thread server([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    listens = true;
+    fd = listen_at("127.0.0.1", port);
+  });
+  await_listener("127.0.0.1", port, std::chrono::minutes(5));
+  EXPECT_TRUE(listens);
+  server.join();
+  await_listener("127.0.0.1", port, std::chrono::minutes(5));
+  ::close(fd);
+}
+
+TEST(AwaitListener, ReturnsWhereNobodyDoes) {
+  await_listener("127.0.0.1", free_port(), milliseconds(20));
+  await_listener("no-such-host.invalid", 1, std::chrono::minutes(5));
+}
+
+}  // namespace
+}  // namespace penstock
