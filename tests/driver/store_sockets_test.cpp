@@ -29,7 +29,6 @@ TEST(AwaitListener, ReturnsOnceSomebodyListens) {
 
 TEST(AwaitListener, ReturnsWhereNobodyDoes) {
   await_listener("127.0.0.1", free_port(), milliseconds(20));
-  await_listener("no-such-host.invalid", 1, std::chrono::minutes(5));
 }
 
 }  // namespace
