@@ -7,8 +7,9 @@ Both train the same model (embedding, 8 pre-norm blocks, 4 heads, exact GELU, le
 of 2 sequences on 2 cores. Each round runs every contender once; the ratio is Penstock's best schedule over the peer's best, by the
 medians of the rounds. --fair gives the peer the matrix products of this machine's best library (on AMD, MKL's own check of the vendor is
 answered yes) and fused AdamW. In bf16 the peer runs with autocast and as a model of bf16, which keeps no f32 parameters; the faster one counts.
-Our own step in f32 is timed then, too. Both have half of the blocks on each core, except that ours in the row "planned" is cut where `penstock plan` says (the head
-weighs as much as some blocks), and the peer's is cut between blocks as --peer-cuts says, of which the fastest counts. PEER.py is bench/torch_peer.py, or takes the same arguments and prints the same lines.
+Our own step in f32 is timed then, too. Both have half of the blocks on each core, except that ours in the row "planned" is cut where `penstock plan` says
+(the head weighs as much as some blocks), and the peer's is cut between blocks as --peer-cuts says, of which the fastest counts. PEER.py is
+bench/torch_peer.py, or takes the same arguments and prints the same lines.
 """
 import argparse
 import itertools

@@ -4,8 +4,8 @@
     bench/slices.py [--context 1024] [--width 256] [--layers 8] [--batch 4] [--actors 2] [--rounds 3] [--steps 6] [--slices 8 16 [5,4,4,3]] [--only NAME ...] [--predict]
 
 Each round trains every row once for some steps; printed are the medians over rounds of the step's time and its ratio to 1f1b's of the same round, the bytes planned
-and measured on each actor, and with --predict what the step would take by costs that are then profiled of the same configuration, in as many steps of each kind as were measured in a round. Lengths of slices, in any unit,
-are for terapipe, whose planner they come from (`penstock batch slices`).
+and measured on each actor, and with --predict what the step would take by costs that are then profiled of the same configuration, in as many steps of each kind as
+were measured in a round. Lengths of slices, in any unit, are for terapipe, whose planner they come from (`penstock batch slices`).
 """
 import argparse
 import json

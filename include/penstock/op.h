@@ -67,7 +67,8 @@ struct OpDefinition {
   bool collective = false;
   // What the members of an axis can compute of it on parts of its operands; null: it needs them whole.
   LayoutRule layout = nullptr;
-  // The same where the split of a result asks for it (`operand` is the result's number), for ops whose operands' shapes do not say as much.
+  // The same where the split of a result asks for it (`operand` is the result's number): for ops whose operands' shapes do not say as much,
+  // and for those whose operands are to be split because their result is.
   LayoutRule layout_result = nullptr;
   // How a member's op differs from the whole one; null: in nothing but its operands.
   LocalRule local = nullptr;

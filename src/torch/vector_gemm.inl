@@ -94,7 +94,7 @@ constexpr int tile_rows(int vectors) {
 
 enum class Start { zero, add, bias };
 
-// What a panel holds of b: [depth, columns]. There is none where one of them is not positive.
+// The part of b that a panel holds: [depth, columns]. There is none where one of them is not positive.
 template <class T>
 struct PanelSource {
   MatrixView<T> b;
