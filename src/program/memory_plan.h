@@ -14,10 +14,10 @@ void plan_memory(Program& program);
 bool has_memory_plan(const Program& program);
 
 // Places of a task's temporaries, each from its op to its last reader. Views share their base's storage (a reshape of a value that is not
-// dense copies and has its own); an elementwise op writes over an operand that dies there. What a cat or such a reshape would copy, and
-// nobody else reads, lies in their result from the start, where the op that makes it can write it there. Outputs are written into their
-// slots; an output that is a view of a temporary is copied at the end. It is an upper bound for an executor that runs kernel by kernel,
-// exact for one without fusion.
+// dense copies and has its own, unless it only splits dims); an elementwise op writes over an operand that dies there. What a cat or such a
+// reshape would copy, and nobody else reads, lies in their result from the start, where the op that makes it can write it there. Outputs
+// are written into their slots; an output that is a view of a temporary is copied at the end. It is an upper bound for an executor that
+// runs kernel by kernel, exact for one without fusion.
 struct ScratchPlan {
   std::vector<std::int64_t> offsets;  // by value; -1: input, output or view (no storage of its own)
   std::vector<bool> views;            // by value: whether it lies in another's storage, which then lives long enough for it

@@ -17,12 +17,24 @@ struct Storage {
   IdVector<ValueId, bool> part = {};    // by value: whether it is computed in a part of its root
 };
 
-// The operand that the op's results view; none for fresh storage. A reshape of a value that is not dense copies.
-ValueId viewed(const Op& op, const Storage& storage) {
+// Whether the dims of `fine` are those of `coarse` in pieces: then memory with any strides that has the one shape can be seen in the other.
+bool splits(const Shape& coarse, const Shape& fine) {
+  std::size_t next = 0;
+  for (const std::int64_t size : coarse) {
+    std::int64_t product = 1;
+    while (product < size && next < fine.size()) product *= fine[next++];
+    if (product != size) return false;
+  }
+  return std::all_of(fine.begin() + static_cast<std::ptrdiff_t>(next), fine.end(), [](std::int64_t size) { return size == 1; });
+}
+
+// The operand that the op's results view; none for fresh storage. A reshape of a value that is not dense copies, unless it only splits dims.
+ValueId viewed(const Graph& graph, const Op& op, const Storage& storage) {
   const OpDefinition* definition = find_op(op.name);
   if (definition == nullptr || definition->views < 0) return {};
   const ValueId operand = op.operands[definition->views];
-  return op.name == "reshape" && !storage.dense[operand] ? ValueId() : operand;
+  const bool copies = op.name == "reshape" && !storage.dense[operand] && !splits(graph.type(operand).shape, graph.type(op.results[0]).shape);
+  return copies ? ValueId() : operand;
 }
 
 Storage storage_of(const Graph& graph) {
@@ -34,11 +46,11 @@ Storage storage_of(const Graph& graph) {
   const auto touch = [&](ValueId value, std::size_t op) { storage.last[storage.root[value]] = op; };
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
-    const ValueId base = viewed(op, storage);
+    const ValueId base = viewed(graph, op, storage);
     for (ValueId result : op.results) {
       if (base) {
         storage.root[result] = storage.root[base];
-        storage.dense[result] = op.name == "reshape";
+        storage.dense[result] = op.name == "reshape" && storage.dense[base];
       }
       touch(result, o);
     }
@@ -50,17 +62,6 @@ Storage storage_of(const Graph& graph) {
     touch(output, graph.ops.size());
   }
   return storage;
-}
-
-// Whether the dims of `fine` are those of `coarse` in pieces: then memory with any strides that has the one shape can be seen in the other.
-bool splits(const Shape& coarse, const Shape& fine) {
-  std::size_t next = 0;
-  for (const std::int64_t size : coarse) {
-    std::int64_t product = 1;
-    while (product < size && next < fine.size()) product *= fine[next++];
-    if (product != size) return false;
-  }
-  return std::all_of(fine.begin() + static_cast<std::ptrdiff_t>(next), fine.end(), [](std::int64_t size) { return size == 1; });
 }
 
 // Whether the operand of a view can lie in any place that its result has.

@@ -195,6 +195,18 @@ TEST(ScratchPlan, AReshapeOfATransposeIsACopy) {
             (std::vector<std::int64_t>{-1, 0, -1, 1024, 1024, -1}));
 }
 
+TEST(ScratchPlan, AReshapeOfATransposeThatOnlySplitsDimsIsAView) {
+  EXPECT_EQ(scratch_offsets("graph @g(%x: f32[16,16]) -> (f32[16,4,4]) {\n"
+                            "  %0: f32[16,16] = gelu(%x)\n"
+                            "  %1: f32[16,16] = transpose(%0) {dim0=0, dim1=1}\n"
+                            "  %2: f32[16,4,4] = reshape(%1) {shape=[16, 4, 4]}\n"
+                            "  %3: f32[16,4,4] = gelu(%2)\n"
+                            "  %4: f32[16,4,4] = add(%3, %3)\n"
+                            "  return %4\n}\n",
+                            2048),
+            (std::vector<std::int64_t>{-1, 0, -1, -1, 1024, -1}));
+}
+
 // The reshape is a copy, and so is the cat; both products lie in the cat's result from the first of them on.
 TEST(ScratchPlan, WhatIsOnlyCopiedIsComputedWhereTheCopyLies) {
   const std::string graph =
