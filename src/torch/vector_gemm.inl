@@ -1,7 +1,7 @@
 // The matrix product. Panels of kColumns columns of b are packed (kDepth words of each, dense), so that the inner loop streams one panel
 // while a block of rows of a stays in the second-level cache; a tile of c is kept in registers. Where b has dense rows, the first tile of a
 // panel packs it as it multiplies, since its multiplications leave time for the stores. Weights and their gradients are too large for the
-// caches, so each tile asks for what the next one adds to, and for its share of the next panel's b.
+// caches, so a tile asks for the sums that it adds to as it begins and adds them as it ends, and asks for its share of the next panel's b.
 
 constexpr int kMaxVectors = kLanes == 16 ? 4 : 2;  // of a tile's width
 constexpr int kColumns = kMaxVectors * kLanes;
@@ -137,13 +137,12 @@ void tile(const TileArguments<T>& t) {
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v)
-      sum[r][v] = t.start == Start::zero ? Vec{} : t.start == Start::add ? column(t.c + r * t.ldc, v) : column(t.bias, v);
+    for (int v = 0; v < Vectors; ++v) sum[r][v] = t.start == Start::bias ? column(t.bias, v) : Vec{};
   if (t.start == Start::add)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) __builtin_prefetch(t.c + (Rows + r) * t.ldc + v * kLanes, 1);
+      for (int v = 0; v < Vectors; ++v) __builtin_prefetch(t.c + r * t.ldc + v * kLanes, 1);
   const T *a = t.a.data, *unpacked = t.source.b.data;
   float* b = t.panel;
   const auto step = [&](auto word) {
@@ -174,6 +173,11 @@ void tile(const TileArguments<T>& t) {
     else
       store_part(to + v * kLanes, value, t.last);
   };
+  if (t.start == Start::add)
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += column(t.c + r * t.ldc, v);
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
