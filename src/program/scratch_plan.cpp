@@ -28,12 +28,14 @@ bool splits(const Shape& coarse, const Shape& fine) {
   return std::all_of(fine.begin() + static_cast<std::ptrdiff_t>(next), fine.end(), [](std::int64_t size) { return size == 1; });
 }
 
-// The operand that the op's results view; none for fresh storage. A reshape of a value that is not dense copies, unless it only splits dims.
+// The operand that the op's results view; none for fresh storage. A reshape of a value that is not dense copies, unless it only splits
+// dims.
 ValueId viewed(const Graph& graph, const Op& op, const Storage& storage) {
   const OpDefinition* definition = find_op(op.name);
   if (definition == nullptr || definition->views < 0) return {};
   const ValueId operand = op.operands[definition->views];
-  const bool copies = op.name == "reshape" && !storage.dense[operand] && !splits(graph.type(operand).shape, graph.type(op.results[0]).shape);
+  const bool copies =
+      op.name == "reshape" && !storage.dense[operand] && !splits(graph.type(operand).shape, graph.type(op.results[0]).shape);
   return copies ? ValueId() : operand;
 }
 

@@ -57,6 +57,7 @@ Bound bind_heads(Bind bind, std::initializer_list<T> tensors, const AttentionSha
   return {};
 }
 
+// libtorch's own wants dense heads, and reads other operands as if they were.
 Bound bind_attention(const Site& site) {
   const T &q = site.operands[0], &k = site.operands[1], &v = site.operands[2], &out = site.results[0], &logsumexp = site.results[1];
   const AttentionShape shape = shape_of(site.op, q, k);
@@ -68,7 +69,8 @@ Bound bind_attention(const Site& site) {
   if (!bias && is_dense_f32(logsumexp))
     if (Bound own = bind_heads(bind, {q, k, v, out}, shape)) return own;
   return [q, k, v, bias, out, logsumexp, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
-    const auto result = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, bias, scale);
+    const auto result =
+        at::_scaled_dot_product_flash_attention_for_cpu(q.contiguous(), k.contiguous(), v.contiguous(), 0.0, causal, bias, scale);
     out.copy_(std::get<0>(result));
     logsumexp.copy_(std::get<1>(result));
   };
@@ -90,7 +92,9 @@ Bound bind_attention_backward(const Site& site) {
   if (!bias && is_dense_f32(logsumexp))
     if (Bound own = bind_heads(bind, {dout, q, k, v, out, dq, dk, dv}, shape)) return own;
   return [=, causal = shape.causal, scale = number_attribute(site.op, "scale")] {
-    const auto result = at::_scaled_dot_product_flash_attention_for_cpu_backward(dout, q, k, v, out, logsumexp, 0.0, causal, bias, scale);
+    const auto result =
+        at::_scaled_dot_product_flash_attention_for_cpu_backward(dout.contiguous(), q.contiguous(), k.contiguous(), v.contiguous(),
+                                                                 out.contiguous(), logsumexp.contiguous(), 0.0, causal, bias, scale);
     dq.copy_(std::get<0>(result));
     dk.copy_(std::get<1>(result));
     dv.copy_(std::get<2>(result));

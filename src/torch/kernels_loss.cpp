@@ -87,16 +87,16 @@ Bound bind_cross_entropy_backward(const Site& site) {
   const T &dloss = site.operands[0], &logits = site.operands[1], &targets = site.operands[2], &logsumexp = site.operands[3];
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index"), begin = attribute_or(site.op, "begin", std::int64_t{0});
   return [dloss, logits, targets, logsumexp, out = site.results[0], shape = rows_of(logits), ignore, begin] {
-    const T x = in_loop_dtype(logits), rows = targets.contiguous();
+    const T x = in_loop_dtype(logits), rows = targets.contiguous(), sums = logsumexp.contiguous();
     const bool direct = out.scalar_type() == x.scalar_type();
     const T gradient = direct ? out : at::empty_like(x);
     const auto* at = data<std::int64_t>(rows);
     if (x.scalar_type() == at::kDouble)
-      cross_entropy_backward_f64(data<double>(x), at, data<double>(logsumexp), mutable_data<double>(gradient), shape, ignore, begin,
+      cross_entropy_backward_f64(data<double>(x), at, data<double>(sums), mutable_data<double>(gradient), shape, ignore, begin,
                                  *data<double>(dloss));
     else
       by_element(x, [&]<class E>(const auto& own, E) {
-        own.cross_entropy_backward(data<E>(x), at, floats(logsumexp), mutable_data<E>(gradient), shape, ignore, begin, *floats(dloss));
+        own.cross_entropy_backward(data<E>(x), at, floats(sums), mutable_data<E>(gradient), shape, ignore, begin, *floats(dloss));
       });
     if (!direct) out.copy_(gradient);
   };

@@ -18,9 +18,10 @@ namespace {
 
 using T = at::Tensor;
 
-// The operand in the dtype to compute in: statistics of low-precision tensors are f32, so these run in f32 as a whole.
+// The operand in the dtype to compute in: statistics of low-precision tensors are f32, so these run in f32 as a whole. It is dense: ATen's
+// norms read some operands as if they all were.
 T computed(const T& x) {
-  return is_low_precision(x) ? in_f32(x) : x;
+  return (is_low_precision(x) ? in_f32(x) : x).contiguous();
 }
 std::optional<T> optional(std::span<const T> operands, std::size_t i) {
   return i < operands.size() ? std::optional<T>(computed(operands[i])) : std::nullopt;
@@ -64,8 +65,9 @@ Bound bind_layer_norm_backward(const Site& site) {
   if (dense && together)
     if (Bound own = bind_dense(bind, operands[0], operands[1], results[0])) return own;
   return [operands, results, accumulate, affine] {
-    const auto out = at::native_layer_norm_backward(computed(operands[0]), computed(operands[1]), {operands[1].size(-1)}, operands[2],
-                                                    operands[3], optional(operands, 4), optional(operands, 5), {true, affine, affine});
+    const auto out =
+        at::native_layer_norm_backward(computed(operands[0]), computed(operands[1]), {operands[1].size(-1)}, computed(operands[2]),
+                                       computed(operands[3]), optional(operands, 4), optional(operands, 5), {true, affine, affine});
     results[0].copy_(std::get<0>(out));
     if (!affine) return;
     deliver(results[1], std::get<1>(out), accumulate >> 1 & 1);
@@ -98,11 +100,11 @@ Bound bind_batch_norm(const Site& site) {
   return [x = site.operands[0], weight = site.operands[1], bias = site.operands[2], y = site.results[0], mean = site.results[1],
           rstd = site.results[2], eps = number_attribute(site.op, "eps")]() mutable {
     if (!is_low_precision(x)) {
-      at::native_batch_norm_out(y, mean, rstd, x, weight, bias, {}, {}, true, 0, eps);
+      at::native_batch_norm_out(y, mean, rstd, computed(x), computed(weight), computed(bias), {}, {}, true, 0, eps);
       return;
     }
     T wide = in_f32(y);
-    at::native_batch_norm_out(wide, mean, rstd, in_f32(x), in_f32(weight), in_f32(bias), {}, {}, true, 0, eps);
+    at::native_batch_norm_out(wide, mean, rstd, computed(x), computed(weight), computed(bias), {}, {}, true, 0, eps);
     y.copy_(wide);
   };
 }
@@ -112,7 +114,7 @@ Bound bind_batch_norm_backward(const Site& site) {
   return [operands = std::vector<T>(site.operands.begin(), site.operands.end()),
           results = std::vector<T>(site.results.begin(), site.results.end()), accumulate = site.accumulate] {
     const auto out = at::native_batch_norm_backward(computed(operands[0]), computed(operands[1]), computed(operands[4]), {}, {},
-                                                    operands[2], operands[3], true, 0, {true, true, true});
+                                                    computed(operands[2]), computed(operands[3]), true, 0, {true, true, true});
     results[0].copy_(std::get<0>(out));
     deliver(results[1], std::get<1>(out), accumulate >> 1 & 1);
     deliver(results[2], std::get<2>(out), accumulate >> 2 & 1);

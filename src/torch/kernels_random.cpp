@@ -65,15 +65,14 @@ template <class Scalar, class Words>
 Bound bind_dropout_of(const Site& site, double p, Words dropout) {
   const T &x = site.operands[0], &key = site.operands[1], &rows = site.operands[2], &y = site.results[0];
   const auto threshold = static_cast<std::uint32_t>(std::lround(p * 4294967295.0));
-  using Positions = std::optional<Place<const std::int64_t>>;
   return [x = Place<const Scalar>(x), y = Place<Scalar>(y), count = x.size(0), width = x.numel() / std::max<std::int64_t>(x.size(0), 1),
-          key = Place<const std::int64_t>(key), rows = Place<const std::int64_t>(rows),
-          positions = site.operands.size() > 3 ? Positions(site.operands[3]) : Positions(), places = RowPlaces(site.op), threshold, dropout,
-          scale = static_cast<Scalar>(1 / (1 - p))] {
+          key = Place<const std::int64_t>(key), rows, positions = site.operands.size() > 3 ? site.operands[3] : T(),
+          places = RowPlaces(site.op), threshold, dropout, scale = static_cast<Scalar>(1 / (1 - p))] {
     const Scalar* const from = x;
     Scalar* const to = y;
-    const std::int64_t* const row = rows;
-    const std::int64_t* const position = positions ? static_cast<const std::int64_t*>(*positions) : nullptr;
+    const T dense_rows = rows.contiguous(), dense_positions = positions.defined() ? positions.contiguous() : positions;
+    const std::int64_t* const row = Place<const std::int64_t>(dense_rows);
+    const std::int64_t* const position = Place<const std::int64_t>(dense_positions);
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t begin = position ? position[r] * places.whole_width(width) : 0;
       places.for_ranges(width, [&](std::int64_t e, std::int64_t place, std::int64_t n) {

@@ -11,9 +11,11 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "ops/definition.h"
 #include "program/memory_plan.h"
 #include "support/errors.h"
 #include "support/random_ops.h"
+#include "torch/op_samples.h"
 #include "torch/run_graph.h"
 
 namespace penstock {
@@ -78,6 +80,60 @@ TEST(Kernels, AddWhatTheyWouldStore) {
         EXPECT_LT(test::relative_difference(runner.output(o), expected[o] * 2 + 1, 1), 1e-5) << c.op << ", output " << o << "\n"
                                                                                              << print(graph);
     });
+}
+
+// The sample's op by itself. Where `spread`, each operand is the first of two that lie element by element in an input of the graph, so that
+// the op reads a view with gaps.
+Graph graph_of(const test::OpSample& sample, bool spread) {
+  Graph graph;
+  graph.name = "g";
+  Op made = sample.op;
+  made.operands.clear();
+  made.results.clear();
+  for (const test::SampleOperand& operand : sample.operands) {
+    TensorType type = operand.type;
+    const Shape shape = type.shape;
+    if (spread) type.shape.push_back(2);
+    ValueId value = graph.add_input(type, concat("x", made.operands.size()));
+    const auto view = [&](const char* name, Attributes attributes, const Shape& as) {
+      const ValueId result = graph.add_value({type.dtype, as});
+      graph.ops.push_back({.name = name, .operands = {value}, .results = {result}, .attributes = std::move(attributes)});
+      value = result;
+    };
+    if (spread) {
+      Shape one = shape;
+      one.push_back(1);
+      view("slice", {{"dim", std::int64_t{-1}}, {"start", std::int64_t{0}}, {"end", std::int64_t{1}}, {"step", std::int64_t{1}}}, one);
+      view("reshape", {{"shape", shape}}, shape);
+    }
+    made.operands.push_back(value);
+  }
+  for (const TensorType& type : sample.results) made.results.push_back(graph.add_value(type));
+  graph.outputs = made.results;
+  graph.ops.push_back(std::move(made));
+  return graph;
+}
+
+TEST(Kernels, TakeOperandsWithGaps) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(concat("seed ", seed));
+  std::mt19937_64 random(seed);
+  for (const test::OpSample& sample : test::op_samples())
+    for (DType dtype : {DType::f64, DType::f32}) {
+      if (find_op(sample.op.name)->collective) continue;
+      std::vector<T> dense, spread;
+      const Graph graph = in_dtype(graph_of(sample, false), dtype);
+      for (std::size_t i = 0; i < sample.operands.size(); ++i) {
+        const auto& operand = sample.operands[i];
+        dense.push_back(test::random_tensor(random, graph.type(graph.inputs[i]), operand.low, operand.high));
+        spread.push_back(at::stack({dense[i], at::zeros_like(dense[i])}, -1));
+      }
+      const std::vector<T> expected = test::run_graph(graph, dense);
+      const std::vector<T> found = test::run_graph(in_dtype(graph_of(sample, true), dtype), spread);
+      for (std::size_t o = 0; o < expected.size(); ++o)
+        EXPECT_LT(test::relative_difference(found[o], expected[o], 1), dtype == DType::f64 ? 1e-12 : 1e-5)
+            << sample.text() << ", output " << o;
+    }
 }
 
 // One weight matrix through every library, with every start.
