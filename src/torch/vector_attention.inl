@@ -1,10 +1,10 @@
-// Attention head by head, over blocks of queries and of keys (FlashAttention-2, Dao 2023): a block of scores stays in the first-level cache
-// and is never written out. Scores are kept with keys as rows and queries as columns. So highest scores and sums are taken down the rows,
-// without sums over lanes; what is made of them is the packed panel that its products read; and a causal mask leaves out keys by vectors of
-// queries. A product whose rows would be queries is computed transposed.
+// Attention head by head, over blocks of queries and of keys (FlashAttention-2, Dao 2023): a block of scores stays near the first-level
+// cache and is never written out. Scores have keys as rows and queries as columns. So the highest ones and the sums are taken down the
+// rows, without sums over lanes; what is made of the scores is the packed panel that products over keys read; and a causal mask leaves out
+// keys by vectors of queries. Products whose rows would be queries are computed transposed, and transposed when they are written.
 
 constexpr std::int64_t kBlockKeys = 128;
-constexpr float kLowest = -3.4e38f;
+constexpr float kLowest = -3.4e38f;  // below all scores, and finite: the difference of two is a number
 
 // The positions of one head.
 template <class T>
@@ -38,40 +38,45 @@ struct Scores {
   }
 };
 
-// Queries that are computed together, at most kColumns. The bias, where there is one, is that of the block's first query and key; one query
-// further it begins one element before.
+inline std::int64_t whole_vectors(std::int64_t n) {
+  return (n + kLanes - 1) / kLanes * kLanes;
+}
+
+// Up to kColumns queries that are computed together. The bias, where there is one, is that of the block's first query and key; one query
+// further it begins one element before. Each query sees the first ones of the keys.
 struct QueryBlock {
-  std::int64_t queries, keys, head;  // keys: the most that one of the queries sees
+  std::int64_t queries, head;
   float scale;
   const float* bias;
-  Mask seen[kMaxVectors];           // of each query: it sees the first ones of the keys. No query: none
-  std::int64_t least[kMaxVectors];  // that a lane of this vector sees
-  std::int64_t most[kMaxVectors];   // that a query of this vector or of one before it sees
-  std::int64_t ahead;               // how far a key that a query sees lies behind its place, at most, plus 1
+  std::int64_t keys, ahead;         // the most that a query sees; the most that it sees less its own place in the block
+  Mask seen[kMaxVectors];           // by each query, and none by the lanes behind the last one
+  std::int64_t every[kMaxVectors];  // the keys that each lane of a vector sees
+  std::int64_t some[kMaxVectors];   // the most keys that a query of a vector sees, or of one before it
 
-  std::int64_t vectors() const { return (queries + kLanes - 1) / kLanes; }
+  std::int64_t vectors() const { return whole_vectors(queries) / kLanes; }
 };
 
 // `visible(i)`: the keys that query i of the block sees, at least 1.
 template <class Visible>
 QueryBlock query_block(std::int64_t queries, std::int64_t head, float scale, const float* bias, Visible visible) {
-  QueryBlock b{queries, 0, head, scale, bias, {}, {}, {}, 1 - queries};
+  QueryBlock b{queries, head, scale, bias, 0, 1 - queries, {}, {}, {}};
   for (std::int64_t v = 0; v < b.vectors(); ++v) {
-    b.least[v] = queries < (v + 1) * kLanes ? 0 : visible(v * kLanes);
-    for (std::int64_t i = v * kLanes; i < least(queries, (v + 1) * kLanes); ++i) {
-      const std::int64_t sees = visible(i);
-      b.seen[v][i - v * kLanes] = static_cast<std::int32_t>(sees);
-      b.least[v] = least(b.least[v], sees);
-      b.keys = most(b.keys, sees);
-      b.ahead = most(b.ahead, sees - i);
+    const std::int64_t begin = v * kLanes, end = least(queries, begin + kLanes);
+    b.every[v] = end - begin < kLanes ? 0 : visible(begin);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t keys = visible(i);
+      b.seen[v][i - begin] = static_cast<std::int32_t>(keys);
+      b.every[v] = least(b.every[v], keys);
+      b.keys = most(b.keys, keys);
+      b.ahead = most(b.ahead, keys - i);
     }
-    b.most[v] = b.keys;
+    b.some[v] = b.keys;
   }
   return b;
 }
 
 // Up to kBlockKeys of the keys that a block of queries sees, from `key` on. Vector v of the queries takes part in the first rows[v] of
-// them, and not less than the one before it.
+// them, which are no fewer than those of the vector before it.
 struct KeyBlock {
   std::int64_t key, keys;
   std::int64_t rows[kMaxVectors];
@@ -79,27 +84,27 @@ struct KeyBlock {
 inline KeyBlock key_block(const QueryBlock& b, std::int64_t key) {
   KeyBlock k{key, least(b.keys - key, kBlockKeys), {}};
   for (std::int64_t v = 0; v < b.vectors(); ++v) {
-    const std::int64_t sees = (most(b.most[v] - key, 0) + kLanes - 1) / kLanes * kLanes;  // in whole tiles and words
-    k.rows[v] = least(sees, k.keys);
+    k.rows[v] = least(whole_vectors(most(b.some[v] - key, 0)), k.keys);  // few, large tiles, and no part of a word
   }
   return k;
 }
 
-// Calls f(begin, keys, vector) for the rows that have the same first vector.
+// Calls f(begin, keys, vector) for each run of rows, which vector `vector` and those behind it take part in.
 template <class F>
 inline void for_rows(const QueryBlock& b, const KeyBlock& k, F f) {
   for (std::int64_t v = 0, begin = 0; v < b.vectors(); begin = k.rows[v++])
     if (k.rows[v] > begin) f(begin, k.rows[v] - begin, v);
 }
 
-// c [m, columns] (+)= a [m, depth] times a packed panel.
+// c [m, columns] = a [m, depth] times a packed panel, or plus that.
 template <class T>
 inline void multiply(std::int64_t m, std::int64_t columns, std::int64_t depth, MatrixView<T> a, float* panel, float* c, std::int64_t ldc,
                      Start start) {
-  rows_of_panel<T>(m, {{{}, depth, columns}, {}, a, panel, c, ldc, nullptr, start, 0, nullptr, 0}, false);
+  TileArguments<T> t{{{}, depth, columns}, {}, a, panel, c, ldc, nullptr, start, 0, nullptr, 0};
+  rows_of_panel(m, t, false);
 }
 
-// scores = x (rows: the keys, of `head` numbers) times a panel of the block's queries.
+// scores = x [keys, head] times a panel of the block's queries.
 template <class T>
 void score(const QueryBlock& b, const KeyBlock& k, HeadRows<const T> x, float* panel, Scores& scores) {
   for_rows(b, k, [&](std::int64_t begin, std::int64_t keys, std::int64_t v) {
@@ -108,7 +113,7 @@ void score(const QueryBlock& b, const KeyBlock& k, HeadRows<const T> x, float* p
   });
 }
 
-// sums [head, kColumns] += x^T (x: as of score) times what lies in the scores' place.
+// sums [head, kColumns] += x^T times what lies in the scores' place, x [keys, head]; stored for the first keys.
 template <class T>
 void add_over_keys(const QueryBlock& b, const KeyBlock& k, HeadRows<const T> x, Scores& scores, float* sums) {
   constexpr bool kPacks = kPerWord<T> > 1, kWidens = sizeof(T) < sizeof(float);
@@ -120,12 +125,12 @@ void add_over_keys(const QueryBlock& b, const KeyBlock& k, HeadRows<const T> x, 
       panel = words;
       pack_panel(rows<T>({scores.in<const T>().at(begin) + v * kLanes, scores.in<const T>().stride}), keys, columns, panel, kColumns);
     }
-    const MatrixView<T> a = readable(transposed(x.from(k.key + begin)), b.head, keys, packed, kMaxAttentionHead);
-    multiply(b.head, columns, keys, a, panel, sums + v * kLanes, kColumns, Start::add);
+    const MatrixView<T> a = readable(transposed(x.from(k.key + begin)), b.head, keys, packed, whole_vectors(b.head));
+    multiply(b.head, columns, keys, a, panel, sums + v * kLanes, kColumns, k.key + begin == 0 ? Start::zero : Start::add);
   });
 }
 
-// to (rows: the keys) += what lies in the scores' place times x, whose rows are the block's queries.
+// to [keys, head] += what lies in the scores' place times the panels of the block's queries.
 template <class T>
 void add_over_queries(const QueryBlock& b, const KeyBlock& k, Scores& scores, float* panels, HeadRows<float> to) {
   const HeadRows<const T> a = scores.in<const T>();
@@ -136,7 +141,7 @@ void add_over_queries(const QueryBlock& b, const KeyBlock& k, Scores& scores, fl
     });
 }
 
-// The block's queries as panels of columns (the operand of score), and as panels of rows (of add_over_queries).
+// The block's queries, or what else has their places, as columns for `score` and as rows for `add_over_queries`.
 template <class T>
 void pack_columns(const QueryBlock& b, HeadRows<const T> x, float* panel) {
   pack_panel(transposed(x), b.head, b.queries, panel, kColumns);
@@ -147,7 +152,7 @@ void pack_rows(const QueryBlock& b, HeadRows<const T> x, float* panels) {
     pack_panel<T>({x.data + j, x.stride, 1}, b.queries, least(b.head - j, kColumns), panels, kColumns);
 }
 
-// out (rows: the block's queries) = the transposed of sums [head, kColumns], each query's times its factor.
+// out [queries, head] = the transposed of sums [head, kColumns], each query's times its factor.
 template <class T>
 void write_transposed(const QueryBlock& b, const float* sums, const Vec* factor, HeadRows<T> out) {
   for (std::int64_t v = 0; v < b.vectors(); ++v)
@@ -163,17 +168,18 @@ void write_transposed(const QueryBlock& b, const float* sums, const Vec* factor,
     }
 }
 
-// The biases of a block of scores, the first key's last: so those of a row are dense. Where no query sees the key there is none.
+// Biases of a block of scores by distance, the farthest key's first: so the ones of a row are dense. They are zero where no query sees a
+// key.
 struct Biases {
   float data[kBlockKeys + kColumns];
 
-  // Calls f(place, element) for each that there is. Biases begin at `bias`, the one of the block's first query and key.
+  float* row(std::int64_t key) { return data + kBlockKeys - 1 - key; }
+  // Calls f(place, distance) for each that there is.
   template <class F>
   void each(const QueryBlock& b, const KeyBlock& k, F f) {
     const std::int64_t end = least(b.ahead - k.key, k.keys);
     for (std::int64_t i = 1 - b.queries; i < end; ++i) f(row(i), k.key + i);
   }
-  float* row(std::int64_t key) { return data + kBlockKeys - 1 - key; }
 };
 
 // With a bias: scores to scale * score + bias. Returns the scale that is left to apply.
@@ -192,25 +198,25 @@ inline float shift(const QueryBlock& b, const KeyBlock& k, Scores& scores) {
 // Calls f(key, sees) for the rows in which vector v takes part, where `sees` keeps a value for queries that see the key.
 template <class F>
 inline void down(const QueryBlock& b, const KeyBlock& k, std::int64_t v, F f) {
-  const std::int64_t all = least(most(b.least[v] - k.key, 0), k.rows[v]);
+  const std::int64_t all = least(most(b.every[v] - k.key, 0), k.rows[v]);
   std::int64_t key = 0;
   for (; key < all; ++key) f(key, [](Vec x, Vec) { return x; });
   for (; key < k.rows[v]; ++key) f(key, [&](Vec x, Vec other) { return b.seen[v] > static_cast<std::int32_t>(k.key + key) ? x : other; });
 }
 
-// What is known of a vector of queries when some of the keys have been read.
+// A vector of queries over the keys until now: the highest of the scores, which are scaled, and the sum of exp(score - top).
 struct Softmax {
-  Vec top, sum;  // the highest score, scaled; the sum of exp(score - top)
+  Vec top, sum;
 };
 
-// Scores to weights, exp(scale * score - top), in T. Returns the factor for what was summed with the former top.
+// Scores to weights, exp(scale * score - top), in T. Returns the factor for sums with the former top.
 template <class T>
 Vec weigh(const QueryBlock& b, const KeyBlock& k, std::int64_t v, float scale, Scores& scores, Softmax& s) {
   float* const column = scores.data + v * kLanes;
   const HeadRows<T> weights = scores.in<T>();
   Vec best = broadcast(kLowest);
-  down(b, k, v, [&](std::int64_t key, auto sees) { best = max(best, sees(load(column + key * kColumns), broadcast(kLowest))); });
-  const Vec top = max(best * scale, s.top), factor = exp(s.top - top);
+  down(b, k, v, [&](std::int64_t key, auto sees) { best = max(best, sees(load(column + key * kColumns) * scale, broadcast(kLowest))); });
+  const Vec top = max(best, s.top), factor = exp(s.top - top);
   Vec sum{};
   down(b, k, v, [&](std::int64_t key, auto sees) {
     const Vec weight = sees(exp(load(column + key * kColumns) * scale - top), Vec{});
@@ -229,7 +235,6 @@ void attend(const QueryBlock& b, HeadRows<const T> q, HeadRows<const T> k, HeadR
   Softmax softmax[kMaxVectors];
   for (Softmax& s : softmax) s = {broadcast(kLowest), Vec{}};
   pack_columns(b, q, queries);
-  clear(sums, b.head * kColumns);
   for (std::int64_t key = 0; key < b.keys; key += kBlockKeys) {
     const KeyBlock keys = key_block(b, key);
     score(b, keys, k, queries, scores);
@@ -276,7 +281,7 @@ struct AttentionGradients {
   float* dbias;  // as the block's bias; null: there is none
 };
 
-// Scores become the probabilities, and dP becomes dS.
+// Scores become the probabilities, and dP becomes dS, both in T.
 template <class T>
 void score_backward(const QueryBlock& b, const KeyBlock& k, float scale, const float* logsumexp, const float* delta, Scores& scores,
                     Scores& dscores) {
@@ -285,14 +290,14 @@ void score_backward(const QueryBlock& b, const KeyBlock& k, float scale, const f
     const Vec all = load(logsumexp + v * kLanes), lost = load(delta + v * kLanes);
     down(b, k, v, [&](std::int64_t key, auto sees) {
       const Vec weight = sees(exp(load(scores.row(key) + v * kLanes) * scale - all), Vec{});
-      store(ds.at(key) + v * kLanes, weight * (load(dscores.row(key) + v * kLanes) - lost) * scale);
+      store(ds.at(key) + v * kLanes, sees(weight * (load(dscores.row(key) + v * kLanes) - lost) * scale, Vec{}));
       store(p.at(key) + v * kLanes, weight);
     });
   }
 }
 
-// Adds dS to the gradient of the bias, and then scales it. Rows that follow on each other add to the same elements: a row is added long
-// after the one before it, when that one's sums have been written.
+// Adds dS to the gradient of the bias, and scales it. Rows that follow on each other add to the same elements, so every kLanes-th row is
+// added in turn: no sum is read while it is on its way to the cache.
 inline void bias_backward(const QueryBlock& b, const KeyBlock& k, float* dbias, Scores& dscores) {
   Biases sums{};
   for (std::int64_t first = 0; first < kLanes; ++first)
@@ -322,7 +327,6 @@ void attend_backward(const QueryBlock& b, HeadRows<const T> dout, HeadRows<const
   pack_columns(b, dout, douts);
   pack_rows(b, q, query_rows);
   pack_rows(b, dout, dout_rows);
-  clear(sums, b.head * kColumns);
   for (std::int64_t key = 0; key < b.keys; key += kBlockKeys) {
     const KeyBlock keys = key_block(b, key);
     score(b, keys, k, queries, scores);
@@ -335,7 +339,7 @@ void attend_backward(const QueryBlock& b, HeadRows<const T> dout, HeadRows<const
     add_over_keys(b, keys, k, dscores, sums);
   }
   Vec one[kMaxVectors];
-  for (Vec& x : one) x = broadcast(1);
+  for (Vec& factor : one) factor = broadcast(1);
   write_transposed(b, sums, one, to.dq);
 }
 
