@@ -25,6 +25,7 @@
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -282,10 +283,10 @@ HeadsView<float> write(const T& x) {
 TEST_P(VectorTest, Attention) {
   using Sizes = std::array<std::int64_t, 3>;
   for (auto [length, keys, head] :
-       {Sizes{1, 1, 4}, {5, 5, 3}, {33, 33, 16}, {70, 70, 20}, {130, 130, 8}, {60, 60, 72}, {300, 300, 12}, {70, 9, 4}})
+       {Sizes{1, 1, 4}, {5, 5, 3}, {33, 33, 16}, {70, 70, 20}, {130, 130, 8}, {60, 60, 72}, {300, 300, 12}, {70, 9, 4}, {5, 5000, 4}})
     for (bool causal : {false, true}) {
-      // As a model has them: parts of one [batch, length, 3, heads, head]; or fewer keys.
-      const T qkv = normal({2, length, 3, 2, head}), d = normal({2, length, 2, head}).transpose(1, 2);
+      // As a model has them, parts of one [batch, length, 3, heads, head]; or with another count of keys.
+      const T qkv = normal({2, std::max(length, keys), 3, 2, head}), d = normal({2, length, 2, head}).transpose(1, 2);
       const auto part_of = [&](const T& of, std::int64_t i) {
         return of.select(2, i).narrow(1, 0, i == 0 ? length : keys).transpose(1, 2);
       };
