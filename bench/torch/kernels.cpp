@@ -120,29 +120,51 @@ HeadStrides strides_of(const T& x) {
   return {x.stride(0), x.stride(1), x.stride(2)};
 }
 
-void attention(benchmark::State& state, bool ours) {
-  const std::int64_t head = state.range(0);
-  const T qkv = at::randn({2, 128, 3, 4, head}), gradient = at::zeros({2, 128, 3, 4, head}), d = at::randn({2, 4, 128, head});
-  const T out = at::empty_like(d), logsumexp = at::zeros({2, 4, 128});
+// The arguments are the size of a head and the length. Causal, forward or backward.
+template <class E>
+void attend(benchmark::State& state, at::ScalarType dtype, bool ours, bool backward) {
+  const std::int64_t head = state.range(0), length = state.range(1);
+  const auto normal = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(dtype); };
+  const T qkv = normal({2, length, 3, 4, head}), gradient = at::empty_like(qkv), d = normal({2, 4, length, head});
+  const T out = at::empty_like(d), logsumexp = at::zeros({2, 4, length}), sums = at::zeros({2, length, head});
   const auto part = [](const T& x, std::int64_t i) { return x.select(2, i).transpose(1, 2); };
-  const auto read = [](const T& x) { return HeadsView<const float>{floats(x), strides_of(x)}; };
-  const auto write = [](const T& x) { return HeadsView<float>{floats(x), strides_of(x)}; };
+  const auto read = [](const T& x) { return HeadsView<const E>{static_cast<const E*>(x.data_ptr()), strides_of(x)}; };
+  const auto write = [](const T& x) { return HeadsView<E>{static_cast<E*>(x.data_ptr()), strides_of(x)}; };
   const T q = part(qkv, 0), k = part(qkv, 1), v = part(qkv, 2), dq = part(gradient, 0), dk = part(gradient, 1), dv = part(gradient, 2);
-  const AttentionShape shape{2, 4, 128, 128, head, true, 0.25f};
+  const AttentionShape shape{2, 4, length, length, head, true, 0.25f};
+  const ElementKernels<E>* loops = nullptr;
+  if constexpr (sizeof(E) == sizeof(float))
+    loops = &vector_kernels();
+  else
+    loops = &vector_kernels().bf16;
+  loops->attention(read(q), read(k), read(v), write(out), floats(logsumexp), shape);
   for (auto _ : state) {
-    if (ours) {
-      vector_kernels().attention(read(q), read(k), read(v), write(out), floats(logsumexp), shape);
-      vector_kernels().attention_backward(read(d), read(q), read(k), read(v), read(out), floats(logsumexp), write(dq), write(dk), write(dv),
-                                          shape, nullptr);
-    } else {
-      const auto [o, l] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, 0.25);
-      benchmark::DoNotOptimize(at::_scaled_dot_product_flash_attention_for_cpu_backward(d, q, k, v, o, l, 0.0, true, {}, 0.25));
-    }
+    if (ours && !backward)
+      loops->attention(read(q), read(k), read(v), write(out), floats(logsumexp), shape);
+    else if (ours)
+      loops->attention_backward(read(d), read(q), read(k), read(v), read(out), floats(logsumexp), write(dq), write(dk), write(dv), shape,
+                                sizeof(E) < sizeof(float) ? floats(sums) : nullptr);
+    else if (!backward)
+      benchmark::DoNotOptimize(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, 0.25));
+    else
+      benchmark::DoNotOptimize(at::_scaled_dot_product_flash_attention_for_cpu_backward(d, q, k, v, out, logsumexp, 0.0, true, {}, 0.25));
   }
   with_items(state, d.numel());
 }
-BENCHMARK_CAPTURE(attention, ours, true)->Arg(16)->Arg(64);
-BENCHMARK_CAPTURE(attention, libtorch, false)->Arg(16)->Arg(64);
+void attention_sizes(benchmark::internal::Benchmark* bench) {
+  for (auto [head, length] : {std::pair<std::int64_t, std::int64_t>{16, 128}, {64, 128}, {64, 1024}}) bench->Args({head, length});
+}
+void attention(benchmark::State& state, at::ScalarType dtype, bool ours, bool backward) {
+  dtype == at::kFloat ? attend<float>(state, dtype, ours, backward) : attend<Bf16>(state, dtype, ours, backward);
+}
+BENCHMARK_CAPTURE(attention, f32_penstock, at::kFloat, true, false)->Apply(attention_sizes);
+BENCHMARK_CAPTURE(attention, f32_libtorch, at::kFloat, false, false)->Apply(attention_sizes);
+BENCHMARK_CAPTURE(attention, f32_backward_penstock, at::kFloat, true, true)->Apply(attention_sizes);
+BENCHMARK_CAPTURE(attention, f32_backward_libtorch, at::kFloat, false, true)->Apply(attention_sizes);
+BENCHMARK_CAPTURE(attention, bf16_penstock, at::kBFloat16, true, false)->Apply(attention_sizes);
+BENCHMARK_CAPTURE(attention, bf16_libtorch, at::kBFloat16, false, false)->Apply(attention_sizes);
+BENCHMARK_CAPTURE(attention, bf16_backward_penstock, at::kBFloat16, true, true)->Apply(attention_sizes);
+BENCHMARK_CAPTURE(attention, bf16_backward_libtorch, at::kBFloat16, false, true)->Apply(attention_sizes);
 
 }  // namespace
 }  // namespace penstock

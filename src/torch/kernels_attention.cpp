@@ -44,7 +44,7 @@ PlacedHeads<F> heads(const T& x) {
 
 template <class E>
 bool is_for_ours(std::initializer_list<T> tensors, const AttentionShape& shape) {
-  if (shape.keys > kMaxAttentionKeys || shape.head > kMaxAttentionHead || shape.keys == 0 || shape.queries == 0) return false;
+  if (shape.head > kMaxAttentionHead || shape.keys == 0 || shape.queries == 0) return false;
   for (const T& x : tensors)
     if (x.scalar_type() != kScalarOf<E> || x.stride(3) != 1) return false;
   return true;

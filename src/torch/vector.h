@@ -52,15 +52,13 @@ struct HeadsView {
 // Attention of query i of each row to keys ranges[row, i, 0] up to and without ranges[row, i, 1].
 struct RangesShape {
   std::int64_t batch, heads, queries, keys, head;
-  std::int64_t reach;          // keys that a query attends to, at most: up to kMaxAttentionKeys
+  std::int64_t reach;          // keys that a query attends to, at most
   const std::int64_t* ranges;  // [batch, queries, 2]
   const float* bias;           // [heads, 2 * reach - 1], may be null: of key j for query i at j - i - offset + reach - 1
   float scale;
   std::int64_t offset = 0;  // how many places query 0 stands behind key 0
 };
-inline constexpr std::int64_t kMaxAttentionKeys = 4096;  // a block of score rows must fit on the stack
-
-inline constexpr std::int64_t kMaxAttentionHead = 1024;  // so must a block of results that are yet to be rounded
+inline constexpr std::int64_t kMaxAttentionHead = 512;  // blocks of queries and of results must fit on the stack (1 MiB in all)
 
 // The loops over tensors of T. Statistics, and the weights of norms and their gradients, are f32.
 template <class T>

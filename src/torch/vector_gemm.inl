@@ -137,7 +137,12 @@ void tile(const TileArguments<T>& t) {
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) sum[r][v] = t.start == Start::bias ? column(t.bias, v) : Vec{};
+    for (int v = 0; v < Vectors; ++v) sum[r][v] = Vec{};
+  if (t.start == Start::bias)
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) sum[r][v] = column(t.bias, v);
   if (t.start == Start::add)
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
@@ -178,10 +183,13 @@ void tile(const TileArguments<T>& t) {
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v) sum[r][v] += column(t.c + r * t.ldc, v);
+  const auto write_all = [&](auto* to, std::int64_t stride) {
 #pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r)
+    for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) t.rounded ? write(t.rounded + r * t.ld_rounded, v, sum[r][v]) : write(t.c + r * t.ldc, v, sum[r][v]);
+      for (int v = 0; v < Vectors; ++v) write(to + r * stride, v, sum[r][v]);
+  };
+  t.rounded ? write_all(t.rounded, t.ld_rounded) : write_all(t.c, t.ldc);
 }
 
 // Tiles of `rows` <= Rows rows: for the last rows of a matrix.
@@ -203,11 +211,11 @@ template <class T>
 }
 
 template <int Vectors, class T>
-void rows_of_tiles(std::int64_t m, TileArguments<T> t, bool packs) {
+void rows_of_tiles(std::int64_t m, TileArguments<T>& t, bool packs) {
   constexpr int kRows = tile_rows(Vectors);
   const std::int64_t all = m;
   for (; m >= kRows; m -= kRows) {
-    prefetch(t.next, all - m, all - m + kRows, all);
+    if (t.next.depth > 0) prefetch(t.next, all - m, all - m + kRows, all);
     if (Vectors == kMaxVectors && packs && m == all)
       tile<kRows, Vectors, Vectors == kMaxVectors>(t);
     else
@@ -275,22 +283,19 @@ void pack_panel(MatrixView<T> b, std::int64_t depth, std::int64_t columns, float
     }
 }
 
-// Rows of a as tiles read them: where two numbers are one word, these have to follow on each other.
+// Rows of a as tiles read them: where two numbers are one word, these have to follow on each other. Packed are up to `most` rows.
 template <class T>
-MatrixView<T> readable(MatrixView<T> a, std::int64_t rows, std::int64_t depth, float* packed) {
+MatrixView<T> readable(MatrixView<T> a, std::int64_t rows, std::int64_t depth, float* packed, std::int64_t most = kBlockRows) {
   if (a.column == 1 || kPerWord<T> == 1) return a;
-  pack_panel<T>({a.data, a.column, 1}, depth, rows, packed, kBlockRows);
-  return {reinterpret_cast<const T*>(packed), kPerWord<T>, kBlockRows};
+  pack_panel<T>({a.data, a.column, 1}, depth, rows, packed, most);
+  return {reinterpret_cast<const T*>(packed), kPerWord<T>, most};
 }
 
-// All rows of the source's columns, at most kColumns.
+// All rows of a, with the packed columns of b, at most kColumns; or packed by the first tile where it `packs`.
 template <class T>
-void rows_of_columns(std::int64_t m, TileArguments<T> t) {
-  const auto& [b, depth, columns] = t.source;
-  const std::int64_t vectors = (columns + kLanes - 1) / kLanes;
-  t.last = columns - (vectors - 1) * kLanes;
-  const bool packs = b.column == 1 && columns == kColumns && depth % kPerWord<T> == 0 && m >= tile_rows(kMaxVectors);
-  if (!packs) pack_panel(b, depth, columns, t.panel, kColumns);
+void rows_of_panel(std::int64_t m, TileArguments<T>& t, bool packs) {
+  const std::int64_t vectors = (t.source.columns + kLanes - 1) / kLanes;
+  t.last = t.source.columns - (vectors - 1) * kLanes;
   if (vectors == 1) rows_of_tiles<1>(m, t, packs);
   if (vectors == 2) rows_of_tiles<2>(m, t, packs);
   if constexpr (kMaxVectors == 4) {
@@ -299,8 +304,20 @@ void rows_of_columns(std::int64_t m, TileArguments<T> t) {
   }
 }
 
+// All rows of a, with the source's columns.
+template <class T>
+void rows_of_columns(std::int64_t m, TileArguments<T> t) {
+  const auto& [b, depth, columns] = t.source;
+  const bool packs = b.column == 1 && columns == kColumns && depth % kPerWord<T> == 0 && m >= tile_rows(kMaxVectors);
+  if (!packs) pack_panel(b, depth, columns, t.panel, kColumns);
+  rows_of_panel(m, t, packs);
+}
+
 inline std::int64_t least(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
+}
+inline std::int64_t most(std::int64_t a, std::int64_t b) {
+  return a > b ? a : b;
 }
 template <class T>
 inline MatrixView<T> from(MatrixView<T> x, std::int64_t i, std::int64_t j) {

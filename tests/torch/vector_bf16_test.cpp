@@ -228,7 +228,7 @@ TEST_P(Bf16Test, Attention) {
   const auto view = []<class E>(const T& x, E* place) { return HeadsView<E>{place, {x.stride(0), x.stride(1), x.stride(2)}}; };
   const auto read = [&](const T& x) { return view(x, static_cast<const Bf16*>(data(x))); };
   const auto write = [&](const T& x) { return view(x, data(x)); };
-  for (auto [length, head] : {std::pair<std::int64_t, std::int64_t>{1, 4}, {5, 3}, {33, 16}, {70, 21}, {130, 8}})
+  for (auto [length, head] : {std::pair<std::int64_t, std::int64_t>{1, 4}, {5, 3}, {33, 16}, {70, 21}, {130, 8}, {261, 72}})
     for (bool causal : {false, true}) {
       const T qkv = normal({2, length, 3, 2, head}), d = normal({2, length, 2, head}).transpose(1, 2);
       const auto part = [&](const T& of, std::int64_t i) { return of.select(2, i).transpose(1, 2); };

@@ -25,6 +25,7 @@
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -280,21 +281,26 @@ HeadsView<float> write(const T& x) {
 }
 
 TEST_P(VectorTest, Attention) {
-  for (auto [length, head] : {std::pair<std::int64_t, std::int64_t>{1, 4}, {5, 3}, {33, 16}, {70, 20}, {130, 8}})
+  using Sizes = std::array<std::int64_t, 3>;
+  for (auto [length, keys, head] :
+       {Sizes{1, 1, 4}, {5, 5, 3}, {33, 33, 16}, {70, 70, 20}, {130, 130, 8}, {60, 60, 72}, {300, 300, 12}, {70, 9, 4}, {5, 5000, 4}})
     for (bool causal : {false, true}) {
-      // As a model has them: parts of one [batch, length, 3, heads, head].
-      const T qkv = normal({2, length, 3, 2, head}), d = normal({2, length, 2, head}).transpose(1, 2);
-      const auto part = [&](std::int64_t i) { return qkv.select(2, i).transpose(1, 2); };
+      // As a model has them, parts of one [batch, length, 3, heads, head]; or with another count of keys.
+      const T qkv = normal({2, std::max(length, keys), 3, 2, head}), d = normal({2, length, 2, head}).transpose(1, 2);
+      const auto part_of = [&](const T& of, std::int64_t i) {
+        return of.select(2, i).narrow(1, 0, i == 0 ? length : keys).transpose(1, 2);
+      };
+      const auto part = [&](std::int64_t i) { return part_of(qkv, i); };
       const T out = at::empty({2, 2, length, head}), logsumexp = at::empty({2, 2, length});
-      const AttentionShape shape{2, 2, length, length, head, causal, 0.4f};
+      const AttentionShape shape{2, 2, length, keys, head, causal, 0.4f};
       kernels().attention(read(part(0)), read(part(1)), read(part(2)), write(out), floats(logsumexp), shape);
       const T q = wide(part(0)), k = wide(part(1)), v = wide(part(2));
       const auto [out2, logsumexp2] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, {}, double{0.4f});
-      const std::string size = concat(length, " x ", head);
+      const std::string size = concat(length, ", ", keys, " x ", head);
       expect_near(out, out2, 2e-6, "out " + size);
       expect_near(logsumexp, logsumexp2, 2e-6, "logsumexp " + size);
       const T gradients = at::empty_like(qkv);
-      const auto gradient = [&](std::int64_t i) { return gradients.select(2, i).transpose(1, 2); };
+      const auto gradient = [&](std::int64_t i) { return part_of(gradients, i); };
       kernels().attention_backward(read(d), read(part(0)), read(part(1)), read(part(2)), read(out), floats(logsumexp), write(gradient(0)),
                                    write(gradient(1)), write(gradient(2)), shape, nullptr);
       const auto expected =
@@ -305,18 +311,18 @@ TEST_P(VectorTest, Attention) {
     }
 }
 
-// Samples of these lengths in one row, and padding; causal or not, with a bias or without.
+// Samples of these lengths in one row, and padding; causal, whole, or to a key that comes in no order; with a bias or without.
 TEST_P(VectorTest, AttentionInRanges) {
-  const std::vector<std::int64_t> lengths = {1, 40, 3, 70, 33};
-  const std::int64_t reach = 70, heads = 2, head = 24, length = 160;
-  for (const bool causal : {false, true})
+  const std::vector<std::int64_t> lengths = {1, 40, 3, 150, 33};
+  const std::int64_t reach = 150, heads = 2, head = 24, length = 240;
+  for (const std::string mask : {"whole", "causal", "unordered"})
     for (const bool biased : {false, true}) {
       std::vector<std::int64_t> ranges(2 * length, 0);
       std::int64_t begin = 0;
       for (const std::int64_t sample : lengths) {
         for (std::int64_t i = begin; i < begin + sample; ++i) {
           ranges[2 * i] = begin;
-          ranges[2 * i + 1] = causal ? i + 1 : begin + sample;
+          ranges[2 * i + 1] = mask == "whole" ? begin + sample : mask == "causal" ? i + 1 : begin + 1 + 37 * i % sample;
         }
         begin += sample;
       }
@@ -340,7 +346,7 @@ TEST_P(VectorTest, AttentionInRanges) {
       if (biased) scores = scores + b.index_select(1, places.flatten()).view({heads, length, length});
       const T expected = (at::softmax(scores.masked_fill(seen.logical_not(), -1e30), -1) * seen).matmul(v);
       expected.backward(wide(d));
-      const std::string what = concat(causal ? "causal" : "whole", biased ? ", biased" : "");
+      const std::string what = concat(mask, biased ? ", biased" : "");
       expect_near(out, expected.detach(), 2e-6, what);
       EXPECT_LT((wide(gradient(0)) - q.grad()).abs().max().item().toDouble(), 2e-5) << what;
       EXPECT_LT((wide(gradient(1)) - k.grad()).abs().max().item().toDouble(), 5e-5) << what;
