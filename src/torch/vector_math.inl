@@ -58,6 +58,7 @@ inline void store(Bf16* p, Vec v) {
   const Halves halves = rounded(v);
   __builtin_memcpy(p, &halves, sizeof halves);
 }
+
 template <class T>
 constexpr bool kIsBf16 = sizeof(T) == sizeof(Bf16);
 
@@ -90,6 +91,7 @@ inline void store_two(T* p, Two v) {
 #endif
   __builtin_memcpy(p, &pairs, sizeof pairs);
 }
+
 inline float number(float x) {
   return x;
 }
@@ -229,7 +231,7 @@ inline Vec power_of_two(Vec x, float factor) {
     return scale_by_power(polynomial(f, 0.001327647f, 0.009675541f, 0.055507131f, 0.240221202f, 0.693146944f, 1.0f), n);
 }
 
-// e^x. Overflow is infinite, underflow zero.
+// e^x. Overflow is infinite; what lies below the normal numbers has fewer digits, and below e^-104 it is zero.
 template <class T = float>
 inline Vec exp(Vec x) {
   return power_of_two<T>(min(broadcast(90.0f), max(broadcast(-104.0f), x)), 1.44269504f);

@@ -25,31 +25,51 @@ inline void each(std::int64_t width, F f) {
   if (rest > 0) f(c, [rest](const auto* p) { return load_part(p, rest); }, [rest](auto* p, Vec v) { store_part(p, v, rest); });
 }
 
+// Norms take some rows at a time, as many as there are registers for, so that the sums of one need not wait for those of another, and the
+// weight and its gradients are read and written less often. Calls f.operator()<n>(r) for rows r .. r + n - 1.
+template <class F>
+inline void some_rows(std::int64_t rows, F f) {
+  constexpr int kAtOnce = kLanes == 16 ? 4 : 2;
+  std::int64_t r = 0;
+  for (; r + kAtOnce <= rows; r += kAtOnce) f.template operator()<kAtOnce>(r);
+  for (; r < rows; ++r) f.template operator()<1>(r);
+}
+
+template <int kRows, class T>
+inline void layer_norm_rows(const T* x, const float* weight, const float* bias, T* y, float* mean, float* rstd, std::int64_t width,
+                            float eps) {
+  const float share = 1.0f / static_cast<float>(width);
+  float average[kRows], inverse[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const T* row = x + r * width;
+    average[r] = row_sum(width, [&](std::int64_t c, auto read) { return read(row + c); }) * share;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const T* row = x + r * width;
+    // Centred squares: exact where the mean is large.
+    const auto square = [&](std::int64_t c, auto read) {
+      const Vec d = read(row + c) - average[r];
+      return d * d;
+    };
+    const float squares = row_sum(width, square, average[r]);
+    inverse[r] = 1.0f / __builtin_sqrtf(squares * share + eps);
+    mean[r] = average[r];
+    rstd[r] = inverse[r];
+  }
+  each(width, [&](std::int64_t c, auto read, auto write) {
+    const Vec w = weight ? read(weight + c) : broadcast(1), b = bias ? read(bias + c) : Vec{};
+    for (int r = 0; r < kRows; ++r) write(y + r * width + c, (read(x + r * width + c) - average[r]) * inverse[r] * w + b);
+  });
+}
+
 template <class T>
 void layer_norm(const T* x, const float* weight, const float* bias, T* y, float* mean, float* rstd, NormShape shape, float eps) {
   const std::int64_t width = shape.width;
-  const auto count = static_cast<float>(width);
-  for (std::int64_t r = 0; r < shape.rows; ++r, x += width, y += width) {
-    const float average = row_sum(width, [&](std::int64_t c, auto read) { return read(x + c); }) / count;
-    // Centred squares: exact where the mean is large.
-    const auto square = [&](std::int64_t c, auto read) {
-      const Vec d = read(x + c) - average;
-      return d * d;
-    };
-    const float squares = row_sum(width, square, average);
-    const float inverse = 1.0f / __builtin_sqrtf(squares / count + eps);
-    mean[r] = average;
-    rstd[r] = inverse;
-    each(width, [&](std::int64_t c, auto read, auto write) {
-      Vec out = (read(x + c) - average) * inverse;
-      if (weight) out *= read(weight + c);
-      if (bias) out += read(bias + c);
-      write(y + c, out);
-    });
-  }
+  some_rows(shape.rows, [&]<int kRows>(std::int64_t r) {
+    layer_norm_rows<kRows>(x + r * width, weight, bias, y + r * width, mean + r, rstd + r, width, eps);
+  });
 }
 
-// Of kRows rows at a time: the sums of one need not wait for those of another, and the weight's gradients are read and written less often.
 template <int kRows, class T>
 inline void layer_norm_backward_rows(const T* dy, const T* x, const float* mean, const float* rstd, const float* weight, T* dx,
                                      float* dweight, float* dbias, std::int64_t width) {
@@ -79,10 +99,11 @@ inline void layer_norm_backward_rows(const T* dy, const T* x, const float* mean,
     if (dbias) write(dbias + c, read(dbias + c) + d_rows);
   });
   if (!dx) return;
+  const float share = 1.0f / static_cast<float>(width);
   float a[kRows], b[kRows];
   for (int r = 0; r < kRows; ++r) {
-    a[r] = sum_of(g_sum[r]) / static_cast<float>(width);
-    b[r] = sum_of(gh_sum[r]) / static_cast<float>(width);
+    a[r] = sum_of(g_sum[r]) * share;
+    b[r] = sum_of(gh_sum[r]) * share;
   }
   each(width, [&](std::int64_t c, auto read, auto write) {
     for (int r = 0; r < kRows; ++r) {
@@ -100,14 +121,10 @@ void layer_norm_backward(const T* dy, const T* x, const float* mean, const float
   const auto bytes = static_cast<std::size_t>(width) * sizeof(float);
   if (!accumulate && dweight) __builtin_memset(dweight, 0, bytes);
   if (!accumulate && dbias) __builtin_memset(dbias, 0, bytes);
-  const auto rows = [&]<int kRows>(std::int64_t r) {
+  some_rows(shape.rows, [&]<int kRows>(std::int64_t r) {
     const std::int64_t first = r * width;
     layer_norm_backward_rows<kRows>(dy + first, x + first, mean + r, rstd + r, weight, dx ? dx + first : dx, dweight, dbias, width);
-  };
-  std::int64_t r = 0;
-  constexpr int kAtOnce = kLanes == 16 ? 4 : 2;  // as many as there are registers for
-  for (; r + kAtOnce <= shape.rows; r += kAtOnce) rows.template operator()<kAtOnce>(r);
-  for (; r < shape.rows; ++r) rows.template operator()<1>(r);
+  });
 }
 
 constexpr float kMinusInfinity = -__builtin_inff();
