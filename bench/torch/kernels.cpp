@@ -9,8 +9,10 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <benchmark/benchmark.h>
@@ -63,58 +65,113 @@ BENCHMARK_CAPTURE(product, f32_mkl, "mkl", at::kFloat)->Apply(product_sizes);
 BENCHMARK_CAPTURE(product, bf16_penstock, "penstock", at::kBFloat16)->Apply(product_sizes);
 BENCHMARK_CAPTURE(product, bf16_onednn, "onednn", at::kBFloat16)->Apply(product_sizes);
 
-void gelu(benchmark::State& state, bool ours) {
-  const T x = at::randn({kRows, state.range(0)}), d = at::randn({kRows, state.range(0)});
-  T y = at::empty_like(x), dx = at::empty_like(x);
-  for (auto _ : state) {
-    if (ours) {
-      vector_kernels().gelu(floats(x), floats(y), x.numel(), false);
-      vector_kernels().gelu_backward(floats(d), floats(x), floats(dx), x.numel(), false);
-    } else {
-      at::gelu_out(y, x);
-      at::gelu_backward_out(dx, d, x);
-    }
-  }
-  with_items(state, x.numel());
+// Each op alone; libtorch's is in f32.
+enum class Type { f32, bf16, libtorch };
+template <class F>
+void ours_in(Type type, const F& f) {
+  type == Type::bf16 ? f(vector_kernels().bf16, Bf16{}) : f(vector_kernels(), float{});
 }
-BENCHMARK_CAPTURE(gelu, ours, true)->Arg(256)->Arg(1024);
-BENCHMARK_CAPTURE(gelu, libtorch, false)->Arg(256)->Arg(1024);
+template <class E>
+E* place(const T& x) {
+  return static_cast<E*>(x.data_ptr());
+}
+T randn_of(Type type, at::IntArrayRef shape) {
+  return at::randn(shape).to(type == Type::bf16 ? at::kBFloat16 : at::kFloat);
+}
 
-void layer_norm(benchmark::State& state, bool ours) {
-  const std::int64_t width = state.range(0);
-  const T x = at::randn({kRows, width}), d = at::randn({kRows, width}), w = at::randn({width}), b = at::randn({width});
-  const T y = at::empty_like(x), dx = at::empty_like(x), dw = at::zeros({width}), db = at::zeros({width}), mean = at::zeros({kRows, 1}),
-          rstd = at::zeros({kRows, 1});
-  const NormShape shape{kRows, width};
-  for (auto _ : state) {
-    if (ours) {
-      vector_kernels().layer_norm(floats(x), floats(w), floats(b), floats(y), floats(mean), floats(rstd), shape, 1e-5f);
-      vector_kernels().layer_norm_backward(floats(d), floats(x), floats(mean), floats(rstd), floats(w), floats(dx), floats(dw), floats(db),
-                                           shape, true);
-    } else {
-      const auto [out, m, r] = at::native_layer_norm(x, {width}, w, b, 1e-5);
-      benchmark::DoNotOptimize(at::native_layer_norm_backward(d, x, {width}, m, r, w, b, {true, true, true}));
-    }
-  }
+void gelu(benchmark::State& state, Type type) {
+  const T x = randn_of(type, {kRows, state.range(0)});
+  T y = at::empty_like(x);
+  for (auto _ : state)
+    if (type == Type::libtorch)
+      at::gelu_out(y, x);
+    else
+      ours_in(type, [&]<class E>(const auto& own, E) { own.gelu(place<E>(x), place<E>(y), x.numel(), false); });
   with_items(state, x.numel());
 }
-BENCHMARK_CAPTURE(layer_norm, ours, true)->Arg(64)->Arg(256);
-BENCHMARK_CAPTURE(layer_norm, libtorch, false)->Arg(64)->Arg(256);
+void gelu_backward(benchmark::State& state, Type type) {
+  const T x = randn_of(type, {kRows, state.range(0)}), d = randn_of(type, {kRows, state.range(0)});
+  T dx = at::empty_like(x);
+  for (auto _ : state)
+    if (type == Type::libtorch)
+      at::gelu_backward_out(dx, d, x);
+    else
+      ours_in(type, [&]<class E>(const auto& own, E) { own.gelu_backward(place<E>(d), place<E>(x), place<E>(dx), x.numel(), false); });
+  with_items(state, x.numel());
+}
+
+void layer_norm(benchmark::State& state, Type type) {
+  const std::int64_t width = state.range(0);
+  const T x = randn_of(type, {kRows, width}), w = at::randn({width}), b = at::randn({width}), y = at::empty_like(x);
+  const T mean = at::zeros({kRows, 1}), rstd = at::zeros({kRows, 1});
+  for (auto _ : state)
+    if (type == Type::libtorch)
+      benchmark::DoNotOptimize(at::native_layer_norm(x, {width}, w, b, 1e-5));
+    else
+      ours_in(type, [&]<class E>(const auto& own, E) {
+        own.layer_norm(place<E>(x), floats(w), floats(b), place<E>(y), floats(mean), floats(rstd), {kRows, width}, 1e-5f);
+      });
+  with_items(state, x.numel());
+}
+void layer_norm_backward(benchmark::State& state, Type type) {
+  const std::int64_t width = state.range(0);
+  const T x = randn_of(type, {kRows, width}), d = randn_of(type, {kRows, width}), w = at::randn({width}), b = at::randn({width});
+  const T dx = at::empty_like(x), dw = at::zeros({width}), db = at::zeros({width}), mean = at::zeros({kRows, 1}),
+          rstd = at::ones({kRows, 1});
+  for (auto _ : state)
+    if (type == Type::libtorch)
+      benchmark::DoNotOptimize(at::native_layer_norm_backward(d, x, {width}, mean, rstd, w, b, {true, true, true}));
+    else
+      ours_in(type, [&]<class E>(const auto& own, E) {
+        own.layer_norm_backward(place<E>(d), place<E>(x), floats(mean), floats(rstd), floats(w), place<E>(dx), floats(dw), floats(db),
+                                {kRows, width}, true);
+      });
+  with_items(state, x.numel());
+}
 
 // Our loop keeps the logsumexp for the backward pass.
-void cross_entropy(benchmark::State& state, bool ours) {
-  const T logits = at::randn({kRows, state.range(0)}), targets = at::zeros({kRows}, at::kLong), logsumexp = at::zeros({kRows});
-  for (auto _ : state) {
-    if (ours)
-      benchmark::DoNotOptimize(vector_kernels().cross_entropy(floats(logits), static_cast<const std::int64_t*>(targets.data_ptr()),
-                                                              floats(logsumexp), {kRows, state.range(0)}, -100));
-    else
+void cross_entropy(benchmark::State& state, Type type) {
+  const NormShape shape{kRows, state.range(0)};
+  const T logits = randn_of(type, {kRows, shape.width}), targets = at::zeros({kRows}, at::kLong), logsumexp = at::zeros({kRows});
+  for (auto _ : state)
+    if (type == Type::libtorch)
       benchmark::DoNotOptimize(at::cross_entropy_loss(logits, targets));
-  }
+    else
+      ours_in(type, [&]<class E>(const auto& own, E) {
+        benchmark::DoNotOptimize(own.cross_entropy(place<E>(logits), place<std::int64_t>(targets), floats(logsumexp), shape, -100));
+      });
   with_items(state, logits.numel());
 }
-BENCHMARK_CAPTURE(cross_entropy, ours, true)->Arg(2048);
-BENCHMARK_CAPTURE(cross_entropy, libtorch, false)->Arg(2048);
+void cross_entropy_backward(benchmark::State& state, Type type) {
+  const NormShape shape{kRows, state.range(0)};
+  const T logits = randn_of(type, {kRows, shape.width}), d = at::empty_like(logits), targets = at::zeros({kRows}, at::kLong);
+  const T logsumexp = at::logsumexp(logits.to(at::kFloat), {1});
+  for (auto _ : state)
+    ours_in(type, [&]<class E>(const auto& own, E) {
+      own.cross_entropy_backward(place<E>(logits), place<std::int64_t>(targets), floats(logsumexp), place<E>(d), shape, -100, 0, 0.5f);
+    });
+  with_items(state, logits.numel());
+}
+
+#define MEASURE(op, ...)                                             \
+  BENCHMARK_CAPTURE(op, f32, Type::f32)->ArgsProduct({__VA_ARGS__}); \
+  BENCHMARK_CAPTURE(op, bf16, Type::bf16)->ArgsProduct({__VA_ARGS__});
+#define MEASURE_BESIDE(op, ...) \
+  MEASURE(op, __VA_ARGS__)      \
+  BENCHMARK_CAPTURE(op, libtorch, Type::libtorch)->ArgsProduct({__VA_ARGS__});
+MEASURE_BESIDE(gelu, {256, 1024})
+MEASURE_BESIDE(gelu_backward, {256, 1024})
+MEASURE_BESIDE(layer_norm, {64, 256})
+MEASURE_BESIDE(layer_norm_backward, {64, 256})
+MEASURE_BESIDE(cross_entropy, {2048})
+MEASURE(cross_entropy_backward, {2048})
+
+void to_bf16(benchmark::State& state) {
+  const T x = at::randn({state.range(0)}), y = x.to(at::kBFloat16);
+  for (auto _ : state) vector_kernels().to_bf16(floats(x), place<Bf16>(y), x.numel());
+  with_items(state, x.numel());
+}
+BENCHMARK(to_bf16)->Arg(1 << 18);
 
 HeadStrides strides_of(const T& x) {
   return {x.stride(0), x.stride(1), x.stride(2)};

@@ -1,15 +1,25 @@
 // Elementwise loops and sums over rows.
 
-// out[i] = f(x[i], ...) over n elements.
+// out[i] = f(x[i], ...) over n elements, two vectors at a time.
 template <class In, class Out, class F>
 inline void map1(const In* x, Out* out, std::int64_t n, F f) {
+  constexpr bool kEvenAndOdd = kIsBf16<In> && kIsBf16<Out>;
   std::int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const Two v = load_two<kEvenAndOdd>(x + i);
+    store_two<kEvenAndOdd>(out + i, {f(v.a), f(v.b)});
+  }
   for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(x + i)));
   if (i < n) store_part(out + i, f(load_part(x + i, n - i)), n - i);
 }
 template <class A, class B, class Out, class F>
 inline void map2(const A* a, const B* b, Out* out, std::int64_t n, F f) {
+  constexpr bool kEvenAndOdd = kIsBf16<A> && kIsBf16<B> && kIsBf16<Out>;
   std::int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const Two v = load_two<kEvenAndOdd>(a + i), w = load_two<kEvenAndOdd>(b + i);
+    store_two<kEvenAndOdd>(out + i, {f(v.a, w.a), f(v.b, w.b)});
+  }
   for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(a + i), load(b + i)));
   if (i < n) store_part(out + i, f(load_part(a + i, n - i), load_part(b + i, n - i)), n - i);
 }
@@ -71,36 +81,41 @@ inline Vec twice_u(Vec x) {
   return x * (1.59576912f + 0.0713548163f * x * x);
 }
 
+// The exact form: for positive x, x (1 - tail(x)); for negative x, x tail(-x).
 template <class T>
 void gelu(const T* x, T* out, std::int64_t n, bool tanh) {
   if (tanh)
-    map1(x, out, n, [](Vec v) { return v * sigmoid(twice_u(v)); });
+    map1(x, out, n, [](Vec v) { return v * sigmoid<T>(twice_u(v)); });
   else
-    map1(x, out, n, [](Vec v) { return v * normal(v).cdf; });
+    map1(x, out, n, [](Vec v) {
+      const NormalTail tail = normal_tail<T>(v);
+      return max(Vec{}, v) - tail.a * tail.e * tail.ratio;
+    });
 }
 
 template <class T>
 void gelu_backward(const T* dy, const T* x, T* dx, std::int64_t n, bool tanh) {
   if (tanh)
     map2(dy, x, dx, n, [](Vec d, Vec v) {
-      const Vec s = sigmoid(twice_u(v));
+      const Vec s = sigmoid<T>(twice_u(v));
       return d * (s + v * s * (1.0f - s) * (1.59576912f + 0.214064449f * v * v));
     });
   else
     map2(dy, x, dx, n, [](Vec d, Vec v) {
-      const Normal phi = normal(v);
-      return d * (phi.cdf + v * phi.density);
+      const NormalTail tail = normal_tail<T>(v);
+      const Vec slope = tail.e * (tail.ratio - 0.39894228f * tail.a);
+      return d * (v < Vec{} ? slope : 1.0f - slope);
     });
 }
 
 template <class T>
 void silu(const T* x, T* out, std::int64_t n) {
-  map1(x, out, n, [](Vec v) { return v * sigmoid(v); });
+  map1(x, out, n, [](Vec v) { return v * sigmoid<T>(v); });
 }
 template <class T>
 void silu_backward(const T* dy, const T* x, T* dx, std::int64_t n) {
   map2(dy, x, dx, n, [](Vec d, Vec v) {
-    const Vec s = sigmoid(v);
+    const Vec s = sigmoid<T>(v);
     return d * s * (1.0f + v * (1.0f - s));
   });
 }

@@ -20,6 +20,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <numbers>
 
 #include "base/bf16.h"
 #include "base/text.h"
@@ -123,6 +124,45 @@ TEST_P(Bf16Test, Elementwise) {
     loops().silu_backward(data(b), data(a), data(out), n);
     check("silu_backward", at::silu_backward(y, x));
   }
+}
+
+// Numbers of bf16 from a to b.
+int steps_between(float a, float b) {
+  const auto place = [](float x) {
+    const int bits = bf16_of_f32(x);
+    return bits < 0x8000 ? bits : 0x8000 - bits;
+  };
+  return std::abs(place(a) - place(b));
+}
+
+// Every finite input. What is computed before the rounding is right to 1e-4, so that some results are the second nearest bf16, and none is
+// further away unless it is tiny, or the slope near its zero at -0.75.
+TEST_P(Bf16Test, GeluIsTheNearestNumberOrTheOneBesideIt) {
+  std::vector<Bf16> x;
+  for (int bits = 0; bits < 1 << 16; ++bits)
+    if (std::isfinite(f32_of_bf16(static_cast<std::uint16_t>(bits)))) x.push_back({static_cast<std::uint16_t>(bits)});
+  const std::vector<Bf16> ones(x.size(), Bf16{bf16_of_f32(1)});
+  std::vector<Bf16> y(x.size()), slope(x.size());
+  loops().gelu(x.data(), y.data(), std::ssize(x), false);
+  loops().gelu_backward(ones.data(), x.data(), slope.data(), std::ssize(x), false);
+  int beside = 0, large = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double v = double{f32_of_bf16(x[i].bits)}, cdf = 0.5 * std::erfc(-v / std::sqrt(2.0));
+    const double density = std::exp(-0.5 * v * v) / std::sqrt(2 * std::numbers::pi);
+    const auto check = [&](Bf16 found, double expected, double tiny) {
+      if (std::fabs(expected) < tiny) {
+        EXPECT_NEAR(double{f32_of_bf16(found.bits)}, expected, tiny) << v;
+        return;
+      }
+      const int steps = steps_between(f32_of_bf16(found.bits), static_cast<float>(expected));
+      EXPECT_LE(steps, 1) << v << " gives " << f32_of_bf16(found.bits) << ", not " << expected;
+      beside += steps;
+      ++large;
+    };
+    check(y[i], v * cdf, 1e-36);
+    check(slope[i], cdf + v * density, std::fabs(v + 0.75) < 0.1 ? 1e-2 : 1e-36);
+  }
+  EXPECT_LT(beside, large / 1000) << "results beside the nearest";
 }
 
 TEST_P(Bf16Test, Rows) {

@@ -22,7 +22,9 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,6 +97,21 @@ TEST_P(VectorTest, GeluIsAccurateEverywhere) {
   EXPECT_LT(((wide(out) - exact).abs() / (exact.abs() + 1e-12)).max().item().toDouble(), 5e-6);
 }
 
+// Rows of zero and one number below it: to where its exponential is no normal number, and none at all.
+TEST_P(VectorTest, SoftmaxIsAccurateFarBelowTheLargest) {
+  const T low = at::linspace(-87, 0, 20001, at::TensorOptions(at::kFloat)), x = at::stack({at::zeros_like(low), low}, 1).contiguous();
+  const T y = at::empty_like(x), expected = at::softmax(wide(x), 1);
+  kernels().softmax(floats(x), floats(y), {x.size(0), 2}, false);
+  EXPECT_LT(((wide(y) - expected).abs() / expected).max().item().toDouble(), 4e-6);
+  for (const float none : {-105.0f, -1e30f, -INFINITY}) {
+    const float row[] = {0, none};
+    float found[2];
+    kernels().softmax(row, found, {1, 2}, false);
+    EXPECT_EQ(found[0], 1);
+    EXPECT_EQ(found[1], 0);
+  }
+}
+
 TEST_P(VectorTest, KeepsNanAndInfinity) {
   const float inf = INFINITY, nan = NAN;
   float x[] = {nan, inf, -inf, 200, -200, 0}, out[6];
@@ -103,6 +120,18 @@ TEST_P(VectorTest, KeepsNanAndInfinity) {
   EXPECT_EQ(out[1], inf);
   EXPECT_EQ(out[3], 200);
   EXPECT_EQ(out[4], 0);
+  const float ones[] = {1, 1, 1, 1, 1, 1};
+  kernels().gelu(x, out, 6, false);
+  EXPECT_TRUE(std::isnan(out[0]));
+  EXPECT_EQ(out[1], inf);
+  EXPECT_EQ(out[2], 0);
+  EXPECT_EQ(out[3], 200);
+  EXPECT_EQ(out[4], 0);
+  kernels().gelu_backward(ones, x, out, 6, false);
+  EXPECT_TRUE(std::isnan(out[0]));
+  EXPECT_EQ(out[1], 1);
+  EXPECT_EQ(out[2], 0);
+  EXPECT_NEAR(out[5], 0.5, 1e-6);
   float logits[] = {0, nan, 1, 0, inf, 1, 0, -inf, 1};
   const std::int64_t targets[] = {0, 0, 0};
   EXPECT_TRUE(std::isnan(kernels().cross_entropy(logits, targets, nullptr, {1, 3}, -100)));
