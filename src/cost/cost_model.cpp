@@ -65,6 +65,17 @@ SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<co
   return sum;
 }
 
+void scale_times(PlanGraph& graph, const PlanStage& stage, double samples, double forward, double backward) {
+  const SetCost now = cost_of(graph, stage.nodes, stage.choices, samples);
+  const double ahead = now.forward > 0 ? forward / now.forward : 1, back = now.backward > 0 ? backward / now.backward : 1;
+  for (const int node : stage.nodes)
+    for (NodeCost& cost : graph.nodes[node].costs) {
+      cost.forward *= ahead;
+      cost.backward *= back;
+      cost.weight *= back;
+    }
+}
+
 int choice_of(const PlanNode& node, int degree, std::string_view name) {
   for (std::size_t i = 0; i < node.costs.size(); ++i)
     if (node.costs[i].degree == degree && node.costs[i].name == name) return static_cast<int>(i);

@@ -25,6 +25,8 @@ struct SetCost {
 // that.
 SetCost cost_of(const PlanNode& node, int choice, double samples);
 SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<const int> choices, double samples);
+// Scales the times of the stage's nodes, in every way to run them, so that the stage's are these in micro-batches of so many samples.
+void scale_times(PlanGraph& graph, const PlanStage& stage, double samples, double forward, double backward);
 // The index of the first of the node's costs of this name and degree; -1: it has none.
 int choice_of(const PlanNode& node, int degree, std::string_view name);
 // The degrees of the nodes' ways, up to the number of devices; ascending.

@@ -7,6 +7,7 @@
 #include "cost/cost_model.h"
 #include "driver/training.h"
 #include "penstock/error.h"
+#include "penstock/race.h"
 #include "penstock/search.h"
 #include "profile/profile.h"
 #include "report/timeline_json.h"
@@ -17,6 +18,9 @@ namespace penstock {
 namespace {
 
 constexpr double kSearchSeconds = 2;  // the most seconds of searching the order of one plan's actions
+constexpr int kNewCuts = 2;           // the most times that a plan is cut anew by what its stages took
+constexpr int kRacers = 3;            // tables found, and named schedules, that run
+constexpr double kTurnSeconds = 1;    // of a table in each round of a race, about
 
 // The data that all steps of planning here share.
 struct Local {
@@ -82,27 +86,35 @@ Schedule on_devices(const Schedule& table, const Plan& plan, int actors) {
   return out;
 }
 
+// The planner's answer to the problem. Throws Error where there is none.
+PlannedModel planned(const Local& of, PlanProblem problem, const PlanOptions& options) {
+  PlannedModel out{.problem = std::move(problem), .plan = {}, .file = {}};
+  out.plan = make_plan(of.planning.planner, out.problem, options);
+  out.file = model_plan(of.bench.config, of.bench.models, of.groups, out.problem, out.plan);
+  out.file.schedule = on_devices(out.file.schedule, out.plan, of.actors());
+  return out;
+}
+
+// The options of one of all plans.
+PlanOptions one_of_all(const Local& of) {
+  PlanOptions options = of.planning.options;
+  options.seconds /= static_cast<double>(of.planning.sizes.size());
+  return options;
+}
+
 // The best plan for each size. Throws Error where there is none for any size.
 std::vector<PlannedModel> plan_sizes(const Local& of) {
   std::vector<PlannedModel> found;
   std::optional<ClusterSpec> cluster;
-  PlanOptions options = of.planning.options;
-  options.seconds /= static_cast<double>(of.planning.sizes.size());
   for (const int size : of.planning.sizes) {
-    PlannedModel candidate;
-    candidate.problem.graph = graph_of(of, size);
-    if (!cluster) cluster = cluster_spec(of, candidate.problem.graph);
-    candidate.problem.cluster = *cluster;
-    candidate.problem.replicas = false;
+    PlanProblem problem{.graph = graph_of(of, size), .cluster = {}, .replicas = false};
+    if (!cluster) cluster = cluster_spec(of, problem.graph);
+    problem.cluster = *cluster;
     try {
-      candidate.plan = make_plan(of.planning.planner, candidate.problem, options);
+      found.push_back(planned(of, std::move(problem), one_of_all(of)));
     } catch (const Error&) {
       if (size == of.planning.sizes.back() && found.empty()) throw;
-      continue;
     }
-    candidate.file = model_plan(of.bench.config, of.bench.models, of.groups, candidate.problem, candidate.plan);
-    candidate.file.schedule = on_devices(candidate.file.schedule, candidate.plan, of.actors());
-    found.push_back(std::move(candidate));
   }
   return found;
 }
@@ -169,6 +181,12 @@ void predict(const Local& of, Cluster& cluster, const Prepared& prepared, PlanFi
   std::vector<Program> programs = {compile_training(of.bench.config, prepared)};
   const Program& program = programs[0];
   const Costs costs = measured(of, cluster, programs, prepared);
+  const TableCosts stages = stage_costs(of, programs, costs, plan.stages.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto seconds = [&](Kind kind) { return stages.stages[s].time[static_cast<std::size_t>(kind)]; };
+    plan.stages[s].forward = seconds(Kind::F);
+    plan.stages[s].backward = seconds(Kind::B) + seconds(Kind::I) + seconds(Kind::W);
+  }
   const Network network = of.actors() > 1 ? network_of(costs, of.context) : Network{};
   const Simulation simulation = simulate(program, durations_of(program, costs, of.context), network, {.record = true});
   plan.predicted_time = simulation.makespan + costs.step_overhead.at("threads");
@@ -188,7 +206,35 @@ void predict(const Local& of, Cluster& cluster, const Prepared& prepared, PlanFi
   plan.timeline = concat("{\"penstock\":", timeline_data(timeline), "}");
 }
 
-// Searches the order of the plan's actions with measured stages; then measures and simulates its own program.
+// Sets the plan's table: of those that a search with the measured stages found, and of the named schedules, the one with the fastest steps.
+// They differ by more than is predicted: the more micro-batches an actor holds, the less of them the caches do.
+void race_tables(const Local& of, Cluster& cluster, Prepared& prepared, PlannedModel& candidate, const SearchProblem& problem) {
+  const auto with_table = [&](const Schedule& table) {
+    prepared.schedule = table;
+    prepared.schedule.actors.resize(static_cast<std::size_t>(of.actors()));
+    return compile_training(of.bench.config, prepared);
+  };
+  double work = 0;  // seconds of a step on one device
+  for (const StageCosts& stage : problem.costs.stages)
+    work += problem.microbatches * (stage.time[static_cast<std::size_t>(Kind::F)] + stage.time[static_cast<std::size_t>(Kind::B)]);
+  RacedSearchOptions options;
+  options.chunks = {1};
+  options.search = search_options(of, candidate);
+  options.candidates = kRacers;
+  options.model = of.bench.config.model.name;
+  options.race.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(kTurnSeconds / work), 1, options.race.steps);
+  options.race.warm_up = std::min(options.race.warm_up, options.race.steps - 1);
+  const StateSource state = fresh_start(of.bench.config, prepared).state;
+  options.race.restart = [&] { cluster.set_state(state); };
+  const auto number = std::make_shared<std::int64_t>(0);
+  const RacedSearch raced =
+      raced_search([&](int) { return problem; },
+                   [&](const Schedule& table) { return timed_step(of.bench, cluster, with_table(table), number); }, options);
+  with_table(raced.result.schedule);
+  candidate.file.schedule = prepared.schedule;
+}
+
+// Chooses the order of the plan's actions with measured stages; then measures and simulates its own program.
 void measure_plan(const Local& of, PlannedModel& candidate) {
   PlanFile& plan = candidate.file;
   of.say(concat("measuring ", plan.stages.size(), " stages in micro-batches of ", plan.stages[0].micro_batch));
@@ -202,15 +248,35 @@ void measure_plan(const Local& of, PlannedModel& candidate) {
   }
   const Costs costs = measured(of, *cluster, programs, prepared);
   const TableCosts stages = stage_costs(of, programs, costs, plan.stages.size());
-  const SearchResult result = search_schedule(search_problem(of, candidate, stages, shape), search_options(of, candidate));
-  plan.schedule = result.schedule;
-  plan.schedule.actors.resize(static_cast<std::size_t>(of.actors()));
-  prepared.schedule = plan.schedule;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    plan.stages[s].forward = stages.stages[s].time[static_cast<std::size_t>(Kind::F)];
-    plan.stages[s].backward = stages.stages[s].time[static_cast<std::size_t>(Kind::B)];
-  }
+  race_tables(of, *cluster, prepared, candidate, search_problem(of, candidate, stages, shape));
   predict(of, *cluster, prepared, plan);
+}
+
+// The problem of a measured plan, with the times of each stage's nodes scaled to what the stage took: the nodes were measured one after the
+// other, and what a stage takes depends on what its nodes leave in the caches for each other.
+PlanProblem scaled_to_stages(const PlannedModel& measured) {
+  PlanProblem problem = measured.problem;
+  for (const PlanStage& stage : measured.plan.stages) {
+    const auto found = std::ranges::find(measured.file.stages, stage.name, &PlanFile::Stage::name);
+    if (found != measured.file.stages.end()) scale_times(problem.graph, stage, batch_samples(measured), found->forward, found->backward);
+  }
+  return problem;
+}
+
+bool is_cut_alike(const Plan& a, const Plan& b) {
+  return std::ranges::equal(a.stages, b.stages, [](const PlanStage& x, const PlanStage& y) { return x.nodes == y.nodes; });
+}
+
+// Cuts the measured plan anew by what its stages took, as long as that gives other stages; the fastest stays.
+void cut_anew(const Local& of, PlannedModel& best) {
+  PlannedModel last = best;
+  for (int i = 0; i < kNewCuts; ++i) {
+    PlannedModel next = planned(of, scaled_to_stages(last), one_of_all(of));
+    if (is_cut_alike(next.plan, last.plan) || is_cut_alike(next.plan, best.plan)) return;
+    measure_plan(of, next);
+    last = next;
+    if (next.file.predicted_time < best.file.predicted_time) best = std::move(next);
+  }
 }
 
 void keep_to_memory(const Local& of, std::vector<PlannedModel>& found) {
@@ -244,6 +310,8 @@ std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanni
   std::stable_sort(found.begin(), found.end(), faster);
   if (found.size() > static_cast<std::size_t>(planning.candidates)) found.resize(static_cast<std::size_t>(planning.candidates));
   for (PlannedModel& candidate : found) measure_plan(of, candidate);
+  std::stable_sort(found.begin(), found.end(), faster);
+  cut_anew(of, found.front());
   keep_to_memory(of, found);
   std::stable_sort(found.begin(), found.end(), faster);
   return found;

@@ -22,13 +22,18 @@ void check_threads(const Config& config) {
               "plan with threads and run the plan with any backend");
 }
 
+TimedStep timed_step(const Workbench& bench, Cluster& cluster, Program program, std::shared_ptr<std::int64_t> number) {
+  bench.choose_kernels(program);
+  return [&bench, &cluster, number = std::move(number), id = cluster.load(program)] {
+    return cluster.step(id, bench.input(++*number)).seconds;
+  };
+}
+
 std::function<TimedStep(const Schedule&)> table_steps(const Workbench& bench, Cluster& cluster) {
-  return [&bench, &cluster, step = std::make_shared<std::int64_t>(0)](const Schedule& table) -> TimedStep {
+  return [&bench, &cluster, step = std::make_shared<std::int64_t>(0)](const Schedule& table) {
     Prepared prepared = prepare(bench.config, table, bench.config.pipeline.microbatches, bench.models);
     spread_actors(bench.config, prepared);
-    Program program = compile_training(bench.config, prepared);
-    bench.choose_kernels(program);
-    return [&bench, &cluster, step, id = cluster.load(program)] { return cluster.step(id, bench.input(++*step)).seconds; };
+    return timed_step(bench, cluster, compile_training(bench.config, prepared), step);
   };
 }
 

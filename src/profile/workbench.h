@@ -28,6 +28,8 @@ struct Workbench {
 // Throws Error unless the configuration runs by threads, which alone are measured here.
 void check_threads(const Config& config);
 
+// One step of the program on `cluster`, whose number is one above `number`'s; both of the first must outlive it.
+TimedStep timed_step(const Workbench& bench, Cluster& cluster, Program program, std::shared_ptr<std::int64_t> number);
 // Makes tables of the configuration's model ready to run on `cluster`, on which all of them go on with one count of steps. Both must
 // outlive what it returns.
 std::function<TimedStep(const Schedule&)> table_steps(const Workbench& bench, Cluster& cluster);

@@ -60,6 +60,26 @@ TEST(CostModel, SetsAreSums) {
   EXPECT_DOUBLE_EQ(cost.live_bytes, 4);
 }
 
+TEST(CostModel, NodesAreScaledToWhatTheirStageTook) {
+  PlanGraph graph;
+  graph.nodes = {plan_node("a", 1), measured_node(), plan_node("c", 1)};
+  graph.nodes[0].costs = {{.samples = 2, .forward = 1, .backward = 2, .weight = 1}};
+  graph.nodes[2].costs = {{.samples = 2, .forward = 5}};
+  PlanStage stage{.nodes = {0, 1}, .choices = {0, 3}};
+  scale_times(graph, stage, 2, 8, 5.5);
+  const SetCost cost = cost_of(graph, stage.nodes, stage.choices, 2);
+  EXPECT_DOUBLE_EQ(cost.forward, 8);
+  EXPECT_DOUBLE_EQ(cost.backward, 5.5);
+  EXPECT_DOUBLE_EQ(graph.nodes[0].costs[0].weight, 0.5);
+  EXPECT_LT(graph.nodes[1].costs[0].weight, 0) << "it is still unknown";
+  EXPECT_DOUBLE_EQ(graph.nodes[1].costs[4].forward, 4);
+  EXPECT_DOUBLE_EQ(graph.nodes[2].costs[0].forward, 5);
+  // There is nothing to scale where a stage has no backward.
+  scale_times(graph, {.nodes = {2}}, 2, 10, 1);
+  EXPECT_DOUBLE_EQ(graph.nodes[2].costs[0].forward, 10);
+  EXPECT_DOUBLE_EQ(graph.nodes[2].costs[0].backward, 0);
+}
+
 TEST(CostModel, MeasuredSizesAgree) {
   PlanGraph graph = chain_graph({1, 1});
   EXPECT_EQ(measured_samples(graph), 1);
