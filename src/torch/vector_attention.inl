@@ -265,6 +265,18 @@ void for_blocks(const AttentionShape& s, F f) {
       first);
 }
 
+// Asks the caches for all heads of a sequence, position by position: in a step they are far away, and head by head they would come a piece
+// of a row at a time. What the second-level cache could not keep is not asked for.
+template <class T, class... Views>
+[[gnu::always_inline]] inline void fetch(const AttentionShape& s, std::int64_t positions, std::int64_t batch, Views... views) {
+  constexpr std::int64_t kLine = 64 / sizeof(T), kMost = (3 << 18) / sizeof(T);
+  if (static_cast<std::int64_t>(sizeof...(views)) * positions * s.heads * s.head > kMost) return;
+  for (std::int64_t p = 0; p < positions; ++p)
+    for (const HeadsView<const T>& x : {views...})
+      for (std::int64_t h = 0; h < s.heads; ++h)
+        for (std::int64_t e = 0; e < s.head; e += kLine) __builtin_prefetch(head_of(x, batch, h).at(p) + e);
+}
+
 template <class T>
 void attention(HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out, float* logsumexp, AttentionShape s) {
   for (std::int64_t b = 0; b < s.batch; ++b)
@@ -361,7 +373,8 @@ inline void clear_rows(HeadRows<float> x, std::int64_t rows, std::int64_t head) 
 template <class T>
 void attention_backward(HeadsView<const T> dout, HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<const T> out,
                         const float* logsumexp, HeadsView<T> dq, HeadsView<T> dk, HeadsView<T> dv, AttentionShape s, float* sums) {
-  for (std::int64_t b = 0; b < s.batch; ++b)
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    fetch<T>(s, least(s.queries, s.keys), b, q, k, v, dout, out);
     for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries) {
       const HeadRows<T> dk_rows = head_of(dk, b, h), dv_rows = head_of(dv, b, h);
       const HeadRows<float> dk_sums = summed(dk_rows, sums, s.head),
@@ -376,6 +389,7 @@ void attention_backward(HeadsView<const T> dout, HeadsView<const T> q, HeadsView
       round_sums(dk_sums, dk_rows, s);
       round_sums(dv_sums, dv_rows, s);
     }
+  }
 }
 
 // Queries that follow on each other and see keys from one on, or none at all.
