@@ -115,10 +115,10 @@ StagedStep staged_step(const Graph& traced, const Schedule& schedule, const Lowe
 }
 
 LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
-  // After the merging of common subexpressions, which would undo it.
+  // After the merging of common subexpressions, which would undo it. What members made together for the backward alone is dead then.
   if (!options.recompute.empty()) {
     Op& loop = staged.step.ops[loop_of(staged.step)];
-    loop.body = std::make_shared<Graph>(recompute(*loop.body, options.recompute));
+    loop.body = std::make_shared<Graph>(eliminate_dead_code(recompute(*loop.body, options.recompute)));
   }
   if (options.sharding.level == 3) set_casts_apart(staged);
   LowerInput input;

@@ -37,6 +37,7 @@ TEST(Links, EqualTheSequentialStepUnderSchedules) {
 TEST(Links, OfOtherModelsEqualTheSequentialStep) {
   expect_equal_steps("pipe=2,tensor=2", {"model.name=t5", "layers=2"});
   expect_equal_steps("pipe=2,tensor=3", {"model.name=mlp", "layers=4", "batch=6"});
+  expect_equal_steps("pipe=2,tensor=2", {"model.name=mlp", "layers=2", "recompute=inputs"});  // a sum of the forward's is read by no one
   expect_equal_steps("pipe=2,tensor=2", {"model.name=multimodal", "branches=2", "layers=1", "context=18"});
 }
 
