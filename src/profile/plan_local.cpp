@@ -223,6 +223,7 @@ void race_tables(const Local& of, Cluster& cluster, Prepared& prepared, PlannedM
   options.model = of.bench.config.model.name;
   options.race.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(kTurnSeconds / work), 1, options.race.steps);
   options.race.warm_up = std::min(options.race.warm_up, options.race.steps - 1);
+  if (work > kTurnSeconds) options.race.rounds = 1;  // long steps differ little from round to round
   const StateSource state = fresh_start(of.bench.config, prepared).state;
   options.race.restart = [&] { cluster.set_state(state); };
   const auto number = std::make_shared<std::int64_t>(0);
