@@ -263,20 +263,25 @@ PlanProblem scaled_to_stages(const PlannedModel& measured) {
   return problem;
 }
 
-bool is_cut_alike(const Plan& a, const Plan& b) {
-  return std::ranges::equal(a.stages, b.stages, [](const PlanStage& x, const PlanStage& y) { return x.nodes == y.nodes; });
+bool is_cut_alike(const PlannedModel& a, const PlannedModel& b) {
+  return batch_samples(a) == batch_samples(b) && std::ranges::equal(a.plan.stages, b.plan.stages, {}, &PlanStage::nodes, &PlanStage::nodes);
 }
 
-// Cuts the measured plan anew by what its stages took; the fastest stays. The best in simulation is the best for 1f1b, whose first stage
-// may take longer than the others; the fastest table is often one that waits less, for which equal stages are better.
-void cut_anew(const Local& of, PlannedModel& best) {
-  PlannedModel last = best;
+// Adds plans that cut the first one anew by what its stages took. The best in simulation is the best for 1f1b, whose first stage may take
+// longer than the others; the fastest table is often one that waits less, for which equal stages are better.
+void cut_anew(const Local& of, std::vector<PlannedModel>& found) {
+  PlannedModel last = found.front();
   for (const std::string& planner : {of.planning.planner, of.planning.planner == "best" ? std::string("pipedream") : of.planning.planner}) {
-    PlannedModel next = planned(of, planner, scaled_to_stages(last), one_of_all(of));
-    if (is_cut_alike(next.plan, last.plan) || is_cut_alike(next.plan, best.plan)) continue;
+    PlannedModel next;
+    try {
+      next = planned(of, planner, scaled_to_stages(last), one_of_all(of));
+    } catch (const Error&) {
+      continue;  // there is a plan already
+    }
+    if (std::ranges::any_of(found, [&](const PlannedModel& other) { return is_cut_alike(next, other); })) continue;
     measure_plan(of, next);
-    last = next;
-    if (next.file.predicted_time < best.file.predicted_time) best = std::move(next);
+    found.push_back(next);
+    last = std::move(next);
   }
 }
 
@@ -312,7 +317,7 @@ std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanni
   if (found.size() > static_cast<std::size_t>(planning.candidates)) found.resize(static_cast<std::size_t>(planning.candidates));
   for (PlannedModel& candidate : found) measure_plan(of, candidate);
   std::stable_sort(found.begin(), found.end(), faster);
-  cut_anew(of, found.front());
+  cut_anew(of, found);
   keep_to_memory(of, found);
   std::stable_sort(found.begin(), found.end(), faster);
   return found;
