@@ -99,13 +99,9 @@ Bound bind_rms_norm_backward(const Site& site) {
 Bound bind_batch_norm(const Site& site) {
   return [x = site.operands[0], weight = site.operands[1], bias = site.operands[2], y = site.results[0], mean = site.results[1],
           rstd = site.results[2], eps = number_attribute(site.op, "eps")]() mutable {
-    if (!is_low_precision(x)) {
-      at::native_batch_norm_out(y, mean, rstd, computed(x), computed(weight), computed(bias), {}, {}, true, 0, eps);
-      return;
-    }
-    T wide = in_f32(y);
+    T wide = is_low_precision(x) ? in_f32(y) : y;
     at::native_batch_norm_out(wide, mean, rstd, computed(x), computed(weight), computed(bias), {}, {}, true, 0, eps);
-    y.copy_(wide);
+    if (is_low_precision(x)) y.copy_(wide);
   };
 }
 

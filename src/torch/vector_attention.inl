@@ -268,7 +268,8 @@ void for_blocks(const AttentionShape& s, F f) {
 // Asks the caches for all heads of a sequence, position by position: in a step they are far away, and head by head they would come a piece
 // of a row at a time. What the second-level cache could not keep is not asked for.
 template <class T, class... Views>
-[[gnu::always_inline]] inline void fetch(const AttentionShape& s, std::int64_t positions, std::int64_t batch, Views... views) {
+[[gnu::always_inline]] inline void fetch(const AttentionShape& s, std::int64_t batch, Views... views) {
+  const std::int64_t positions = least(s.queries, s.keys);
   constexpr std::int64_t kLine = 64 / sizeof(T), kMost = (3 << 18) / sizeof(T);
   if (static_cast<std::int64_t>(sizeof...(views)) * positions * s.heads * s.head > kMost) return;
   for (std::int64_t p = 0; p < positions; ++p)
@@ -374,7 +375,7 @@ template <class T>
 void attention_backward(HeadsView<const T> dout, HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<const T> out,
                         const float* logsumexp, HeadsView<T> dq, HeadsView<T> dk, HeadsView<T> dv, AttentionShape s, float* sums) {
   for (std::int64_t b = 0; b < s.batch; ++b) {
-    fetch<T>(s, least(s.queries, s.keys), b, q, k, v, dout, out);
+    fetch<T>(s, b, q, k, v, dout, out);
     for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries) {
       const HeadRows<T> dk_rows = head_of(dk, b, h), dv_rows = head_of(dv, b, h);
       const HeadRows<float> dk_sums = summed(dk_rows, sums, s.head),
