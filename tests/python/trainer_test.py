@@ -5,6 +5,8 @@ usage: trainer_test.py
 
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -455,6 +457,28 @@ class Life(Case):
         for _ in range(1000):
             step(batch)
         self.assertLess(resident() - before, 8 << 20)
+
+
+class Beside(unittest.TestCase):
+    def test_pytorch_runs_after_the_engine_was_loaded(self):
+        """Libraries of both define variables of the same names: where one wrote over another's memory, the first TorchScript function hung."""
+        script = """
+import tempfile, penstock, torch
+from torch.utils.data import DataLoader
+penstock.schedules()
+@torch.jit.script
+def add(x: torch.Tensor): return x + 1
+found = [add(torch.ones(2)).sum().item(), len(list(DataLoader(torch.ones(8, 2), 2, num_workers=2, multiprocessing_context="fork")))]
+with torch.profiler.profile() as profile: torch.ones(3, requires_grad=True).square().sum().backward()
+with tempfile.NamedTemporaryFile() as file:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}.store", rank=0, world_size=1)
+    torch.distributed.all_reduce(part := torch.ones(1))
+    torch.distributed.destroy_process_group()
+assert found + [part.item(), len(profile.events()) > 0] == [4, 4, 1, True], found
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            (file := Path(folder) / "script.py").write_text(script)
+            subprocess.run([sys.executable, file], check=True, timeout=300, capture_output=True)
 
 
 class Looking(Case):
