@@ -24,7 +24,7 @@ from .arguments import Arguments
 from .errors import PenstockError
 from .losses import call_model, find_loss
 from .places import place_of_error, shown_module
-from .watch import Change, Watch, attribute_changes, buffers_in_place, settled, without_functions, without_python_randomness
+from .watch import Change, Watch, as_it_was, attribute_changes, buffers_in_place, settled, without_functions, without_python_randomness
 
 
 @dataclass
@@ -104,7 +104,7 @@ def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: t
     traced = Traced(model, arguments, loss, autocast, seen)
     first = first_names((*traced.named_parameters(remove_duplicate=False), *traced.named_buffers(remove_duplicate=False)))
     parameters, buffers = dict(traced.named_parameters()), dict(traced.named_buffers())
-    with dense_experts(model), _tracing(traced):
+    with as_it_was(traced), dense_experts(model), _tracing(traced):
         tensors = tuple(argument.tensor for argument in arguments.tensors)
         shapes = None if dynamic is None else (tuple(dynamic),)
         program = torch.export.export(traced, tensors, strict=False, dynamic_shapes=shapes)

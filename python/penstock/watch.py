@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import random
 import sys
@@ -164,9 +165,27 @@ def settled(first: list[Change], second: list[Change]) -> Change | None:
                  isinstance(change.before, SIMPLE) or isinstance(change.after, SIMPLE)), None)
 
 
+@contextlib.contextmanager
+def as_it_was(module: torch.nn.Module) -> Iterator[None]:
+    """Whatever is done inside, the modules, what they hold and their classes are afterwards what they were: attributes, hooks, tensors by their
+    names, replaced functions. What a first call sets up would otherwise be set up a second time, or in part."""
+    holders, containers = _everything(module)
+    attributes = [(holder, dict(vars(holder))) for holder in holders]
+    items = [(container, list(container.items() if isinstance(container, dict) else container)) for container in containers]
+    try:
+        yield
+    finally:
+        for holder, before in attributes:
+            _restore(holder, before)
+        for container, before in items:
+            _refill(container, before)
+
+
 MISSING = object()  # the value of an attribute that is not there
 SIMPLE = (int, float, str)
 OTHERS = (torch.nn.Module, torch.Tensor, type, FunctionType, MethodType, ModuleType, random.Random)
+CONTAINERS = (dict, collections.OrderedDict, collections.defaultdict, list, set, collections.deque)
+LIBRARIES = frozenset(("builtins", "torch", "numpy")) | sys.stdlib_module_names - {"types"}
 INNER = frozenset(("_parameters", "_buffers", "_modules", "_flat_weights"))
 
 
@@ -178,6 +197,51 @@ def _holders(module: torch.nn.Module) -> list[Any]:
             if hasattr(value, "__dict__") and not isinstance(value, OTHERS):
                 holders.setdefault(id(value), value)
     return list(holders.values())
+
+
+def _everything(module: torch.nn.Module) -> tuple[list[Any], list[Any]]:
+    """The modules, the objects that they hold, also within others and in containers, and the classes of all of these, but for those of
+    libraries; and the containers."""
+    holders: dict[int, Any] = {}
+    containers: dict[int, Any] = {}
+    open_values: list[Any] = list(module.modules())
+    while open_values:
+        value = open_values.pop()
+        if id(value) in holders or id(value) in containers:
+            continue
+        if type(value) in CONTAINERS:
+            containers[id(value)] = value
+            open_values += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, torch.nn.Module) or (hasattr(value, "__dict__") and not isinstance(value, OTHERS) and _is_known(type(value))):
+            holders[id(value)] = value
+            open_values += vars(value).values()
+            holders |= {id(cls): cls for cls in type(value).__mro__ if _is_known(cls)}
+    return list(holders.values()), list(containers.values())
+
+
+def _is_known(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] not in LIBRARIES
+
+
+def _restore(holder: Any, before: Mapping[str, Any]) -> None:
+    """Gives a module, another object or a class the attributes that it had; those that are what they were are not touched."""
+    now = dict(vars(holder))
+    changed = {name: value for name, value in before.items() if now.get(name, MISSING) is not value}
+    if not isinstance(holder, type):
+        for name in now.keys() - before.keys():
+            del vars(holder)[name]
+        vars(holder).update(changed)
+        return
+    for name in now.keys() - before.keys():
+        type.__delattr__(holder, name)
+    for name, value in changed.items():
+        type.__setattr__(holder, name, value)
+
+
+def _refill(container: Any, before: list[Any]) -> None:
+    """Gives a container the items that it had, in their order."""
+    container.clear()
+    container.update(before) if isinstance(container, (dict, set)) else container.extend(before)
 
 
 def _bits(generator: Any) -> Any:

@@ -6,15 +6,18 @@ usage: export_test.py
 import collections
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from pathlib import Path
 
 import torch
 import torch.nn as nn
+import zoo
 from evaluate import Graph, data_of, difference, run_autograd, run_exported, with_sizes, worst
 from models import MODELS, Two, make
 from torch.nn import functional as F
@@ -269,6 +272,98 @@ class Header(unittest.TestCase):
         exported = penstock.export(module.eval(), args)
         self.assertEqual(exported.notes, ["the module is in evaluation mode: without dropout, and with stored statistics; module.train() changes it"])
         self.assertNotIn("buffer", [o["role"] for o in exported.header["outputs"]])
+
+
+class LazyHelper:
+    calls = 0
+
+
+class SetsUpAtItsFirstCall(Two):
+    """Changes all that a first call can change: hooks, modules, buffers, attributes of its own, of what it holds and of classes, functions."""
+
+    shared, ready = (), False
+
+    def __init__(self):
+        super().__init__()
+        self.helper, self.cache, self.seen = LazyHelper(), {"lists": [[1]]}, []
+
+    def forward(self, x):
+        if not self.ready:
+            self.ready, type(self).shared = True, (1,)
+            self.cache["lists"][0].append(2)
+            self.helper.parts, LazyHelper.calls = {"n": 2}, 1
+            self.first.register_forward_hook(lambda module, args, output: 2 * output)
+            self.second.forward = types.MethodType(lambda layer, x: F.linear(x, layer.weight, layer.bias), self.second)
+            self.cache["factor"], self.first.added = 3, nn.Identity()
+            self.seen.append(self.training)
+            self.first.training = False
+        return (self.second(self.first(x)) * self.cache["factor"]).square().sum() / (x.shape[0] * math.sqrt(x.shape[1]))
+
+
+def kept_by(value, seen=None):
+    """All that a module holds, as text, by identity where it is neither a container nor an object with attributes."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return f"again {seen[id(value)]}"
+    if isinstance(value, (dict, list, set)) or (hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, types.FunctionType, type))):
+        seen[id(value)] = len(seen)
+    if isinstance(value, dict):
+        return {key: kept_by(each, seen) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [kept_by(each, seen) for each in value]
+    return kept_by(vars(value), seen) if id(value) in seen else id(value)
+
+
+class Twice(unittest.TestCase):
+    """A trace leaves the module as it was, so that the next one finds what the first one found."""
+
+    def check(self, module, args=(), kwargs=None, classes=()):
+        before = kept_by(module), [dict(vars(cls)) for cls in classes]
+        traces = [penstock.export(module, args, kwargs, dynamic=True) for _ in range(2)]
+        self.assertEqual((kept_by(module), [dict(vars(cls)) for cls in classes]), before)
+        self.assertEqual(traces[0].text, traces[1].text)
+        return traces[0]
+
+    def test_what_is_set_up_at_the_first_call(self):
+        module = SetsUpAtItsFirstCall().double()
+        exported = self.check(module, (torch.randn(4, 3, 4).double(),), classes=(SetsUpAtItsFirstCall, LazyHelper))
+        self.assertRegex(exported.notes[0], "all sizes are fixed")  # so it was traced with symbols, and then without
+        x = torch.randn(4, 3, 4).double()
+        theirs = run_autograd(module, lambda copy: copy(x))
+        self.assertLess(worst(run_exported(exported, {"x": x}), theirs), 1e-12)
+
+    def test_where_the_trace_fails(self):
+        class Fails(SetsUpAtItsFirstCall):
+            def forward(self, x):
+                return super().forward(x) if (x.sum() > 0).item() and super().forward(x) is None else super().forward(x)
+
+        module = Fails()
+        before = kept_by(module)
+        with self.assertRaises(penstock.PenstockError):
+            penstock.export(module, (torch.randn(4, 3, 4),))
+        self.assertEqual(kept_by(module), before)
+
+    @unittest.skipUnless(zoo.have("transformers"), "transformers is not installed")
+    def test_hooks_of_hugging_face(self):
+        zoo.stub_torchvision()
+        import transformers
+
+        llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**zoo.sizes(num_key_value_heads=2))).double()
+        kwargs = {"input_ids": zoo.tokens(4, 6), "output_hidden_states": True, "use_cache": False}
+
+        class Loss(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = llama
+
+            def forward(self, **kwargs):
+                hidden = self.model(**kwargs).hidden_states[2]
+                return hidden.square().sum() / (hidden.shape[0] * math.sqrt(hidden.shape[1]))
+        module = Loss()
+        exported = self.check(module, (), kwargs)
+        self.assertEqual(len(llama(**kwargs).hidden_states), 3)
+        theirs = run_autograd(module, lambda copy: copy(**kwargs))
+        self.assertLess(worst(run_exported(exported, {"kwargs.input_ids": kwargs["input_ids"], **kwargs}), theirs), 1e-6)
 
 
 class Text(unittest.TestCase):
