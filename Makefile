@@ -50,10 +50,12 @@ SOAK_SECONDS ?= 600
 soak: build
 	@PENSTOCK=$(abspath build/penstock) PENSTOCK_SOAK=1 python3 tests/cli/stop_test.py
 	@scripts/setup.sh tests
-	@$(call configure,release,-DPENSTOCK_TESTS=ON)
+	@$(call configure,release,-DPENSTOCK_TESTS=ON -DPENSTOCK_MODULE=ON)
 	@$(CMAKE) --build build --target penstock_torch_tests
 	@PENSTOCK_SOAK=1 build/tests/penstock_torch_tests --gtest_filter='BatchPrograms.*'
 	@PENSTOCK_SOAK=1 $(or $(PENSTOCK_PYTHON),.venv/bin/python) tests/python/zoo_test.py
+	@$(CMAKE) --build build --target penstock_module
+	@PENSTOCK_SOAK=1 PYTHONPATH=build/python $(or $(PENSTOCK_PYTHON),.venv/bin/python) tests/python/counts_test.py
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF)
 	@$(CMAKE) --build build-asan
 	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests --gtest_filter='AsynchronousDevices.*'

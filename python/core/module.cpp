@@ -87,8 +87,8 @@ void bind_model(py::module_& module) {
   }));
   py::class_<ExportedModel>(module, "Model")
       .def(py::init([](const Exported& exported, const Sizes& sizes, std::vector<std::string> begins, int stages, std::vector<int> groups,
-                       bool in_classes) {
-             ExportedModelOptions options{sizes, std::move(begins), stages, std::move(groups)};
+                       bool in_classes, std::vector<std::string> order) {
+             ExportedModelOptions options{sizes, std::move(begins), stages, std::move(order), std::move(groups)};
              options.in_classes = in_classes;
              return std::make_unique<ExportedModel>(exported, std::move(options));
            }),
@@ -105,6 +105,7 @@ void bind_model(py::module_& module) {
                                return out;
                              })
       .def_property_readonly("counts", [](const ExportedModel& model) { return model.step().divisors.outputs.size(); })
+      .def_property_readonly("notes", [](const ExportedModel& model) { return model.step().notes; })
       .def_property_readonly("carries",
                              [](const ExportedModel& model) {
                                return std::ranges::any_of(model.carried(), [](const Carried& carried) { return carried.keep != 1; });

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from .evaluation import in_mode
 from .export import export
 from .exported import Exported, with_constants_named
 from .placing import Plan
+from .splits import modules_of
 from .tensors import DTYPES
 
 log = logging.getLogger("penstock")
@@ -26,11 +27,12 @@ class Exports:
     """`first` is the example's; all others have the same parameters."""
 
     def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], autocast: torch.dtype | None, example: Any,
-                 reduction: str | None = None, training: bool | None = None, constants: str = "") -> None:
+                 reduction: str | None = None, training: bool | None = None, constants: str = "", order: Sequence[str] = ()) -> None:
         """`training`: the mode in which the module is exported; None: the one that it is in. `constants` begins the names of tensors that the
-        exports make of constants, which are those of one export alone. The other arguments are `trainer`'s."""
+        exports make of constants, which are those of one export alone. `order`: the modules of the export by which stages begin, as they ran,
+        where these exports are others. The other arguments are `trainer`'s."""
         self._loss, self._dynamic, self.autocast, self._reduction = loss, dynamic, autocast, reduction
-        self._training, self._constants = training, constants
+        self._training, self._constants, self._order = training, constants, list(order)
         self._all: list[tuple[Exported, Any]] = []
         self._example = calls.parts(calls.tensors(example))
         self.first = self._add(calls, example)
@@ -47,10 +49,10 @@ class Exports:
         other shapes. Throws PenstockError as `export` does."""
         parts = calls.parts(calls.tensors(batch))
         for exported, core in self._all:
-            if (model := _model_of(exported, core, parts, plan, group_of, in_classes)) is not None:
+            if (model := _model_of(exported, core, parts, plan, group_of, in_classes, self._order)) is not None:
                 return model
         self._add(calls, batch)
-        return _model_of(*self._all[-1], parts, plan, group_of, in_classes)
+        return _model_of(*self._all[-1], parts, plan, group_of, in_classes, self._order)
 
     def state_of_all(self) -> dict[str, torch.Tensor]:
         """The module's own tensors, and constants, that the graphs of any of the exports read, by name."""
@@ -59,7 +61,8 @@ class Exports:
 
     def in_evaluation(self, calls: Calls, loss: Callable | None, example: Any) -> Exports:
         """Exports of the module as it is evaluated, with another loss function, which gives more."""
-        return Exports(calls, loss, self._dynamic, self.autocast, example, self._reduction, training=False, constants="evaluation.")
+        return Exports(calls, loss, self._dynamic, self.autocast, example, self._reduction, training=False, constants="evaluation.",
+                       order=modules_of(self.first))
 
     def example_model(self, plan: Plan, group_of: Mapping[str, int]) -> Any:
         """The same of the example's shape."""
@@ -79,14 +82,16 @@ class Exports:
 
 
 def _model_of(exported: Exported, core: Any, parts: Mapping[str, torch.Tensor], plan: Plan, group_of: Mapping[str, int],
-              in_classes: bool = False) -> Any:
+              in_classes: bool = False, order: Sequence[str] = ()) -> Any:
     """The model; None where the export is not for tensors of these shapes."""
     sizes = _sizes(exported, parts)
     if sizes is None:
         return None
     groups = [group_of[i["name"]] for i in exported.header["inputs"] if i.get("trained")] if group_of else []
-    model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups, in_classes))
+    model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups, in_classes, list(order)))
     fits = all(name in parts and (DTYPES.get(parts[name].dtype), list(parts[name].shape)) == (dtype, shape) for name, dtype, shape in model.ports)
+    if fits:
+        exported.notes += [note for note in model.notes if note not in exported.notes]
     return model if fits else None
 
 

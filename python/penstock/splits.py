@@ -19,7 +19,7 @@ def begins_of(split: Sequence[str] | Mapping[str, object] | None, exported: Expo
     """
     if not isinstance(split, Mapping):
         return list(split) if split is not None else None
-    origins = [found[1] for line in exported.text.splitlines() if 'phase="backward"' not in line and (found := ORIGIN.search(line))]
+    origins = _origins(exported)
     begins = {}
     for path, point in split.items():
         mine = [i for i, origin in enumerate(origins) if _is_in(origin, path)]
@@ -33,6 +33,16 @@ def begins_of(split: Sequence[str] | Mapping[str, object] | None, exported: Expo
         else:
             raise PenstockError(f'split says {point!r} of "{path}"', hint="torch.distributed.pipelining.SplitPoint.BEGINNING, or .END")
     return sorted(begins, key=begins.__getitem__)
+
+
+def modules_of(exported: Exported) -> list[str]:
+    """The paths of the modules that run, in that order, those that hold them in front."""
+    return list(dict.fromkeys(".".join(parts[: i + 1]) for origin in _origins(exported) for parts in [origin.split(".")] for i in range(len(parts))))
+
+
+def _origins(exported: Exported) -> list[str]:
+    """The modules of the forward's ops."""
+    return [found[1] for line in exported.text.splitlines() if 'phase="backward"' not in line and (found := ORIGIN.search(line))]
 
 
 def _behind(origins: Sequence[str], path: str, last: int) -> tuple[str, int]:

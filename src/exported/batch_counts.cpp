@@ -8,172 +8,59 @@
 #include "base/text.h"
 #include "exported/place.h"
 #include "exported/subgraph.h"
-#include "ops/layouts.h"
+#include "ops/infer.h"
 #include "penstock/error.h"
 #include "transform/passes.h"
 
 namespace penstock {
 namespace {
 
-// How a value comes about.
-enum class Source : std::uint8_t {
-  fixed,      // nothing that differs between micro-batches
-  parameter,  // parameters too
-  data,       // the micro-batch's data, and what is fixed
-  both,
-};
-
-Source joined(Source a, Source b) {
-  if (a == b) return a;
-  return std::min(a, b) == Source::fixed ? std::max(a, b) : Source::both;
-}
+using Kind = SampleFlow::Kind;
+using Finding = FlowFinding::Kind;
 
 constexpr const char* kGiveWhole = "give the whole batch's number as an input that is not cut into micro-batches";
 
-class DivisorFinder {
- public:
-  DivisorFinder(const Graph& graph, const CountedInputs& inputs, std::size_t loss)
-      : graph_(graph),
-        producers_(producers(graph)),
-        sources_(graph.values.size(), Source::fixed),
-        quotients_(graph.values.size()),
-        for_loss_(graph.values.size()) {
-    for (ValueId input : graph.inputs) {
-      const std::string& name = graph.values[input].name;
-      const bool split = std::ranges::count(inputs.split, name) != 0, fixed = std::ranges::count(inputs.fixed, name) != 0;
-      sources_[input] = split ? Source::data : fixed ? Source::fixed : Source::parameter;
-    }
-    for (const Op& op : graph.ops)
-      for (ValueId result : op.results)
-        for (ValueId operand : op.operands) sources_[result] = joined(sources_[result], sources_[operand]);
-    for (const Op& op : graph.ops) {
-      const bool quotient = is_quotient_of_data(op) || std::ranges::any_of(op.operands, [&](ValueId v) { return quotients_[v]; });
-      for (ValueId result : op.results) quotients_[result] = quotient;
-    }
-    for_loss_[graph.outputs[loss]] = true;
-    for (std::size_t i = graph.ops.size(); i-- > 0;)
-      if (is_for_loss(graph.ops[i]))
-        for (ValueId operand : graph.ops[i].operands) for_loss_[operand] = true;
-  }
-
-  // The scalars by which the loss is divided, in order.
-  std::vector<ValueId> divisors() const {
-    std::vector<ValueId> found;
-    for (OpId id : graph_.ops.ids()) {
-      const Op& op = graph_.ops[id];
-      if (!is_quotient_of_data(op) || !is_for_loss(op) || !goes_into_loss(id)) continue;
-      if (std::ranges::count(found, op.operands[1]) == 0) found.push_back(op.operands[1]);
-    }
-    return found;
-  }
-
-  // Whether the op divides by a scalar of data. A scalar has no dims: a number for each sample has some, even where there is one sample.
-  bool divides_by_data(const Op& op) const {
-    return op.name == "div" && op.operands.size() == 2 && graph_.type(op.operands[1]).shape.empty() &&
-           sources_[op.operands[1]] == Source::data;
-  }
-
-  // Adds the sums of which the value, a divisor, is a function to those that are there.
-  void add_sums(ValueId value, std::vector<ValueId>& sums) const {
-    if (sources_[value] != Source::data || std::ranges::count(sums, value) != 0) return;
-    const Op* op = producer(value);
-    if (op && is_sum(*op)) {
-      sums.push_back(value);
-      return;
-    }
-    if (op && of_singles(*op)) {
-      for (ValueId operand : op->operands) add_sums(operand, sums);
-      return;
-    }
-    const std::string made = op ? concat("it is made by ", place_of(*op)) : concat("it is input ", quote(graph_.values[value].name));
-    throw Error("the loss is divided by a number of the micro-batch's data that is no function of sums", {made},
-                concat("divide by a sum, or ", kGiveWhole));
-  }
-
- private:
-  const Op* producer(ValueId value) const { return producers_[value] ? &graph_.ops[producers_[value]] : nullptr; }
-  bool is_single(ValueId value) const { return graph_.type(value).elements() == 1; }
-  bool of_singles(const Op& op) const {
-    return std::ranges::all_of(op.operands, [&](ValueId operand) { return is_single(operand); });
-  }
-  // Whether the op is a sum over samples. That over a single one is too, unless what it adds is itself made of sums.
-  bool is_sum(const Op& op) const { return op.name == "sum" && !(is_single(op.operands[0]) && is_made_of_sums(op.operands[0])); }
-  bool is_made_of_sums(ValueId value) const {
-    if (sources_[value] != Source::data) return true;
-    const Op* op = producer(value);
-    if (!op) return false;
-    return is_sum(*op) || (of_singles(*op) && std::ranges::all_of(op->operands, [&](ValueId operand) { return is_made_of_sums(operand); }));
-  }
-
-  bool is_for_loss(const Op& op) const {
-    return std::ranges::any_of(op.results, [&](ValueId result) { return for_loss_[result]; });
-  }
-
-  bool is_quotient_of_data(const Op& op) const { return op.phase == Phase::forward && divides_by_data(op); }
-
-  // Whether the loss is linear in what the op gives. Then all that it is a factor of is to be a sum over the samples: throws Error where it
-  // is not.
-  bool goes_into_loss(OpId divided) const;
-  // Whether the op gives a sum of products of which each has one factor that depends on a quotient, on this one.
-  bool is_linear_in(const Op& op, const std::set<ValueId>& depending) const;
-  // Throws Error where a scalar that depends on data is not made of sums.
-  void require_sums(ValueId scalar, const Op& division) const;
-  void require_sum(const Op& reduction, const Op& division) const;
-
-  const Graph& graph_;
-  IdVector<ValueId, OpId> producers_;
-  IdVector<ValueId, Source> sources_;
-  IdVector<ValueId, bool> quotients_;  // what depends on a quotient by a scalar of data
-  IdVector<ValueId, bool> for_loss_;   // what the loss depends on
-};
-
-bool DivisorFinder::is_linear_in(const Op& op, const std::set<ValueId>& depending) const {
-  const auto depends = [&](std::size_t i) { return depending.contains(op.operands[i]); };
-  const auto is_quotient = [&](std::size_t i) { return quotients_[op.operands[i]]; };
-  if (op.name == "mul" && op.operands.size() == 2) return !(is_quotient(0) && is_quotient(1));
-  if (op.name == "div" && op.operands.size() == 2) return !is_quotient(1);
-  if (op.name == "where") return !depends(0);
-  return is_linear(op) || op.name == "add" || op.name == "sub" || op.name == "to";
+std::int64_t samples_of(const Graph& joint, const CountedInputs& inputs) {
+  for (ValueId input : joint.inputs)
+    if (const Shape& shape = joint.type(input).shape; !shape.empty() && std::ranges::count(inputs.split, joint.values[input].name) != 0)
+      return shape[0];
+  return 1;
 }
 
-void DivisorFinder::require_sum(const Op& reduction, const Op& division) const {
-  const bool summed_by_name = reduction.name.starts_with("aten::nll_loss") && attribute_or(reduction, "reduction", std::int64_t{0}) == 2;
-  if (reduction.name == "sum" || reduction.name == "cross_entropy" || summed_by_name) return;
-  throw Error("the loss is divided by a number of the micro-batch's data, but what is divided is no sum",
-              {concat("it is made by ", place_of(reduction)), concat("it is divided by ", place_of(division))},
-              concat("divide sums over the samples, or ", kGiveWhole));
+// Whether the mean of the micro-batches' losses (`sum`: their sum) is the whole batch's.
+bool is_whole(const SampleFlow& loss, bool sum) {
+  if (loss.is(Kind::own)) return true;  // a finding says what it is
+  return loss.is(Kind::term) ? loss.degree == (sum ? 1 : 0) : !sum;
 }
 
-void DivisorFinder::require_sums(ValueId scalar, const Op& division) const {
-  if (sources_[scalar] == Source::fixed || sources_[scalar] == Source::parameter) return;
-  const Op* op = producer(scalar);
-  if (!op) return;
-  if (of_singles(*op))
-    for (ValueId operand : op->operands) require_sums(operand, division);
-  else
-    require_sum(*op, division);
-}
-
-bool DivisorFinder::goes_into_loss(OpId divided) const {
-  const Op& division = graph_.ops[divided];
-  std::set<ValueId> depending = {division.results[0]};
-  std::vector<const Op*> way;
-  for (std::size_t i = divided.index() + 1; i < graph_.ops.size(); ++i) {
-    const Op& op = graph_.ops[i];
-    if (!is_for_loss(op) || std::ranges::none_of(op.operands, [&](ValueId operand) { return depending.contains(operand); })) continue;
-    if (!is_linear_in(op, depending)) return false;
-    depending.insert(op.results.begin(), op.results.end());
-    way.push_back(&op);
+// The flows with those boundaries flipped that leave the fewest findings.
+SampleFlows best_flows(const Graph& joint, const CountedInputs& inputs, const CountOptions& options) {
+  FlowOptions with{.samples = samples_of(joint, inputs), .literals = options.literals, .shares = !options.loss_is_sum};
+  const auto flows_of = [&](const std::set<OpId>& flipped) {
+    with.flipped = flipped;
+    return sample_flows(joint, inputs, options.loss, with);
+  };
+  const auto faults_of = [&](const SampleFlows& flows) {
+    return flows.findings.size() + (is_whole(flows.values[joint.outputs[options.loss]], options.loss_is_sum) ? 0 : 1);
+  };
+  std::set<OpId> flipped;
+  SampleFlows best = flows_of({});
+  std::set<OpId> all;
+  for (const auto& [boundary, shared] : best.boundaries) all.insert(boundary);
+  const auto attempt = [&](std::set<OpId> other) {
+    SampleFlows flows = flows_of(other);
+    if (faults_of(flows) >= faults_of(best)) return;
+    best = std::move(flows);
+    flipped = std::move(other);
+  };
+  if (faults_of(best) > 0 && !all.empty()) attempt(all);
+  for (OpId boundary : all) {
+    if (faults_of(best) == 0) break;
+    std::set<OpId> other = flipped;
+    if (!other.erase(boundary)) other.insert(boundary);
+    attempt(std::move(other));
   }
-  if (is_single(division.operands[0])) require_sums(division.operands[0], division);
-  for (const Op* op : way) {
-    const bool reduces = is_single(op->results[0]) && std::ranges::none_of(op->operands, [&](ValueId v) { return is_single(v); });
-    if (reduces) require_sum(*op, division);
-    if (op->name == "mul" && op->operands.size() == 2 && is_single(op->results[0]))
-      for (ValueId operand : op->operands)
-        if (!depending.contains(operand)) require_sums(operand, division);
-  }
-  return true;
+  return best;
 }
 
 // For each value the first one that is made alike, by equal ops of alike values: the backward computes some of the forward's anew.
@@ -191,42 +78,248 @@ IdVector<ValueId, ValueId> first_alike(const Graph& graph) {
   return first;
 }
 
-// The graph with new inputs in the places of what it divides by. Throws Error where the gradient of a division that is changed so reads
-// another number of the data.
-Graph with_counts(Graph graph, const std::vector<ValueId>& divisors, const DivisorFinder& finder) {
-  const IdVector<ValueId, ValueId> first = first_alike(graph);
-  std::vector<ValueId> counts;
-  std::set<std::int64_t> changed;
-  for (std::size_t i = 0; i < divisors.size(); ++i) counts.push_back(graph.add_input(graph.type(divisors[i]), concat("count.", i)));
-  for (Op& op : graph.ops) {
-    if (!finder.divides_by_data(op)) continue;
-    const auto is_same = [&](ValueId divisor) { return first[divisor] == first[op.operands[1]]; };
-    if (const auto found = std::ranges::find_if(divisors, is_same); found != divisors.end()) {
-      op.operands[1] = counts[static_cast<std::size_t>(found - divisors.begin())];
-      changed.insert(op.sequence);
-    } else if (op.phase == Phase::backward && changed.contains(op.sequence)) {
-      throw Error("the loss is divided by a number of the micro-batch's data, and its gradient by another one",
+// Finds what of a joint graph is counted, and makes the graphs.
+class Counter {
+ public:
+  Counter(const Graph& joint, const SampleFlows& flows)
+      : joint_(joint), flows_(flows), producers_(producers(joint)), first_(first_alike(joint)) {}
+
+  BatchCounts run() {
+    BatchCounts out;
+    out.joint = with_ports();
+    std::vector<ValueId> numbers;
+    for (const Port& port : ports_) {
+      numbers.push_back(port.number);
+      out.shares.push_back(port.share);
+      add_sums(port.number);
+    }
+    count(out);
+    out.divisors = subgraph(joint_, "divisors", sums_, numbers);
+    return out;
+  }
+
+ private:
+  struct Port {
+    ValueId number;
+    int share;
+    ValueId input;
+  };
+
+  const Op* producer(ValueId value) const { return producers_[value] ? &joint_.ops[producers_[value]] : nullptr; }
+  const SampleFlow& flow(ValueId value) const { return flows_.values[first_[value]]; }
+  bool is_counted(ValueId value) const { return flow(value).is(Kind::fixed) && flow(value).counted; }
+  const FlowSum* sum_of(ValueId value) const {
+    const auto found = std::ranges::find(flows_.sums, value, &FlowSum::value);
+    return found == flows_.sums.end() ? nullptr : &*found;
+  }
+
+  // The graph with new inputs in the places of what is counted.
+  Graph with_ports() {
+    Graph graph = joint_;
+    for (OpId id : joint_.ops.ids()) {
+      const Op& op = joint_.ops[id];
+      const bool makes_counted = std::ranges::any_of(op.results, [&](ValueId result) { return is_counted(result); });
+      if (makes_counted) continue;
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        if (is_counted(op.operands[i])) graph.ops[id].operands[i] = port(graph, first_[op.operands[i]], share_of(id, i)).input;
+    }
+    for (ValueId& output : graph.outputs)
+      if (is_counted(output)) output = port(graph, first_[output], -flow(output).literals).input;
+    return eliminate_dead_code(graph);
+  }
+
+  const Port& port(Graph& graph, ValueId number, int share) {
+    for (const Port& known : ports_)
+      if (known.number == number && known.share == share) return known;
+    const ValueId input = graph.add_input(joint_.type(number), concat("count.", ports_.size()));
+    return ports_.emplace_back(Port{number, share, input});
+  }
+
+  // The share that an op takes of its operand. The gradient of a product or quotient takes the same. Throws Error where it cannot be told
+  // which.
+  int share_of(OpId id, std::size_t operand) const {
+    const Op& op = joint_.ops[id];
+    const int whole = -flow(op.operands[operand]).literals;
+    const bool divides = op.name == "div" && operand == 1;
+    if (!divides && op.name != "mul") return whole;
+    const int part = whole + (divides ? 1 : -1);
+    if (const auto found = flows_.boundaries.find(id); found != flows_.boundaries.end()) return found->second ? part : whole;
+    if (op.phase == Phase::forward) return whole;
+    const std::set<bool> shared = shared_in_forward(op, first_[op.operands[operand]]);
+    if (shared.size() > 1)
+      throw Error("the loss is divided by a number of the micro-batch's data in two ways, and its gradient in one of them",
                   {concat("by ", place_of(op))}, kGiveWhole);
+    return shared.contains(true) ? part : whole;
+  }
+
+  // Whether the forward ops that read this number, those of the gradient's own sequence if there are any, take its share.
+  std::set<bool> shared_in_forward(const Op& gradient, ValueId number) const {
+    std::set<bool> own, all;
+    for (const auto& [id, shared] : flows_.boundaries) {
+      const Op& op = joint_.ops[id];
+      if (std::ranges::none_of(op.operands, [&](ValueId operand) { return first_[operand] == number; })) continue;
+      all.insert(shared);
+      if (op.sequence == gradient.sequence) own.insert(shared);
+    }
+    return own.empty() ? all : own;
+  }
+
+  // Adds the sums that a value depends on, each behind those that it depends on itself; gives the highest level among them.
+  std::size_t add_sums(ValueId value) {
+    if (const FlowSum* sum = sum_of(value)) {
+      if (const auto known = levels_.find(value); known != levels_.end()) return known->second;
+      std::size_t level = 0;
+      for (ValueId operand : producer(value)->operands) level = std::max(level, add_sums_of_rows(operand));
+      levels_[value] = level + 1;
+      by_level_.resize(std::max(by_level_.size(), level + 1));
+      by_level_[level].push_back(*sum);
+      return level + 1;
+    }
+    return add_sums_of_rows(value);
+  }
+  std::size_t add_sums_of_rows(ValueId value) {
+    if (sum_of(value)) return add_sums(value);
+    std::size_t level = 0;
+    if (const auto known = seen_.find(value); known != seen_.end()) return known->second;
+    if (const Op* op = producer(value))
+      for (ValueId operand : op->operands) level = std::max(level, add_sums_of_rows(operand));
+    return seen_[value] = level;
+  }
+
+  void count(BatchCounts& out) {
+    for (const std::vector<FlowSum>& level : by_level_) {
+      std::vector<ValueId> values;
+      for (const FlowSum& sum : level) values.push_back(sum.value);
+      out.counts.push_back(subgraph(joint_, "counts", sums_, values));
+      for (const FlowSum& sum : level) {
+        sums_.push_back({sum.value, concat("sum.", sums_.size())});
+        out.means.push_back(sum.mean);
+      }
     }
   }
-  return graph;
+
+  const Graph& joint_;
+  const SampleFlows& flows_;
+  const IdVector<ValueId, OpId> producers_;
+  const IdVector<ValueId, ValueId> first_;
+  std::vector<Port> ports_;
+  std::map<ValueId, std::size_t> levels_, seen_;
+  std::vector<std::vector<FlowSum>> by_level_;
+  std::vector<GivenValue> sums_;
+};
+
+// The graph's inputs that the value is made of.
+std::set<ValueId> inputs_of(const Graph& joint, const IdVector<ValueId, OpId>& producers, ValueId value) {
+  std::set<ValueId> seen, found;
+  std::vector<ValueId> open = {value};
+  while (!open.empty()) {
+    const ValueId next = open.back();
+    open.pop_back();
+    if (!seen.insert(next).second) continue;
+    if (!producers[next])
+      found.insert(next);
+    else
+      for (ValueId operand : joint.ops[producers[next]].operands) open.push_back(operand);
+  }
+  return found;
+}
+
+// Throws Error where the samples are read as a sequence: by attention along them, or where each place has a parameter of its own.
+void refuse_sequences(const Graph& joint, const SampleFlows& flows) {
+  const IdVector<ValueId, OpId> made = producers(joint);
+  for (const FlowFinding& finding : flows.findings) {
+    const Op& op = joint.ops[finding.op];
+    const bool fixed = finding.kind == Finding::places && std::ranges::any_of(op.operands, [&](ValueId operand) {
+                         const SampleFlow& flow = flows.values[operand];
+                         return flow.is(Kind::fixed) && !joint.type(operand).shape.empty() && !inputs_of(joint, made, operand).empty();
+                       });
+    if (finding.kind != Finding::across && !fixed) continue;
+    throw Error(concat(place_of(op), fixed ? " has a parameter or a buffer for each place along dim 0 of the batch's tensors"
+                                           : " reads along dim 0 of the batch's tensors as along a sequence"),
+                {"samples lie along dim 0 of what is cut into micro-batches: another batch has others there"},
+                "give samples first: batch_first=True, or x.transpose(0, 1) of the batch here and back again in the module's forward");
+  }
+}
+
+// Throws Error where the loss is divided by what data says in another way than by sums.
+void refuse_divisors(const Graph& joint, const SampleFlows& flows, std::size_t loss) {
+  const IdVector<ValueId, OpId> made = producers(joint);
+  const IdVector<ValueId, bool> needed = needed_for_output(joint, loss);
+  for (const Op& op : joint.ops) {
+    if (op.name.starts_with("aten::nll_loss") && attribute_or(op, "reduction", std::int64_t{0}) == 1)
+      throw Error("the loss is a mean over the targets that count, whose number cannot be taken from the whole batch",
+                  {concat("by ", place_of(op))}, "take reduction=\"sum\" and divide by a number");
+    if (op.name != "div" || op.operands.size() != 2 || op.phase == Phase::backward || !needed[op.results[0]]) continue;
+    const SampleFlow& divisor = flows.values[op.operands[1]];
+    if (!divisor.is(Kind::own) || divisor.source != Source::data || flows.values[op.operands[0]].source == Source::data) continue;
+    const OpId maker = made[op.operands[1]];
+    throw Error("the loss is divided by a number of the micro-batch's data that is no function of sums",
+                {concat("it is made by ", place_of(joint.ops[maker]))}, concat("divide by a sum, or ", kGiveWhole));
+  }
+}
+
+// Throws Error where the gradient of a division by a number that is counted divides by another one of the data.
+void refuse_gradients(const Graph& joint, const SampleFlows& flows) {
+  const IdVector<ValueId, OpId> made = producers(joint);
+  std::set<std::int64_t> counted;
+  for (const auto& [id, shared] : flows.boundaries)
+    if (joint.ops[id].name == "div") counted.insert(joint.ops[id].sequence);
+  const IdVector<ValueId, ValueId> first = first_alike(joint);
+  for (const Op& op : joint.ops) {
+    if (op.phase == Phase::forward || op.name != "div" || op.operands.size() != 2 || !counted.contains(op.sequence)) continue;
+    if (flows.values[first[op.operands[1]]].counted) continue;
+    const std::set<ValueId> inputs = inputs_of(joint, made, op.operands[1]);
+    const auto source = [&](ValueId input) { return flows.values[input].source; };
+    const bool data = std::ranges::any_of(inputs, [&](ValueId input) { return source(input) == Source::data; }) &&
+                      std::ranges::all_of(inputs, [&](ValueId input) { return source(input) != Source::parameter; });
+    if (data && joint.type(op.operands[1]).shape.empty())
+      throw Error("the loss is divided by a number of the micro-batch's data, and its gradient by another one",
+                  {concat("by ", place_of(op))}, kGiveWhole);
+  }
+}
+
+std::string note_of(const FlowFinding& finding, const Op& op) {
+  const std::string place = place_of(op);
+  switch (finding.kind) {
+    case Finding::nonlinear:
+      return concat(place, " takes a sum over the samples of each micro-batch, not that of the whole batch");
+    case Finding::unequal:
+      return concat(place, " adds a sum over the samples to what is none: both are means over the micro-batches");
+    case Finding::places:
+      return concat(place, " reads another value for each place in a micro-batch, not in the whole batch");
+    case Finding::size:
+      return concat(place, " takes a number that may be that of a micro-batch's samples; of an export with dynamic=True it is known");
+    case Finding::unknown:
+      return concat("it cannot be told whether ", place, " reads several samples: if so, then those of a micro-batch");
+    default:
+      return concat(place, " reads the samples of each micro-batch by themselves, not those of the whole batch");
+  }
+}
+
+std::vector<std::string> notes_of(const Graph& joint, const SampleFlows& flows, const CountOptions& options) {
+  std::vector<std::string> notes;
+  for (const FlowFinding& finding : flows.findings) {
+    std::string note = note_of(finding, joint.ops[finding.op]);
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+  }
+  if (!is_whole(flows.values[joint.outputs[options.loss]], options.loss_is_sum))
+    notes.emplace_back(
+        options.loss_is_sum
+            ? "the loss is no sum over the samples, but reduction=\"sum\" adds up the micro-batches'"
+            : "the loss is a sum over the samples: the batch's is the mean of the micro-batches', reduction=\"sum\" adds them up");
+  return notes;
 }
 
 }  // namespace
 
-BatchCounts batch_counts(const Graph& joint, const CountedInputs& inputs, std::size_t loss) {
-  for (const Op& op : joint.ops)
-    if (op.name.starts_with("aten::nll_loss") && attribute_or(op, "reduction", std::int64_t{0}) == 1)
-      throw Error("the loss is a mean over the targets that count, whose number cannot be taken from the whole batch",
-                  {concat("by ", place_of(op))}, "take reduction=\"sum\" and divide by a number");
-  const DivisorFinder finder(joint, inputs, loss);
-  const std::vector<ValueId> divisors = finder.divisors();
-  std::vector<ValueId> sums;
-  for (ValueId divisor : divisors) finder.add_sums(divisor, sums);
-  std::vector<GivenValue> given;
-  for (std::size_t i = 0; i < sums.size(); ++i) given.push_back({sums[i], concat("sum.", i)});
-  return {eliminate_dead_code(with_counts(joint, divisors, finder)), subgraph(joint, "counts", {}, sums),
-          subgraph(joint, "divisors", given, divisors)};
+BatchCounts batch_counts(const Graph& joint, const CountedInputs& inputs, const CountOptions& options) {
+  const SampleFlows flows = best_flows(joint, inputs, options);
+  refuse_sequences(joint, flows);
+  refuse_divisors(joint, flows, options.loss);
+  refuse_gradients(joint, flows);
+  BatchCounts out = Counter(joint, flows).run();
+  out.notes = notes_of(joint, flows, options);
+  return out;
 }
 
 }  // namespace penstock

@@ -1,32 +1,40 @@
-// Losses that divide by a number that the data says, as the mean over the targets that count does.
+// Losses that take a number from the whole batch's data, as the mean over the targets that count does.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "exported/sample_flow.h"
 #include "penstock/graph.h"
 
 namespace penstock {
 
-// Which inputs of a joint graph say how much there is in a batch.
-struct CountedInputs {
-  std::vector<std::string> split;  // cut into micro-batches
-  std::vector<std::string> fixed;  // the same for all micro-batches, and neither trained nor changed: constants, what is read whole
+// A joint graph that reads the whole batch's numbers.
+struct BatchCounts {
+  Graph joint;                // has an input more for each number, behind the others: "count.0", ...: of the number's type
+  std::vector<Graph> counts;  // from one micro-batch's inputs, of those names, to what has to be added up over the micro-batches:
+                              // "sum.0", ..., in order; each of them may read the whole batch's sums of those before
+  std::vector<bool> means;    // of each sum: it is the mean of the micro-batches' instead
+  Graph divisors;             // from these sums to the whole batch's numbers; it may read fixed inputs too
+  // Of m micro-batches, count.i is number i times m^-shares[i]: 1 is a micro-batch's share of a divisor.
+  std::vector<int> shares;
+  // What the loss takes of each micro-batch by itself, for the user.
+  std::vector<std::string> notes;
 };
 
-// A joint graph that divides by the whole batch's numbers.
-struct BatchCounts {
-  Graph joint;     // has an input more for each divisor, behind the others: "count.0", ...: a scalar of the divisor's dtype
-  Graph counts;    // from one micro-batch's inputs, of those names, to what has to be added up over the micro-batches
-  Graph divisors;  // from these sums, "sum.0", ..., to the whole batch's divisors; it may read fixed inputs too
+struct CountOptions {
+  std::size_t loss = 0;                              // which output it is
+  bool loss_is_sum = false;                          // the losses of micro-batches are added up; else their mean is taken
+  std::optional<std::map<OpId, int>> literals = {};  // FlowOptions
 };
 
 // The mean over m micro-batches of sum_i / count_i is not the batch's sum / count where the counts differ; that of sum_i / (count / m) is.
-// So where the loss is divided by a scalar that is made of the micro-batch's data alone, the scalar is taken from the new inputs: "count.i"
-// is the whole batch's divisor i over m. Works on renamed graphs (rename.h), in which such means are divisions; output `loss` is the loss.
-// Without divisors the two other graphs have no outputs.
-// Throws Error, naming op and module, for a divisor that is no function of sums of data, and where it divides what is no sum: there it
-// cannot be told what the whole batch's loss is.
-BatchCounts batch_counts(const Graph& joint, const CountedInputs& inputs, std::size_t loss = 0);
+// So each sum over samples that is made of the micro-batch's data alone is the whole batch's wherever the loss depends on it, and what is
+// computed of such sums is read from the new inputs; where a sum or a mean is divided by it, so much of it that the mean of the
+// micro-batches' losses, or their sum, is the whole batch's loss. What parameters are in cannot be had so: where the loss is not linear in
+// a sum of that, `notes` says so. Works on renamed graphs (rename.h), in which means over what counts are divisions. Without such numbers
+// the other graphs have no outputs. Throws Error, naming op and module, for a divisor that is no function of sums of data, and where the
+// graph reads along the samples as along a sequence.
+BatchCounts batch_counts(const Graph& joint, const CountedInputs& inputs, const CountOptions& options = {});
 
 }  // namespace penstock

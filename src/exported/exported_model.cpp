@@ -1,6 +1,7 @@
 #include "exported/exported_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -59,12 +60,15 @@ Parameters with_draws(Parameters given, const Model::Batch& batch) {
   return given;
 }
 
-// The divisors that shared() has made of the whole batch, or ports give for each sample, added to what the module reads.
+// x times factor^exponent, where that is another number.
+Tensor scaled(Tensor x, double factor, int exponent) {
+  return exponent == 0 || factor == 1 ? x : x * std::pow(factor, exponent);
+}
+
+// The whole batch's numbers that shared() has made, or ports give for each sample, added to what the module reads.
 Parameters with_counts(Parameters given, const JointStep& step, const Model::Batch& batch, bool for_each_sample) {
-  for (std::size_t i = 0; i < step.divisors.outputs.size(); ++i) {
-    const Tensor count = batch[count_name(i)];
-    given.set(count_name(i), for_each_sample ? count * static_cast<double>(step.samples) : count);
-  }
+  for (std::size_t i = 0; i < step.divisors.outputs.size(); ++i)
+    given.set(count_name(i), scaled(batch[count_name(i)], for_each_sample ? static_cast<double>(step.samples) : 1.0, step.shares[i]));
   return given;
 }
 
@@ -95,7 +99,7 @@ ExportedModel::ExportedModel(Exported exported, ExportedModelOptions options)
     }
   }
   if (options_.begins.empty()) options_.begins = even_stages(usual.graph, options_.stages);
-  mark_stages(usual.graph, options_.begins);
+  mark_stages(usual.graph, options_.begins, options_.order, usual.loss());
   usual_ = &steps_.emplace(options_.sizes, std::move(usual)).first->second;
 }
 
@@ -129,7 +133,7 @@ const JointStep& ExportedModel::step_for(const Sizes& sizes) const {
   const auto known = steps_.find(sizes);
   if (known != steps_.end()) return known->second;
   JointStep made = joint_step(exported_, sizes, options_.in_f64);
-  mark_stages(made.graph, options_.begins);
+  mark_stages(made.graph, options_.begins, options_.order, made.loss());
   return steps_.emplace(sizes, std::move(made)).first->second;
 }
 
@@ -220,26 +224,33 @@ Tensor ExportedModel::logits(const Parameters& parameters, const Batch& batch) c
 
 Parameters ExportedModel::shared(const Parameters& parameters, const Batch& whole, int microbatches) const {
   Parameters out;
-  if (usual_->counts.outputs.empty() || options_.in_classes) return out;
+  if (usual_->divisors.outputs.empty() || options_.in_classes) return out;
   const Parameters given = inputs(whole);
   Sizes sizes = sizes_of(given);
   for (const ExportedSymbol& symbol : exported_.symbols)
     if (symbol.dim == 0 && is_split(exported_, symbol.input)) sizes[symbol.name] /= microbatches;
   const JointStep& step = step_for(sizes);
   Builder& builder = *whole.rows.builder();
-  std::vector<std::vector<Tensor>> counted(step.counts.outputs.size());
-  for (std::int64_t j = 0; j < microbatches; ++j) {
-    Parameters part = given;
-    for (ValueId input : step.counts.inputs)
-      if (const std::string& name = step.counts.values[input].name; is_split(exported_, name))
-        part.set(name, slice(given[name], 0, j * step.samples, (j + 1) * step.samples));
-    const std::vector<Tensor> counts = inline_graph(builder, step.counts, operands(step.counts, parameters, part));
-    for (std::size_t i = 0; i < counts.size(); ++i) counted[i].push_back(counts[i]);
-  }
   Parameters sums = given;
-  for (std::size_t i = 0; i < counted.size(); ++i) sums.set(concat("sum.", i), add_n(counted[i]));
+  std::size_t next = 0;
+  for (const Graph& counts : step.counts) {
+    std::vector<std::vector<Tensor>> counted(counts.outputs.size());
+    for (std::int64_t j = 0; j < microbatches; ++j) {
+      Parameters part = sums;
+      for (ValueId input : counts.inputs)
+        if (const std::string& name = counts.values[input].name; is_split(exported_, name))
+          part.set(name, slice(given[name], 0, j * step.samples, (j + 1) * step.samples));
+      const std::vector<Tensor> found = inline_graph(builder, counts, operands(counts, parameters, part));
+      for (std::size_t i = 0; i < found.size(); ++i) counted[i].push_back(found[i]);
+    }
+    for (const std::vector<Tensor>& each : counted) {
+      const Tensor sum = add_n(each);
+      sums.set(concat("sum.", next), scaled(sum, microbatches, step.means[next] ? -1 : 0));
+      ++next;
+    }
+  }
   const std::vector<Tensor> divisors = inline_graph(builder, step.divisors, operands(step.divisors, parameters, sums));
-  for (std::size_t i = 0; i < divisors.size(); ++i) out.set(count_name(i), divisors[i] * (1.0 / microbatches));
+  for (std::size_t i = 0; i < divisors.size(); ++i) out.set(count_name(i), scaled(divisors[i], microbatches, -step.shares[i]));
   return out;
 }
 

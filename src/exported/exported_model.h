@@ -21,6 +21,8 @@ struct ExportedModelOptions {
   // cut.
   std::vector<std::string> begins = {};
   int stages = 1;
+  // The modules of the export that `begins` was chosen for, in the order in which they ran; none: this one (stage_marks.h).
+  std::vector<std::string> order = {};
   std::vector<int> groups = {};  // of the optimiser, one for each input that is a trained parameter; empty: all are of one
   bool in_f64 = false;           // whether what the module has in f32 is in f64
   // Whether a step's micro-batches have sizes of their own (BatchCount::port). Where the loss divides by a number that the data says,

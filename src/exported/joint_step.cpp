@@ -8,6 +8,7 @@
 #include "exported/carried.h"
 #include "exported/cotangent_sums.h"
 #include "exported/rename.h"
+#include "ops/infer.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -15,6 +16,12 @@ namespace {
 
 using Input = ExportedInput::Role;
 using Output = ExportedOutput::Role;
+
+// Whether it is the number of a micro-batch's samples.
+bool is_samples(const Exported& exported, const ExportedSymbol& symbol) {
+  const auto input = std::ranges::find(exported.inputs, symbol.input, &ExportedInput::name);
+  return symbol.dim == 0 && input != exported.inputs.end() && input->role == Input::split;
+}
 
 // Every f32 becomes f64: types, and what ops say of dtypes.
 void widen(Graph& graph) {
@@ -49,12 +56,56 @@ CountedInputs counted_inputs(const Exported& exported) {
   return out;
 }
 
-// Where the loss divides by a number of the micro-batch's data, it divides by the batch's instead.
-void divide_by_batch(const Exported& exported, JointStep& step) {
-  BatchCounts counted = batch_counts(step.graph, counted_inputs(exported), step.loss());
+// The joint graph in our ops, with the loss's gradient as the step takes it.
+Graph renamed_graph(const Exported& exported, const Sizes& sizes, bool in_f64) {
+  Graph graph = joint_graph(exported, sizes);
+  if (in_f64) widen(graph);
+  if (!exported.loss_is_sum) scale_tangent(graph, static_cast<double>(evaluate_size(exported.samples, sizes)));
+  return rename_ops(graph);
+}
+
+// How the number of an op grows where the samples are twice as many: by twice (1), not at all (0), as their reciprocal (-1); none:
+// otherwise.
+std::optional<int> growth(const Op& op, const Op& twice) {
+  const char* name = op.name == "full" ? "fill_value" : "other";
+  if (!op.attributes.contains(name) || !twice.attributes.contains(name)) return 0;
+  const double before = number_attribute(op, name), behind = number_attribute(twice, name);
+  if (before == behind) return 0;
+  if (behind == 2 * before) return 1;
+  return 2 * behind == before ? std::optional(-1) : std::nullopt;
+}
+
+// Which numbers of the graph's ops grow with the samples, found by the graph of twice as many; none where there is no such graph.
+std::optional<std::map<OpId, int>> literals_of(const Exported& exported, Sizes sizes, const JointStep& step) {
+  const Graph& graph = step.graph;
+  for (const ExportedSymbol& symbol : exported.symbols)
+    if (is_samples(exported, symbol)) sizes[symbol.name] *= 2;
+  std::map<OpId, int> out;
+  try {
+    const Graph twice = rename_ops(joint_graph(exported, sizes));
+    if (evaluate_size(exported.samples, sizes) != 2 * step.samples || twice.ops.size() != graph.ops.size()) return std::nullopt;
+    for (OpId id : graph.ops.ids()) {
+      if (graph.ops[id].name != twice.ops[id].name) return std::nullopt;
+      const std::optional<int> grown = graph.ops[id].phase == Phase::backward ? 0 : growth(graph.ops[id], twice.ops[id]);
+      if (!grown) return std::nullopt;
+      if (*grown != 0) out[id] = *grown;
+    }
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return out;
+}
+
+// What the loss takes of the micro-batch's data alone, it takes of the whole batch's instead.
+void count_in_batch(const Exported& exported, const Sizes& sizes, JointStep& step) {
+  BatchCounts counted =
+      batch_counts(step.graph, counted_inputs(exported), {step.loss(), exported.loss_is_sum, literals_of(exported, sizes, step)});
   step.graph = std::move(counted.joint);
   step.counts = std::move(counted.counts);
+  step.means = std::move(counted.means);
   step.divisors = std::move(counted.divisors);
+  step.shares = std::move(counted.shares);
+  step.notes = std::move(counted.notes);
 }
 
 // Buffers leave the outputs; what is added to them comes behind.
@@ -88,11 +139,8 @@ JointStep joint_step(const Exported& exported, const Sizes& sizes, bool in_f64) 
   JointStep out;
   out.samples = evaluate_size(exported.samples, sizes);
   out.outputs = exported.outputs;
-  out.graph = joint_graph(exported, sizes);
-  if (in_f64) widen(out.graph);
-  if (!exported.loss_is_sum) scale_tangent(out.graph, static_cast<double>(out.samples));
-  out.graph = rename_ops(out.graph);
-  if (!exported.loss_is_sum) divide_by_batch(exported, out);
+  out.graph = renamed_graph(exported, sizes, in_f64);
+  count_in_batch(exported, sizes, out);
   carry_buffers(out);
   out.graph = join_cotangent_sums(out.graph);
   return out;

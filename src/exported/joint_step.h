@@ -16,7 +16,12 @@ struct JointStep {
   std::int64_t samples = 1;
   // The joint graph. Beside the module's inputs it reads the divisors of the whole batch ("count.0", ...; batch_counts.h).
   Graph graph;
-  Graph counts, divisors;               // batch_counts.h says what they are; without divisors they have no outputs
+  // batch_counts.h says what these are; without divisors they are empty.
+  std::vector<Graph> counts;
+  std::vector<bool> means;
+  Graph divisors;
+  std::vector<int> shares;
+  std::vector<std::string> notes;
   std::vector<ExportedOutput> outputs;  // of the graph, in its order, but for what is added to buffers, which stands behind them
   // The buffers that the module updates, and which output is added to each; none: nothing.
   std::vector<Carried> carried;

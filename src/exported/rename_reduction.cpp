@@ -26,12 +26,45 @@ Tensors summed_up(const NamedCall& call) {
   return {cumsum(in_asked_dtype(call), static_cast<int>(attribute<std::int64_t>(call.op, "dim")))};
 }
 
+Tensors counted_up(const NamedCall& call) {
+  return {sum(ne(call.operand(0), 0.0), dims_of(call))};
+}
+
+// The product of two tensors of one dim.
+Tensors inner_product(const NamedCall& call) {
+  return {sum(call.operand(0) * call.operand(1))};
+}
+
+// Places that are no numbers count as zero.
+Tensors sum_of_numbers(const NamedCall& call) {
+  const Tensor x = in_asked_dtype(call);
+  return {sum(where(ne(x, x), full(x, {}, 0, x.dtype()), x), dims_of(call), attribute_or(call.op, "keepdim", false))};
+}
+
+// The norms that are functions of a sum.
+Tensors norm_of_vector(const NamedCall& call) {
+  const Tensor x = in_asked_dtype(call);
+  const double order = call.op.attributes.contains("ord") ? number_attribute(call.op, "ord") : 2;
+  const bool kept = attribute_or(call.op, "keepdim", false);
+  if (order == 1) return {sum(abs(x), dims_of(call), kept)};
+  return order == 2 ? Tensors{sqrt(sum(x * x, dims_of(call), kept))} : Tensors();
+}
+
 }  // namespace
 
 std::span<const RenameRow> reduction_rows() {
   static constexpr RenameRow all[] = {
-      {"aten::sum", reduced<sum>},       {"aten::sum.dim_IntList", reduced<sum>}, {"aten::mean", reduced<mean>},
-      {"aten::mean.dim", reduced<mean>}, {"aten::amax", reduced<amax>},           {"aten::cumsum", summed_up},
+      {"aten::sum", reduced<sum>},
+      {"aten::sum.dim_IntList", reduced<sum>},
+      {"aten::mean", reduced<mean>},
+      {"aten::mean.dim", reduced<mean>},
+      {"aten::amax", reduced<amax>},
+      {"aten::cumsum", summed_up},
+      {"aten::count_nonzero", counted_up},
+      {"aten::count_nonzero.dim_IntList", counted_up},
+      {"aten::dot", inner_product},
+      {"aten::nansum", sum_of_numbers},
+      {"aten::linalg_vector_norm", norm_of_vector},
   };
   return all;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -67,7 +68,7 @@ void mark_forward(Graph& graph, const std::vector<std::string>& begins) {
   std::set<std::string> passed;
   for (Op& op : graph.ops) {
     if (op.phase == Phase::backward) continue;
-    for (; next < begins.size() && lies_in(op.origin, begins[next]); ++next) {
+    for (; next < begins.size() && !begins[next].empty() && lies_in(op.origin, begins[next]); ++next) {
       if (passed.contains(begins[next]))
         throw Error(concat("stage ", next + 1, " begins at ", quote(begins[next]), ", which has begun before"), {},
                     "name the modules in the order in which they run");
@@ -75,6 +76,7 @@ void mark_forward(Graph& graph, const std::vector<std::string>& begins) {
     for (const std::string& path : prefixes(op.origin)) passed.insert(path);
     if (!op.operands.empty()) op.stage = std::to_string(next);
   }
+  while (next < begins.size() && begins[next].empty()) ++next;  // nothing of these stages is left
   if (next == begins.size()) return;
   if (passed.contains(begins[next]))
     throw Error(concat("stage ", next + 1, " begins at ", quote(begins[next]), ", which runs before ", quote(begins[next - 1])), {},
@@ -82,11 +84,73 @@ void mark_forward(Graph& graph, const std::vector<std::string>& begins) {
   throw Error(concat("no op comes from the module ", quote(begins[next])), {}, did_you_mean(begins[next], module_paths(graph)));
 }
 
+// For each path the one at which its stage begins here: the next in the order that an op comes from; "": none does.
+std::vector<std::string> begins_here(const Graph& graph, std::vector<std::string> begins, const std::vector<std::string>& order) {
+  const std::vector<std::string> here = module_paths(graph);
+  const auto is_here = [&](const std::string& path) { return std::ranges::find(here, path) != here.end(); };
+  for (std::string& begin : begins) {
+    const auto place = std::ranges::find(order, begin);
+    if (is_here(begin) || place == order.end()) continue;
+    const auto next = std::find_if(place, order.end(), is_here);
+    begin = next == order.end() ? "" : *next;
+  }
+  return begins;
+}
+
+// A copy of `value` that is computed in that stage, as the op in front of `behind`.
+ValueId copied_in_stage(Graph& graph, std::size_t behind, ValueId value, const std::string& stage) {
+  const TensorType type = graph.type(value);
+  const ValueId copy = graph.add_value(type);
+  std::int64_t last = 0;
+  for (const Op& op : graph.ops) last = std::max(last, op.sequence);
+  Op made;
+  made.name = "reshape";
+  made.operands = {value};
+  made.results = {copy};
+  made.attributes = {{"shape", type.shape}};
+  made.stage = stage;
+  made.sequence = last + 1;
+  graph.ops.insert(graph.ops.begin() + static_cast<std::ptrdiff_t>(behind), std::move(made));
+  return copy;
+}
+
+// Gives each stage without an op one that copies what the next op behind it reads of those in front, or the result.
+void fill_stages(Graph& graph, std::size_t stages, std::size_t result) {
+  std::set<std::size_t> filled;
+  const auto stage_of = [](const Op& op) { return static_cast<std::size_t>(std::stoul(op.stage)); };
+  for (const Op& op : graph.ops)
+    if (op.phase == Phase::forward && !op.stage.empty()) filled.insert(stage_of(op));
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    if (filled.contains(stage)) continue;
+    const IdVector<ValueId, OpId> made = producers(graph);
+    const auto is_ahead = [&](ValueId value) {
+      const Op* op = made[value] ? &graph.ops[made[value]] : nullptr;
+      return op ? !op->stage.empty() && stage_of(*op) < stage : stage == 0;
+    };
+    std::size_t at = 0;
+    std::optional<std::size_t> operand;
+    for (; at < graph.ops.size() && !operand; ++at) {
+      const Op& op = graph.ops[at];
+      if (op.phase == Phase::backward || op.stage.empty() || stage_of(op) <= stage) continue;
+      const auto found = std::ranges::find_if(op.operands, is_ahead);
+      if (found != op.operands.end()) operand = static_cast<std::size_t>(found - op.operands.begin());
+    }
+    const std::string name = std::to_string(stage);
+    if (!operand) {
+      graph.outputs[result] = copied_in_stage(graph, graph.ops.size(), graph.outputs[result], name);
+      continue;
+    }
+    const ValueId copy = copied_in_stage(graph, at - 1, graph.ops[at - 1].operands[*operand], name);
+    graph.ops[at].operands[*operand] = copy;
+  }
+}
+
 }  // namespace
 
-void mark_stages(Graph& graph, const std::vector<std::string>& begins) {
-  mark_forward(graph, begins);
+void mark_stages(Graph& graph, const std::vector<std::string>& begins, const std::vector<std::string>& order, std::size_t result) {
+  mark_forward(graph, begins_here(graph, begins, order));
   mark_backward(graph);
+  if (!order.empty()) fill_stages(graph, begins.size() + 1, result);
 }
 
 std::vector<std::string> even_stages(const Graph& graph, int stages) {

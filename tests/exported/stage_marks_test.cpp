@@ -27,6 +27,23 @@ TEST(EvenStages, BeginAtTheOutermostOfTheModulesThatBeginTogether) {
   EXPECT_EQ(even_stages(layers(), 5), Paths({"layers.0", "layers.0.1", "layers.1", "layers.1.1"}));
 }
 
+// As where a module is evaluated: the dropouts between the layers do nothing.
+TEST(MarkStages, BeginAtWhatFollowsAModuleThatDoesNothing) {
+  const Paths order = {"start",         "drop",     "layers",     "layers.0",   "layers.0.0", "layers.0.1",
+                       "layers.0.drop", "layers.1", "layers.1.0", "layers.1.1", "last"};
+  const auto stages_of = [&](const Paths& begins) {
+    Graph graph = layers();
+    mark_stages(graph, begins, order);
+    std::string out;
+    for (const Op& op : graph.ops) out += op.name + op.stage + " ";
+    return out;
+  };
+  EXPECT_EQ(stages_of({"drop"}), "mm0 mm1 relu1 mm1 relu1 ");
+  EXPECT_EQ(stages_of({"drop", "layers.0", "layers.0.drop"}), "mm0 reshape1 mm2 relu2 mm3 relu3 ");
+  EXPECT_EQ(stages_of({"layers.1", "last"}), "mm0 mm0 relu0 mm1 relu1 reshape2 ");
+  EXPECT_EQ(test::message_of([&] { stages_of({"lost"}); }), "no op comes from the module \"lost\"");
+}
+
 TEST(EvenStages, AreNoMoreThanModules) {
   EXPECT_EQ(test::message_of([&] { even_stages(layers(), 7); }),
             "the module cannot be cut into 7 stages\n  stages begin where modules do: there are 5\n  hint: take fewer stages");

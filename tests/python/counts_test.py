@@ -1,0 +1,131 @@
+"""Losses that take something of the whole batch, drawn: whatever micro-batches make of them is the whole batch's, or refused, or noted.
+
+usage: counts_test.py   40 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 a thousand.
+"""
+
+import os
+import random
+import unittest
+from collections import Counter
+
+import evaluate  # noqa: F401  finds the package
+import torch
+import torch.nn as nn
+
+import penstock
+
+SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
+SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or random.randrange(1, 1 << 30)
+DRAWN = 1000 if SOAK else 40
+SAMPLES, PLACES = 12, 5
+
+
+class Drawn:
+    """A loss as text, a function of losses l[samples, places], parameters p[2] that are positive, and the data's mask k, weights w and classes t."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.text = self.loss()
+
+    def one(self, *choices):
+        chosen = self.random.choice(choices)
+        return chosen() if callable(chosen) else chosen
+
+    def element(self):
+        """Of the shape of l, with parameters."""
+        return self.one("l", "l", "l * k", "l * w", lambda: f"({self.element()}) * {self.weight()}", "l.masked_fill(k == 0, 0.0)", "torch.where(k > 0, l, 0.3 * l)",
+                        "(l * p[0]).sqrt()", "l.log1p()", "(l - l.mean(1, keepdim=True)).square()", lambda: f"l / {self.count()}", "l.softmax(1)", "l / l.shape[0]")
+
+    def weight(self):
+        """Of the shape of l, of data alone."""
+        return self.one("k", "w", "(w > 0.4).double()", "F.one_hot(t, 5).double()", lambda: f"({self.weight()} / {self.count()})", "F.normalize(w.flatten(), p=1, dim=0).view_as(w)",
+                        "F.normalize(w, p=1, dim=1)", "(w + k)", "w / w.sum((0, 1), keepdim=True)", "w / w.norm()", "(w - w.mean())", "w.cumsum(1)", "w.flip(1)")
+
+    def count(self):
+        """A number of the data."""
+        whole = self.one("k", "w", "(k + 1)", "(w * k)", lambda: self.weight())
+        return self.one(f"({whole}).sum()", f"({whole}).sum((0, 1), keepdim=True)", f"({whole}).sum().view(1)", f"({whole}).mean()", f"({whole}).sum().clamp(min=1)",
+                        f"({whole}).sum(0).sum()", f"torch.count_nonzero({whole})", f"torch.einsum('bs,bs->', {whole}, w)", f"torch.dot(({whole}).flatten(), w.flatten())",
+                        f"({whole}).nansum()", f"({whole}).sum().sqrt()", f"torch.nan_to_num(({whole}).sum())", f"(({whole}).sum() / k.numel())", f"({whole}).norm(p=1)",
+                        f"({whole}).abs().max()", f"({whole}).std()", f"({whole}).sum().expand(3).mean()", f"({whole}).shape[0]", f"({whole}).sum(1, keepdim=True).clamp(min=0.5)",
+                        f"(({whole}).sum() + 1)")
+
+    def scalar(self):
+        """A number with parameters."""
+        x = self.element()
+        return self.one(f"({x}).sum()", f"({x}).mean()", f"({x}).sum() / {self.count()}", f"({x}).sum() * {self.count()} ** -1", f"({x}).sum() * torch.exp(-torch.log({self.count()}))",
+                        f"({x}).mean() / {self.count()}", f"({x}).sum(1).mean()", f"({x}).mean(0).sum()", f"(({x}) * {self.weight()}).sum()", f"torch.stack([({x}).mean(), l.mean()]).mean()",
+                        f"torch.stack([({x}).sum() / {self.count()}, (l * k).sum() / k.sum()]).mean()", f"({x}).mean().sqrt()", f"({x}).logsumexp((0, 1))", f"({x}).max()",
+                        f"({x}).sum() / ({x}).shape[0]", f"{self.count()} * p.sum()", "p.square().sum()", f"F.mse_loss({x}, w)", f"F.smooth_l1_loss({x}, k, reduction='sum') / {self.count()}",
+                        "F.cross_entropy(l, t[:, 0])", "F.cross_entropy(l, t[:, 0].masked_fill(k[:, 0] == 0, -100))",
+                        "F.cross_entropy(l.unsqueeze(1).expand(-1, 4, -1).transpose(1, 2).flatten(0, 1) * p[0], t.flatten() % 4, weight=torch.tensor([1., 2., 3., 4.]).double())",
+                        f"({x}).masked_fill(k == 0, float('nan')).nanmean()", f"({x})[0].sum()", f"(({x})[:, 0].unsqueeze(0) - ({x})[:, 1].unsqueeze(1)).square().mean()",
+                        f"(({x}).sum() / {self.count()}) ** 2")
+
+    def loss(self):
+        parts = [self.one("", "0.5 * ", "2 * ") + f"({self.scalar()})" for _ in range(self.random.choice((1, 1, 2, 3)))]
+        total = " + ".join(parts)
+        return self.one(total, f"({total}).reshape(())" if len(parts) == 1 else f"({total}) / 2", f"torch.stack([(x).reshape(()) for x in ({', '.join(parts)},)]).sum()")
+
+
+class Model(nn.Module):
+    def __init__(self, text):
+        super().__init__()
+        self.a, self.b, self.p = nn.Linear(3, 4), nn.Linear(4, 1), nn.Parameter(torch.tensor([0.7, 1.3]))
+        self.loss = eval(f"lambda l, p, k, w, t: ({text}).reshape(())", {"torch": torch, "F": nn.functional})
+
+    def forward(self, x, k, w, t):
+        return self.loss(self.b(torch.tanh(self.a(x))).squeeze(-1).square() + 0.1, self.p, k, w, t)
+
+
+def batch_of(seed):
+    torch.manual_seed(seed)
+    k = (torch.rand(SAMPLES, PLACES) < torch.rand(SAMPLES, 1)).double()
+    k[:, 0] = 1
+    return {"x": torch.randn(SAMPLES, PLACES, 3).double() * torch.rand(SAMPLES, 1, 1).double() * 2, "k": k, "w": torch.rand(SAMPLES, PLACES).double() + 0.1,
+            "t": torch.randint(5, (SAMPLES, PLACES))}
+
+
+def close(a, b):
+    return bool(((a - b).abs() <= 1e-9 * (1 + b.abs())).all())
+
+
+class Counts(unittest.TestCase):
+    def outcome(self, text, microbatches, dynamic, seed):
+        """What became of the loss, for training and for evaluation."""
+        torch.manual_seed(seed)
+        module, batch = Model(text).double(), batch_of(seed)
+        try:
+            loss = module(**batch)
+            expected = torch.autograd.grad(loss, list(module.parameters()), allow_unused=True)
+        except RuntimeError:
+            return "no loss"
+        if not torch.isfinite(loss):
+            return "no loss"
+        try:
+            step = penstock.trainer(module, batch, microbatches=microbatches, dynamic=dynamic)
+            found, gradients = step.gradients(batch)
+            evaluated = step.evaluate(batch)["loss"]
+        except penstock.PenstockError:
+            return "refused"
+        whole = {name: g for (name, _), g in zip(module.named_parameters(), expected) if g is not None}
+        equal = close(found, loss) and close(evaluated, loss) and all(close(gradients[name], g) for name, g in whole.items() if name in gradients)
+        noted = any(word in note for note in step.exports.first.notes for word in ("micro-batch", "samples", "place"))
+        return ("noted and equal" if noted else "equal") if equal else "noted" if noted else "silently wrong"
+
+    def test_drawn_losses(self):
+        found = Counter()
+        chosen = random.Random(SEED)
+        for i in range(DRAWN):
+            seed = chosen.randrange(1 << 30)
+            text, microbatches, dynamic = Drawn(seed).text, chosen.choice((1, 2, 3, 4)), chosen.random() < 0.5
+            with self.subTest(i, seed=SEED, text=text, microbatches=microbatches, dynamic=dynamic):
+                outcome = self.outcome(text, microbatches, dynamic, seed)
+                found[outcome] += 1
+                self.assertNotEqual(outcome, "silently wrong")
+        print(f"PENSTOCK_SEED={SEED}: {DRAWN} losses: {dict(found)}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main()
