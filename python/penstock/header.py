@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .arguments import COUNT, Argument
 from .capture import Captured
@@ -42,7 +43,10 @@ def describe(model: str, captured: Captured, joint: Joint, arguments: Sequence[A
     read |= {joint.value(output.node) for output in joint.outputs}
     given = {i.name: i.node for i in joint.inputs if i.role == "argument"}
     nodes = [(argument, given[str(i)]) for i, argument in enumerate(arguments)]
-    symbols = symbols_of([(argument.name, node.meta["val"]) for argument, node in nodes], captured.shape_env, sizes)
+    split = [node for argument, node in nodes if argument.role == "split"]
+    read |= {split[0]} if read.isdisjoint(split) else set()  # it says how many samples there are
+    read |= _needed_for_sizes(joint, captured.shape_env, [node for _, node in nodes], read)
+    symbols = symbols_of([(argument.name, node.meta["val"]) for argument, node in nodes if node in read], captured.shape_env, sizes)
     gradients = {output.name for output in joint.outputs if output.role == "gradient"}
     inputs = [(_input(i, arguments, gradients, captured.aliases), i.node)
               for kind in KINDS for i in joint.inputs if i.role == kind and i.node in read]
@@ -54,7 +58,7 @@ def describe(model: str, captured: Captured, joint: Joint, arguments: Sequence[A
                                 "convert it before the module reads it: images.float() / 255, indices.long()")
     outputs = [(_output(output, captured.results), output.node) for output in joint.outputs]
     outputs.sort(key=lambda output: ROLES.index(output[0]["role"]))
-    samples = next(node for argument, node in nodes if argument.role == "split").meta["val"].shape[0]
+    samples = next(node for node in split if node in read).meta["val"].shape[0]
     names = {i["name"] for i, _ in inputs}
     header = {
         "penstock": FORMAT,
@@ -70,6 +74,31 @@ def describe(model: str, captured: Captured, joint: Joint, arguments: Sequence[A
                    for name in state if name not in names],
     }
     return Described(header, _distinct([(i["name"], node) for i, node in inputs]), [node for _, node in outputs], state)
+
+
+def _needed_for_sizes(joint: Joint, environment: ShapeEnv, arguments: Sequence[Node], read: set[Node]) -> set[Node]:
+    """The arguments of which no op reads a value, but the graph or a condition a size that no argument has that is read."""
+    needed = {symbol for guard in environment.guards for symbol in environment.replace(guard.expr).free_symbols}
+    for node in joint.source.graph.nodes:
+        if node.op == "call_function":
+            needed |= _symbols(node.meta.get("val"))
+    for node in arguments:
+        if node in read:
+            needed -= _symbols(node.meta["val"])
+    found = set()
+    for node in arguments:
+        if own := needed & _symbols(node.meta["val"]):
+            found.add(node)
+            needed -= own
+    return found
+
+
+def _symbols(value: Any) -> set[Any]:
+    """The symbols in the sizes of a node's value."""
+    if isinstance(value, (list, tuple)):
+        return set().union(*map(_symbols, value))
+    sizes = value.shape if isinstance(value, torch.Tensor) else [value]
+    return {symbol for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
 
 
 def state_name(name: str) -> str:

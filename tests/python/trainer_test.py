@@ -82,6 +82,13 @@ def autograd(module, batch, loss=token_loss):
     return found.item(), {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
 
 
+def gradients_of_call(module, batch):
+    module.zero_grad()
+    found = module(**batch)
+    found.backward()
+    return found.item(), {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
 def relative(a, b):
     return ((a - b).norm() / b.norm().clamp(min=1e-30)).item()
 
@@ -211,6 +218,39 @@ class Gradients(Case):
                 self.assertAlmostEqual(found.item(), loss.item(), delta=1e-11)
                 self.assert_alike(gradients, theirs)
 
+    def test_arguments_that_are_not_read(self):
+        """Neither what nobody reads, nor what only gives a size, keeps a loss from dividing by a count of the others."""
+        class Loss(Model):
+            def forward(self, tokens, other, targets, mask=None, sized=None):
+                scale = 1 if sized is None else torch.ones(sized.shape[1], dtype=torch.float64).sum()
+                return token_loss(super().forward(tokens), targets) / scale
+        module, (tokens, targets) = seeded(Loss), texts()
+        others = {"other": torch.randn(8, 3), "mask": torch.ones(8, 2, 4)}
+        for more in (others, {**others, "sized": torch.ones(8, 5)}, {**dict(reversed(others.items())), "sized": torch.ones(8, 5)}):
+            batch = {**more, "tokens": tokens, "targets": targets}
+            loss, theirs = gradients_of_call(module, batch)
+            step = penstock.trainer(module, batch, microbatches=4)
+            found, gradients = step.gradients(batch)
+            self.assertAlmostEqual(found.item(), loss, delta=1e-12)
+            self.assert_alike(gradients, theirs)
+            self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), loss, delta=1e-12)
+            self.assertIn("the module does not read its argument mask", step.exports.first.notes)
+            longer = {**batch, **({"sized": torch.ones(8, 7)} if "sized" in batch else {"mask": torch.ones(8, 9, 9)})}
+            self.assertAlmostEqual(step.gradients(longer)[0].item(), gradients_of_call(module, longer)[0], delta=1e-12)
+
+    def test_a_loss_that_reads_no_argument(self):
+        class Decay(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+
+            def forward(self, x):
+                return self.layer.weight.square().sum()
+        module, batch = seeded(Decay), torch.randn(8, 4)
+        found, gradients = penstock.trainer(module, batch, microbatches=2, actors=1).gradients(batch)
+        self.assertAlmostEqual(found.item(), module(batch).item(), delta=1e-12)
+        self.assertLess(relative(gradients["layer.weight"], 2 * module.layer.weight), 1e-12)
+
     def test_autocast_computes_in_bf16_and_keeps_masters(self):
         module, batch = seeded(Model, dtype=torch.float32), texts(ignored=False)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -325,6 +365,19 @@ class Steps(Case):
         state = step.state_dict()
         for name, value in twin.state_dict().items():
             self.assertLess(relative(state[name].double(), value.double()), 2e-6, name)
+
+    def test_a_stage_that_begins_at_what_does_nothing_in_evaluation(self):
+        """Its stage begins at what follows; a stage of which nothing is left stands all the same."""
+        module = seeded(nn.Sequential, nn.Dropout(0.1), nn.Linear(4, 4), nn.Dropout(0.1), nn.Tanh(), nn.Dropout(0.1), nn.Linear(4, 3), nn.Dropout(0.1))
+        batch, loss = (torch.randn(8, 4).double(), torch.randint(3, (8,))), nn.CrossEntropyLoss()
+        expected = loss(module.eval()(batch[0]), batch[1]).item()
+        module.train()
+        for begins in (["2"], ["4"], ["2", "3"], ["2", "4", "6"], ["1", "2", "4", "5"], ["6"]):
+            with self.subTest(begins=begins):
+                optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
+                step = penstock.trainer(module, batch, loss=loss, split=begins, actors=len(begins) + 1, microbatches=2, optimizer=optimizer)
+                step(batch)
+                self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), expected, delta=1e-12)
 
     def test_another_length_needs_no_new_export(self):
         module = seeded(Model)
