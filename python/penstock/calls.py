@@ -90,5 +90,8 @@ class Calls:
 
 
 def _takes_target(loss: Callable) -> bool:
-    parameters = inspect.signature(loss.forward if isinstance(loss, torch.nn.Module) else loss).parameters.values()
+    try:
+        parameters = inspect.signature(loss.forward if isinstance(loss, torch.nn.Module) else loss).parameters.values()
+    except ValueError:
+        return False  # a function without a signature, such as torch.sum
     return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) >= 2

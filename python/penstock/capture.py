@@ -57,7 +57,7 @@ class Traced(torch.nn.Module):
         split = [tensor for argument, tensor in zip(arguments.tensors, tensors) if argument.role == "split"]
         for tensor in split[1:]:
             torch._check(tensor.shape[0] == split[0].shape[0])
-        with (without_python_randomness(self), without_functions(self.paths), attribute_changes(self, seen.changes),
+        with (without_python_randomness(self, self.paths), without_functions(self.paths), attribute_changes(self, seen.changes),
               buffers_in_place(self), Watch(self.paths)):
             result = call_model(self.model, args, kwargs, self.loss, target, self.autocast)
             loss, others, seen.notes = find_loss(result)

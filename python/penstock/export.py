@@ -16,7 +16,7 @@ from .errors import PenstockError
 from .exported import Exported, load_exported
 from .losses import check_loss
 from .places import user_name
-from .watch import check_hooks
+from .watch import check_hooks, check_kind
 
 
 EVALUATION = "the module is in evaluation mode: without dropout, and with stored statistics; module.train() changes it"
@@ -47,6 +47,7 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
         raise PenstockError(f'there is no reduction "{reduction}"', hint='"mean" or "sum"')
     if autocast not in (None, torch.bfloat16):
         raise PenstockError(f"autocast to {autocast} is not supported", hint="torch.bfloat16, or None")
+    check_kind(module)
     check_loss(loss, target)
     _check_names(module)
     _check_memory(module)

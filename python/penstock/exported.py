@@ -32,6 +32,7 @@ class Exported:
     text: str
     state: dict[str, torch.Tensor]
     notes: list[str] = field(default_factory=list)
+    places: dict[str, list[str]] = field(default_factory=dict)  # by buffer, where the module updates it: for messages, not in files
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """True if the graph computes what the module does for these sizes, by symbol ("s0")."""
@@ -63,7 +64,7 @@ def with_constants_named(exported: Exported, own: str) -> Exported:
 
     inputs = [{**i, "name": renamed(i["name"])} for i in exported.header["inputs"]]
     text = re.sub(r"(?<=%)constant\.\d+(?![\w.])", lambda found: renamed(found[0]), exported.text)
-    return Exported({**exported.header, "inputs": inputs}, text, {renamed(name): tensor for name, tensor in exported.state.items()}, exported.notes)
+    return Exported({**exported.header, "inputs": inputs}, text, {renamed(name): tensor for name, tensor in exported.state.items()}, exported.notes, exported.places)
 
 
 def load_exported(path: str | os.PathLike) -> Exported:

@@ -13,6 +13,7 @@ import torch
 from . import _core
 from .calls import Calls
 from .engine import told
+from .errors import PenstockError
 from .evaluation import in_mode
 from .export import export
 from .exported import Exported, with_constants_named
@@ -88,11 +89,25 @@ def _model_of(exported: Exported, core: Any, parts: Mapping[str, torch.Tensor], 
     if sizes is None:
         return None
     groups = [group_of[i["name"]] for i in exported.header["inputs"] if i.get("trained")] if group_of else []
-    model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups, in_classes, list(order)))
+    try:
+        model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups, in_classes, list(order)))
+    except PenstockError as error:
+        raise _with_place(error, exported) from None
     fits = all(name in parts and (DTYPES.get(parts[name].dtype), list(parts[name].shape)) == (dtype, shape) for name, dtype, shape in model.ports)
     if fits:
         exported.notes += [note for note in model.notes if note not in exported.notes]
     return model if fits else None
+
+
+def _with_place(error: PenstockError, exported: Exported) -> PenstockError:
+    """The refusal of a buffer with the module and the line that update it, and a way out for those that a module keeps for itself."""
+    place = next((place for name, place in exported.places.items() if error.what.startswith(f'buffer "{name}" ')), None)
+    if place is None:
+        return error
+    known = [detail for detail in error.details if not any(line.startswith("in module") and line.removeprefix("in module ") in detail for line in place)]
+    module = [] if any(line.startswith("in ") for line in place) else [f"in the {exported.header['model']} itself"]
+    return PenstockError(error.what, [*known, *module, *place], f"{error.hint}; or keep it from being updated in training: .eval() of the part that does it, "
+                                                       "and update it between steps")
 
 
 def _sizes(exported: Exported, tensors: Mapping[str, torch.Tensor]) -> dict[str, int] | None:

@@ -45,6 +45,8 @@ def describe(model: str, captured: Captured, joint: Joint, arguments: Sequence[A
     nodes = [(argument, given[str(i)]) for i, argument in enumerate(arguments)]
     split = [node for argument, node in nodes if argument.role == "split"]
     read |= {split[0]} if read.isdisjoint(split) else set()  # it says how many samples there are
+    updated = {output.name for output in joint.outputs if output.role == "mutation"}
+    read |= {i.node for i in joint.inputs if i.role == "buffer" and i.name in updated}
     read |= _needed_for_sizes(joint, captured.shape_env, [node for _, node in nodes], read)
     symbols = symbols_of([(argument.name, node.meta["val"]) for argument, node in nodes if node in read], captured.shape_env, sizes)
     gradients = {output.name for output in joint.outputs if output.role == "gradient"}

@@ -42,11 +42,14 @@ def place_of(node: Node) -> list[str]:
 def place_of_frames(frames: Iterable[tuple[FrameType, int]], modules: Mapping[int, str]) -> list[str]:
     """Details for an error while tracing: the innermost module of `modules` (path by id) that runs, and the innermost line outside of
     PyTorch."""
-    path, lines = "", []
+    path, root, lines = "", "", []
     for frame, line in frames:
-        path = modules.get(id(frame.f_locals.get("self")), path)
+        part = frame.f_locals.get("self")
+        path = modules.get(id(part), path)
+        root = type(part).__name__ if modules.get(id(part)) == "model" else root
         lines.append((frame.f_code.co_filename, line))
-    return _details(user_name(path), lines)
+    details = _details(user_name(path), lines)
+    return [f"in the {root} itself", *details] if root and not user_name(path) else details
 
 
 def place_of_error(error: BaseException, modules: Mapping[int, str]) -> list[str]:

@@ -54,6 +54,18 @@ def _check_mutations(forward: GraphModule, joint: Joint, arguments: Sequence[Arg
         raise PenstockError(what, place_of(writer) if writer else [], hint)
 
 
+def places_of_updates(forward: GraphModule, joint: Joint) -> dict[str, list[str]]:
+    """Where the module updates each of its buffers, by its name in the graph: the module and the line."""
+    places = {}
+    for output in joint.outputs:
+        if output.role == "mutation" and output.of == "buffer":
+            sources = [node for node in forward.graph.nodes if node.op == "get_attr" and node.target == output.name]
+            readers = [node for node in forward.graph.nodes if _writes_to(node, sources) or any(source in node.all_input_nodes for source in sources)]
+            writer = next((node for node in readers if _writes_to(node, sources)), readers[-1] if readers else None)
+            places[output.name] = place_of(writer) if writer else []
+    return places
+
+
 def _writes_to(node: Node, sources: Sequence[Node]) -> bool:
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
         return False

@@ -13,7 +13,7 @@ from .exported import Exported
 from .header import Described, describe, state_name
 from .joint import read_joint
 from .marks import marks_of
-from .refusals import check_joint
+from .refusals import check_joint, places_of_updates
 from .sizes import Sizes
 from .text import graph_text
 
@@ -26,7 +26,8 @@ def trace(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, 
     check_joint(captured.forward, joint, arguments.tensors)
     described = describe(type(module).__name__, captured, joint, arguments.tensors, sizes, reduction)
     text = graph_text(joint, marks_of(joint), described.inputs, described.outputs, sizes)
-    return Exported(described.header, text, described.state, [*notes, *_notes(captured, described, arguments)])
+    places = {state_name(name): place for name, place in places_of_updates(captured.forward, joint).items()}
+    return Exported(described.header, text, described.state, [*notes, *_notes(captured, described, arguments)], places)
 
 
 def _notes(captured: Captured, described: Described, arguments: Arguments) -> list[str]:

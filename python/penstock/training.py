@@ -23,6 +23,7 @@ from .prediction import Prediction
 from .pretrained import Folder
 from .programs import Programs, Ready
 from .ranks import RankTrainer, ranks_for
+from .settings import check_settings
 from .splits import begins_of
 from .state import State
 from .tensors import addresses, tensor_of
@@ -57,6 +58,9 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
 
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
+    check_settings(module, {"optimizer": optimizer, "loss": loss, "actors": actors, "schedule": schedule, "chunks": chunks, "microbatches": microbatches,
+                            "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "dynamic": dynamic, "whole": whole,
+                            "threads": threads, "deadline": deadline, "seed": seed, "reduction": reduction, "weights": weights, "backend": backend})
     given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
     placed = given if plan is None else _planned(plan, given)
 

@@ -12,11 +12,12 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
 from .errors import PenstockError
-from .places import place_now, user_name
+from .places import place_now, shown_module, user_name
 
 PYTHON_ONLY = ("it is registered in Python, so that no other program can run it",
                "register it in C++ (TORCH_LIBRARY), or write it with PyTorch's own ops")
@@ -59,6 +60,25 @@ def _keeps_requires_grad(function: Any, args: tuple, kwargs: Mapping[str, Any]) 
     return args[0].requires_grad == wanted
 
 
+def check_kind(module: torch.nn.Module) -> None:
+    """Throws PenstockError for modules that cannot be traced, or not as they are meant, whatever they compute."""
+    for path, part in module.named_modules():
+        place, kind = f'module "{user_name(path)}"' if path else "the module", type(part).__name__
+        if isinstance(part, torch.jit.ScriptModule):
+            raise PenstockError(f"{place} was compiled by TorchScript, which cannot be traced again",
+                                hint="give the module that it was made of")
+        if kind in WRAPPERS:
+            raise PenstockError(f"{place} is a {kind}, which sends gradients to other processes itself",
+                                hint="give the module that it wraps, .module; data=, and processes started by torchrun, are Penstock's own")
+        if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats and part.momentum is None:
+            raise PenstockError(f"{place}, a {kind}, has momentum=None: by how much it moves its statistics depends on how many batches it has seen",
+                                hint="give it a momentum, such as 0.1, or put it in evaluation mode by .eval()")
+        for name, tensor in (*part._parameters.items(), *part._buffers.items()):
+            if torch.nn.parameter.is_lazy(tensor):
+                raise PenstockError(f'"{name}" of {place}, a {kind}, has no shape before the module has run once',
+                                    hint="run the module on a batch first: module(batch)")
+
+
 def check_hooks(module: torch.nn.Module) -> None:
     """Throws PenstockError where a module or a parameter has a hook on gradients: the graph would leave it out."""
     hint = "remove the hook; what it does to gradients can be done in the loss or in the optimizer"
@@ -95,8 +115,9 @@ def without_functions(modules: Mapping[int, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_python_randomness(module: torch.nn.Module) -> Iterator[None]:
-    """Refuses numbers drawn by generators of Python or NumPy: exported, they would be the same in each step."""
+def without_python_randomness(module: torch.nn.Module, modules: Mapping[int, str]) -> Iterator[None]:
+    """Refuses numbers drawn by generators of Python or NumPy: exported, they would be the same in each step. They are looked at wherever a
+    module begins or ends, which tells whose they are."""
     numpy = sys.modules.get("numpy")
     own = [value for holder in _holders(module) for value in vars(holder).values()]
     python = [random, *(value for value in own if isinstance(value, random.Random))]
@@ -105,11 +126,30 @@ def without_python_randomness(module: torch.nn.Module) -> Iterator[None]:
     def states() -> list[Any]:
         return [generator.getstate() for generator in python] + [str(_bits(generator)) for generator in arrays]
 
-    before = states()
-    yield
-    if states() != before:
-        raise PenstockError("the module draws random numbers in Python or NumPy: exported, they would be the same in each step",
-                            hint="draw them with torch (torch.rand, torch.bernoulli), or hand them to the module as an argument")
+    before, running = states(), [module]
+
+    def check() -> None:
+        if states() != before:
+            raise PenstockError("the module draws random numbers in Python or NumPy: exported, they would be the same in each step",
+                                [shown_module(running[-1], modules)],
+                                "draw them with torch (torch.rand, torch.bernoulli), or hand them to the module as an argument")
+
+    def begin(part: torch.nn.Module, _: Any) -> None:
+        check()
+        running.append(part)
+
+    def end(part: torch.nn.Module, *_: Any) -> None:
+        check()
+        while running.pop() is not part:  # one that ended by an exception has not come here
+            pass
+
+    hooks = [register_module_forward_pre_hook(begin), register_module_forward_hook(end)]
+    try:
+        yield
+        check()
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextlib.contextmanager
@@ -181,6 +221,7 @@ def as_it_was(module: torch.nn.Module) -> Iterator[None]:
             _refill(container, before)
 
 
+WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 MISSING = object()  # the value of an attribute that is not there
 SIMPLE = (int, float, str)
 OTHERS = (torch.nn.Module, torch.Tensor, type, FunctionType, MethodType, ModuleType, random.Random)

@@ -5,6 +5,7 @@ usage: refusals_test.py
 
 import inspect
 import random
+import tempfile
 import types
 import unittest
 
@@ -69,6 +70,88 @@ class Refusals(unittest.TestCase):
         at = next(i for i, text in enumerate(lines) if (line or "self.run(") in text)
         place = f"{__file__}:{first + at}: {lines[at].strip()}"
         self.assertEqual(self.refused(outer(run, layer)), f"{what}\n  in module {module}\n  {place}\n  hint: {hint}")
+
+
+class Kinds(Refusals):
+    """Modules that are none to trace, and arguments of the trainer that are none of theirs."""
+
+    def check_first_lines(self, module, what, hint, x=None):
+        x = torch.randn(4, 4) if x is None else x
+        for call in (lambda: penstock.export(module, (x,), loss=torch.sum), lambda: penstock.trainer(module, x, loss=torch.sum, microbatches=2)):
+            with self.assertRaises(penstock.PenstockError) as raised:
+                call()
+            self.assertEqual(str(raised.exception), f"{what}\n  hint: {hint}")
+
+    def test_modules(self):
+        layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        torchscript = "was compiled by TorchScript, which cannot be traced again", "give the module that it was made of"
+        self.check_first_lines(torch.jit.trace(layers, torch.randn(4, 4)), f"the module {torchscript[0]}", torchscript[1])
+        self.check_first_lines(nn.Sequential(layers, torch.jit.script(nn.Linear(4, 4))), f'module "1" {torchscript[0]}', torchscript[1])
+        lazy = "has no shape before the module has run once", "run the module on a batch first: module(batch)"
+        self.check_first_lines(nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(4)), f'"weight" of module "1", a LazyLinear, {lazy[0]}', lazy[1])
+        self.check_first_lines(nn.Sequential(nn.LazyBatchNorm1d(affine=False), nn.Linear(4, 4)), f'"running_mean" of module "0", a LazyBatchNorm1d, {lazy[0]}', lazy[1])
+        self.check_first_lines(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)),
+                               'module "1", a BatchNorm1d, has momentum=None: by how much it moves its statistics depends on how many batches it has seen',
+                               "give it a momentum, such as 0.1, or put it in evaluation mode by .eval()")
+        with tempfile.NamedTemporaryFile() as file:
+            torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}.store", rank=0, world_size=1)
+            try:
+                self.check_first_lines(nn.parallel.DistributedDataParallel(layers), "the module is a DistributedDataParallel, which sends gradients to other processes itself",
+                                       "give the module that it wraps, .module; data=, and processes started by torchrun, are Penstock's own")
+            finally:
+                torch.distributed.destroy_process_group()
+
+    def test_settings(self):
+        module, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(4, 4)
+        whole = ("actors", "chunks", "microbatches", "data", "threads")
+        wrong = {**dict.fromkeys(whole, (2.5, 2.0, True, "2", -1, 0, [2])), "zero": (0.5, True, "1", -1), "seed": (1.5, "x", None), "recompute": (1, "yes", None),
+                 "clip": (-1, True, "1", float("nan"), float("inf")), "deadline": (0, -1, "60", True), "schedule": (1, None), "split": ("1", [1], 3),
+                 "whole": ("x", 3, [1]), "dynamic": (1, "yes", None), "reduction": ("max", 1), "backend": ("nccl", 1), "weights": (3,), "loss": (3, "mse"),
+                 "optimizer": (torch.optim.SGD, "sgd")}
+        for name, values in wrong.items():
+            for value in values:
+                with self.subTest(name, value=value), self.assertRaises(penstock.PenstockError) as raised:
+                    penstock.trainer(module, x, **{"loss": torch.sum, "microbatches": 2, name: value})
+                self.assertRegex(str(raised.exception), rf"^{name}=.* is not what {name} takes\n  hint: {name} is ")
+        with self.assertRaisesRegex(penstock.PenstockError, "a list is no module"):
+            penstock.trainer([module], x, loss=torch.sum)
+
+    def test_buffers_that_micro_batches_cannot_share(self):
+        """What is updated where is said: the module, the line, the way out."""
+        class Average(Two):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("target", torch.zeros(4, 4))
+
+            def forward(self, x):
+                with torch.no_grad():
+                    self.target.mul_(0.9).add_(self.first.weight, alpha=0.1)
+                return self.second(x @ self.target)
+
+        class Queue(Two):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("kept", torch.zeros(8, 4))
+
+            def forward(self, x):
+                y = self.first(x)
+                with torch.no_grad():
+                    self.kept.copy_(torch.cat([y.detach(), self.kept[: -y.shape[0]]]))
+                return self.second(y)
+        out = "or keep it from being updated in training: .eval() of the part that does it, and update it between steps"
+        spectral = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 4))
+        instance = nn.Sequential(nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten(1), nn.Linear(4, 4))
+        for module, what, *details in ((nn.Sequential(nn.Linear(4, 4), Average()), '"1.target" is updated, and read besides', "in module 1\n", "self.target.mul_(0.9)"),
+                                       (Queue(), '"kept" is updated in a way', "in the Queue itself\n", "self.kept.copy_"),
+                                       (spectral, '"0.parametrizations.weight.0._', "in module 0.parametrizations.weight.0\n"),
+                                       (nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 4)), '"0.weight_u" is updated', "in module 0\n"),
+                                       (instance, '"1.running_mean" is updated', "in module 1\n")):
+            with self.subTest(what), self.assertRaises(penstock.PenstockError) as raised:
+                penstock.trainer(module, torch.randn(4, 4), loss=torch.sum, microbatches=2)
+            text = str(raised.exception)
+            self.assertTrue(text.startswith(f"buffer {what}") and text.endswith(out), text)
+            for detail in details:
+                self.assertIn(detail, text)
 
 
 class ControlFlow(Refusals):
@@ -227,7 +310,7 @@ class Steps(Refusals):
             module.generators = own[0]
             module[1].generator = own[1]
             self.assertEqual(self.refused(module),
-                             "the module draws random numbers in Python or NumPy: exported, they would be the same in each step" + hint)
+                             "the module draws random numbers in Python or NumPy: exported, they would be the same in each step\n  in module 1 (Inner)" + hint)
 
     def test_written_arguments_and_parameters(self):
         class Writes(Two):

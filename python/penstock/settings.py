@@ -1,0 +1,60 @@
+"""What `trainer` is given, before anything is made of it: kinds and ranges of its arguments."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import PenstockError
+from .watch import check_kind
+
+AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "seed": None}
+CHOICES = {"reduction": ("mean", "sum"), "backend": ("threads", "gloo")}
+OPTIONAL = ("chunks", "reduction", "backend", "split", "weights", "loss", "optimizer")
+
+
+def check_settings(module: Any, given: Mapping[str, Any]) -> None:
+    """Throws PenstockError for an argument of the trainer that is of another kind than it says, or out of its range; `given` by name."""
+    if not isinstance(module, torch.nn.Module):
+        raise PenstockError(f"a {type(module).__name__} is no module", hint="the trainer takes a torch.nn.Module")
+    check_kind(module)
+    for name, value in given.items():
+        if value is None and name in OPTIONAL:
+            continue
+        wanted = _wanted(name, value)
+        if wanted:
+            raise PenstockError(f"{name}={value!r} is not what {name} takes", hint=f"{name} is {wanted}")
+
+
+def _wanted(name: str, value: Any) -> str | None:
+    """What the argument should be; none where the value is that."""
+    number = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
+    if name in AT_LEAST:
+        least = AT_LEAST[name]
+        right = number and isinstance(value, numbers.Integral) and (least is None or value >= least)
+        return None if right else "a whole number" + ("" if least is None else f", at least {least}")
+    if name in CHOICES:
+        return None if value in CHOICES[name] else " or ".join(f'"{choice}"' for choice in CHOICES[name]) + ", or None"
+    right, text = {
+        "recompute": (isinstance(value, bool), "True or False"),
+        "clip": (number and value >= 0, "a number that is not negative; 0 does not limit"),
+        "deadline": (number and value > 0, "a number of seconds above 0"),
+        "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), or the path of a table"),
+        "split": (isinstance(value, Mapping) or _are_texts(value), 'a list of paths of modules, ["layers.2"], or a split_spec'),
+        "whole": (_are_texts(value), 'names of arguments, ("num_items_in_batch",)'),
+        "dynamic": (isinstance(value, (bool, Mapping)), 'True, False or dims by argument, {"input_ids": (0, 1)}'),
+        "weights": (isinstance(value, (str, Path)), "the path of a folder"),
+        "loss": (callable(value), "a function of the module's output, or of that and the target"),
+        "optimizer": (isinstance(value, torch.optim.Optimizer), "an optimizer of torch.optim"),
+    }[name]
+    return None if right else text
+
+
+def _are_texts(value: Any) -> bool:
+    """Not a text itself, which is a sequence of letters."""
+    return not isinstance(value, (str, bytes)) and isinstance(value, (Sequence, Set)) and all(isinstance(each, str) for each in value)
