@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -140,13 +141,14 @@ def first_names(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
 @contextlib.contextmanager
 def _tracing(traced: Traced) -> Iterator[None]:
     """Gradients are on; errors say where they are."""
+    handled = sys.exc_info()[1]  # by the caller, who may export in an `except`: no cause of what happens here
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The tensor attribute|TF32 acceleration")
         with torch.enable_grad(), _fake_weights(traced), _quiet(), _any_layout(), _flat_modes():
             try:
                 yield
             except Exception as error:
-                found = _chain(error)
+                found = _chain(error, handled)
                 for inner in found:
                     if isinstance(inner, PenstockError):
                         raise inner from None
@@ -202,9 +204,10 @@ def _any_layout() -> Iterator[None]:
         torch._C._select_conv_backend = original
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
+def _chain(error: BaseException | None, handled: BaseException | None) -> list[BaseException]:
+    """The error and what led to it, up to one that was handled before."""
     found: list[BaseException] = []
-    while error is not None and error not in found:
+    while error is not None and error is not handled and error not in found:
         found.append(error)
         error = error.__cause__ or error.__context__
     return found

@@ -13,7 +13,8 @@ import torch
 from .arguments import COUNT, Argument, Arguments, named_arguments
 from .cache import Unknown, export_key
 from .errors import PenstockError
-from .exported import Exported, load_exported
+from .exported import Exported
+from .kept import kept_or_made
 from .losses import check_loss
 from .places import user_name
 from .watch import check_hooks, check_kind
@@ -36,7 +37,7 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     which it divides itself.
     `autocast`: torch.bfloat16 exports the module as it runs under torch.autocast; a `loss` function gets its output in f32.
     `cache`: a folder where exports are kept, and found again while the module's code, attributes and call are the same; None: the one that the
-    environment's PENSTOCK_CACHE names, if it does.
+    environment's PENSTOCK_CACHE names, if it does. It is the user's alone: one that others own or may write to is refused.
 
     The module may be on the meta device, and in training or evaluation mode, which it is exported in. Throws PenstockError for what cannot
     be exported, naming the module, the op and the line.
@@ -68,21 +69,8 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
         exported = make()
         exported.notes.append(f"not kept in the cache, as no key can say what it depends on: {unknown}")
         return exported
-    return _cached(Path(cache) / f"{key}.safetensors", module, loss, make)
-
-
-def _cached(path: Path, module: torch.nn.Module, loss: Callable | None, make: Callable[[], Exported]) -> Exported:
-    """The file's export with the module's own tensors, or a new one, which is written there."""
     own = {user_name(name): tensor.detach() for name, tensor in tensors_of(module, loss).items()}
-    try:
-        found = load_exported(path)
-        return Exported(found.header, found.text, own | found.state, found.notes)
-    except (OSError, PenstockError):
-        exported = make()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    constants = {name: tensor for name, tensor in exported.state.items() if name not in own}
-    Exported(exported.header, exported.text, constants, exported.notes).save(path)
-    return exported
+    return kept_or_made(Path(cache), key, own, make)
 
 
 def _export(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, autocast: torch.dtype | None, reduction: str | None,

@@ -11,6 +11,7 @@ from typing import Any
 from . import _core
 from .engine import told
 from .errors import PenstockError
+from .files import read_text
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Plan:
         """The schedule's table. Throws PenstockError: no such schedule, or none of these sizes."""
         if self._in_file():
             path = Path(self.schedule)
-            return told(lambda: _core.parse_schedule(path.read_text(), str(path)))
+            return told(lambda: _core.parse_schedule(read_text(path), str(path)))
         return told(lambda: _core.schedule(self.schedule, self.actors, self.microbatches // self.data, self.chunks_or_default()))
 
     def _in_file(self) -> bool:

@@ -17,6 +17,7 @@ from .calls import Calls
 from .engine import told
 from .errors import PenstockError
 from .exports import Exports
+from .files import read_text
 from .optimisers import optimiser_of
 from .placing import Plan
 from .profiling import Profile
@@ -77,7 +78,7 @@ class Planned:
     @classmethod
     def load(cls, path: str | os.PathLike) -> Planned:
         """Reads what `save` or `penstock plan --out` wrote. Throws PenstockError where that is no plan."""
-        return cls(told(lambda: _core.Plan(Path(path).read_text(), str(path))))
+        return cls(told(lambda: _core.Plan(read_text(path), str(path))))
 
     # --- what a trainer asks of a plan
 
@@ -198,7 +199,7 @@ def _cluster(cluster: str | os.PathLike | None, devices: int, device: str | None
     if cluster is None:
         return told(lambda: _core.Cluster(devices, device or "a100-80", link))
     try:
-        text = Path(cluster).read_text()
+        text = read_text(cluster)
     except OSError as error:
         raise PenstockError(f"the cluster {cluster} cannot be read: {error.strerror}", hint="the path of a TOML file: docs/planning.md says its keys") from None
     return told(lambda: _core.Cluster(text, str(cluster)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from . import saved
 from .capture import first_names
 from .errors import PenstockError
+from .files import parse_json, read_text
 
 INDEX = "model.safetensors.index.json"
 ONE_FILE = "model.safetensors"
@@ -30,13 +30,13 @@ class Folder:
         are none, another shape, keys that differ though the module ties them.
         """
         self.path = Path(path)
-        self.tensors: dict[str, torch.Tensor] = {}
+        self.tensors: dict[str, saved.Stored] = {}
         self.files: dict[str, str] = {}
         index = self._index()
         for file in sorted(set(index.values())) if index else [ONE_FILE]:
             if not (self.path / file).is_file():
                 raise PenstockError(f"{self.path}: there is no {file}", [f"{INDEX} names it"], "fetch the folder again")
-            found = saved.read(self.path / file)[1]
+            found = saved.stored(self.path / file)[1]
             self.tensors |= found
             self.files |= dict.fromkeys(found, file)
         absent = [key for key, file in index.items() if self.files.get(key) != file]
@@ -67,16 +67,16 @@ class Folder:
                                 if missing and unexpected else "take the class whose save_pretrained wrote the folder")
         return found
 
-    def _values(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    def _values(self, module: torch.nn.Module) -> dict[str, saved.Stored]:
         own = module.state_dict(keep_vars=True)
         firsts, of_first = first_names(own.items()), {}
         for key, name in self.names.items():
             tensor = self.tensors[key]
-            if tensor.shape != own[name].shape:
-                raise PenstockError(f'{self.path}: "{key}" is of shape {list(tensor.shape)}, the module\'s "{name}" of {list(own[name].shape)}',
+            if tensor.type.shape != own[name].shape:
+                raise PenstockError(f'{self.path}: "{key}" is of shape {list(tensor.type.shape)}, the module\'s "{name}" of {list(own[name].shape)}',
                                     hint="make the module from the folder's config.json")
             other = of_first.setdefault(firsts[name], key)
-            if other != key and not torch.equal(self.tensors[other], tensor):
+            if other != key and not torch.equal(self.tensors[other].read(), tensor.read()):
                 raise PenstockError(f'{self.path}: "{other}" and "{key}" differ, but the module ties them',
                                     hint="config.tie_word_embeddings = False keeps them apart")
         return {name: self.tensors[of_first[firsts[name]]] for name in own}
@@ -88,12 +88,23 @@ class Folder:
         if (self.path / ONE_FILE).is_file():  # from_pretrained too takes it rather than shards
             return {}
         if (self.path / INDEX).is_file():
-            return json.loads((self.path / INDEX).read_text())["weight_map"]
+            return self._weight_map()
         others = sorted(file.name for file in self.path.iterdir() if file.suffix == ".bin")
         if others:
             raise PenstockError(f"{self.path} has its weights in {others[0]}, which is not read: unpickling such a file runs code from it",
                                 hint="AutoModel.from_pretrained(folder).save_pretrained(folder) writes safetensors")
         raise PenstockError(f"{self.path} has neither {ONE_FILE} nor {INDEX}")
+
+    def _weight_map(self) -> dict[str, str]:
+        """Throws PenstockError also for a file elsewhere: a folder that came from others says what is read, and written when it is saved."""
+        index = parse_json(read_text(self.path / INDEX), str(self.path / INDEX))
+        files = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(files, dict) or not files or not all(isinstance(file, str) for file in files.values()):
+            raise PenstockError(f"{self.path / INDEX} does not say which file has which tensor", hint="fetch the folder again")
+        for key, file in files.items():
+            if not file.endswith(".safetensors") or Path(file).name != file or "\0" in file:
+                raise PenstockError(f'{self.path / INDEX}: {file!r}, where "{key}" should be, is no name of a safetensors file in the folder')
+        return files
 
 
 def _shown(keys: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _core
 from .engine import told
+from .files import read_text
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Profile:
     @classmethod
     def of(cls, profile: Profile | str | os.PathLike) -> Profile:
         """The profile, or that of a file."""
-        return profile if isinstance(profile, cls) else cls(Path(profile).read_text())
+        return profile if isinstance(profile, cls) else cls(read_text(profile))
 
     def cluster(self, devices: int) -> Any:
         """So many threads of the machine that was measured. Throws PenstockError where its links were not."""

@@ -14,6 +14,7 @@ from .errors import PenstockError
 from .exports import Exports
 from .pretrained import Folder
 from .pretrained_files import saved_names, shards_of, write_config, write_folder
+from .saved import Stored, in_memory
 from .tensors import addresses, shared_tensor, tensor_of
 
 AT_ONCE = 1 << 28  # bytes that are handed to the devices in one call
@@ -27,7 +28,9 @@ class State:
         self._module, self._aliases, self._session, self._folder = module, exports.aliases, session, folder
         self._own = dict(exports.first.state)  # the module's own tensors
         self._read: set[str] = set()  # what the devices hold
-        self._unread = {name: self._own[name] for name in module.state_dict(keep_vars=True) if name in self._own} | (folder.values if folder else {})
+        # what no program read until now: the module's own, or what is still in the folder's files
+        self._unread: dict[str, torch.Tensor | Stored] = {name: self._own[name] for name in module.state_dict(keep_vars=True) if name in self._own}
+        self._unread |= folder.values if folder else {}
         self._seen: dict[str, int] = {}  # how often each of the module's own was written to when it was last looked at
         self._views: dict[str, torch.Tensor] = {}
         self._written: dict[str, int] = {}  # how often each view was written to when that was last taken over
@@ -52,7 +55,7 @@ class State:
 
     def all(self) -> dict[str, torch.Tensor]:
         """Copies by the names and in the order of module.state_dict(); tied ones are one tensor under each of their names."""
-        found = self._unread | self.copies(self._read)
+        found = {name: in_memory(value) for name, value in self._unread.items()} | self.copies(self._read)
         for alias, name in self._aliases.items():
             found[alias] = found[name]
         return {name: found.get(name, value.detach()) for name, value in self._module.state_dict(keep_vars=True).items()}
@@ -97,10 +100,10 @@ class State:
         self.set({name: value for name, value in named.items() if name in self._read})
         self._seen = self._versions()
 
-    def set(self, values: Mapping[str, torch.Tensor]) -> None:
+    def set(self, values: Mapping[str, torch.Tensor | Stored]) -> None:
         """Sets what has these names on the devices, some at a time, in the dtypes of the module."""
         for part in _parts(values, AT_ONCE):
-            packed, kept = addresses({name: self._as_own(name, value) for name, value in part.items()})
+            packed, kept = addresses({name: self._as_own(name, in_memory(value)) for name, value in part.items()})
             told(lambda: self._session.set_state(packed))
             del kept  # it had to live until here
         self.after_step()
@@ -120,7 +123,7 @@ class State:
         """Writes the folder: keys, dtypes and, without `max_shard_size`, files as in the folder that the weights came from; else the module's."""
         module, folder, aliases = self._module, self._folder, self._aliases
         names = folder.names if folder else saved_names(module)
-        types = {key: folder.tensors[key] if folder else module.state_dict(keep_vars=True)[key].detach() for key in names}
+        types = {key: folder.tensors[key].type if folder else module.state_dict(keep_vars=True)[key].detach() for key in names}
         sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in types.items()}
         files = {key: folder.files[key] for key in names} if folder and max_shard_size is None else shards_of(sizes, max_shard_size or "5GB")
 
@@ -128,7 +131,7 @@ class State:
 
         def value(key: str) -> torch.Tensor:
             name = aliases.get(names[key], names[key])
-            return there[name] if name in there else self._gathered(name)
+            return in_memory(there[name]) if name in there else self._gathered(name)
         write_folder(path, files, types, value)
         write_config(path, module, next((tensor.dtype for tensor in types.values() if tensor.is_floating_point()), None))
 
@@ -150,9 +153,9 @@ class State:
         return {name: self._own[name]._version for name in self._read}
 
 
-def _parts(values: Mapping[str, torch.Tensor], most: int) -> Iterator[dict[str, torch.Tensor]]:
+def _parts(values: Mapping[str, torch.Tensor | Stored], most: int) -> Iterator[dict[str, torch.Tensor | Stored]]:
     """The values in parts of at most so many bytes, or of one tensor."""
-    part: dict[str, torch.Tensor] = {}
+    part: dict[str, torch.Tensor | Stored] = {}
     free = most
     for name, value in values.items():
         size = value.numel() * value.element_size()

@@ -11,6 +11,8 @@
 namespace penstock {
 namespace {
 
+constexpr int kDeepest = 100;  // expressions within one another: a file of others must not use up the stack
+
 // Reads an expression by recursive descent: sums of products of atoms.
 class SizeReader {
  public:
@@ -34,7 +36,9 @@ class SizeReader {
     return true;
   }
   [[noreturn]] void fail(const std::string& why) const {
-    throw Error(concat("the size {", text_, "} cannot be read: ", why), {concat("at character ", at_ + 1)});
+    constexpr std::size_t kShown = 200;
+    throw Error(concat("the size {", text_.substr(0, kShown), text_.size() > kShown ? "..." : "", "} cannot be read: ", why),
+                {concat("at character ", at_ + 1)});
   }
 
   // a op b, where `overflows` is the compiler's check of that operation.
@@ -90,12 +94,19 @@ class SizeReader {
   static std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0); }
 
   std::int64_t atom() {
+    if (++depth_ > kDeepest) fail(concat("more than ", kDeepest, " expressions lie within one another"));
+    const std::int64_t value = one();
+    --depth_;
+    return value;
+  }
+
+  std::int64_t one() {
     if (take("(")) {
       const std::int64_t value = sum();
       if (!take(")")) fail("a parenthesis is not closed");
       return value;
     }
-    if (take("-")) return -atom();
+    if (take("-")) return minus(0, atom());
     skip();
     std::size_t end = at_;
     while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) || text_[end] == '_')) ++end;
@@ -132,6 +143,7 @@ class SizeReader {
   std::string_view text_;
   const Sizes& sizes_;
   std::size_t at_ = 0;
+  int depth_ = 0;
 };
 
 // The end of the expression that the brace at `begin` opens; none where it opens something else: attributes have "=" or a new line.

@@ -82,6 +82,16 @@ TEST(ExportedModel, OneModelHasTheStepsOfAllSizes) {
   }
 }
 
+// A file of others must neither use up the stack nor the range of a number.
+TEST(ExportedModel, SizesThatCannotBeReadAreRefused) {
+  EXPECT_EQ(evaluate_size("-(s0 - 7)//2*max(1, s0%3, 2)", {{"s0", 4}}), 4 - 2);
+  for (const std::string& text :
+       {std::string(100000, '(') + "s0", std::string(100000, '-') + "s0", std::string("-(-9223372036854775807 - 1)"),
+        std::string("s0//(s0 - 4)"), std::string("s1"), std::string("s0 s0"), std::string("max()")})
+    EXPECT_TRUE(test::message_of([&] { evaluate_size(text, {{"s0", 4}}); }).starts_with("the size {" + text.substr(0, 100)))
+        << text.substr(0, 100);
+}
+
 TEST(ExportedModel, SeveralThreadsMayAskForSizes) {
   const OnTexts model(symbolic(), {.stages = 2});
   std::vector<std::thread> threads;
