@@ -6,6 +6,7 @@ import contextlib
 import logging
 import re
 import sys
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,11 @@ from .arguments import Arguments
 from .errors import PenstockError
 from .losses import call_model, find_loss
 from .places import place_of_error, shown_module
+from .refusals import check_sizes
 from .watch import Change, Watch, as_it_was, attribute_changes, buffers_in_place, settled, without_functions, without_python_randomness
+
+
+log = logging.getLogger("penstock")
 
 
 @dataclass
@@ -101,7 +106,7 @@ def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: t
 
     Throws PenstockError where the module cannot be traced, with the module and line that it came to.
     """
-    seen = Seen()
+    seen, begin = Seen(), time.perf_counter()
     traced = Traced(model, arguments, loss, autocast, seen)
     first = first_names((*traced.named_parameters(remove_duplicate=False), *traced.named_buffers(remove_duplicate=False)))
     parameters, buffers = dict(traced.named_parameters()), dict(traced.named_buffers())
@@ -117,12 +122,16 @@ def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: t
         constants = _name_constants(module)
         fakes = tuple(node.meta["val"] for node in module.graph.nodes if node.op == "placeholder")
         mode = next(tensor.fake_mode for tensor in fakes)
+        check_sizes(module, arguments.tensors, mode.shape_env)
+        log.info("traced the forward of %s, %d ops, in %.1f s", type(model).__name__, len(module.graph.nodes), time.perf_counter() - begin)
         _without_values(module, mode)
         recurrent = any(node.target in RECURRENT for node in module.graph.nodes)
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.fx.traceback.preserve_node_meta())
             stack.enter_context(torch.backends.mkldnn.flags(enabled=torch.backends.mkldnn.enabled and not recurrent))
+            begin = time.perf_counter()
             joint = aot_export_joint_with_descriptors(stack, module, fakes).graph_module
+        log.info("traced its gradients, %d ops together, in %.1f s", len(joint.graph.nodes), time.perf_counter() - begin)
     spec = program.call_spec.out_spec
     aliases: dict[str, list[str]] = {}
     for name, canonical in first.items():

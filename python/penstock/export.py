@@ -20,6 +20,7 @@ from .places import user_name
 from .watch import check_hooks, check_kind
 
 
+AUTO = "auto"  # the bounds of a dim in `dynamic` that varies where the module allows it
 EVALUATION = "the module is in evaluation mode: without dropout, and with stored statistics; module.train() changes it"
 
 
@@ -32,7 +33,8 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     dict or list are added. Or `loss`: a function of the module's output, and of `target` where it is given, which returns that.
     Tensors are cut along dim 0, the samples, into micro-batches, except those that `whole` names, which each micro-batch reads whole.
     `dynamic`: True lets all sizes of tensors vary where the module allows it, and says in `notes` where not; {"input_ids": (0, 1)} lets
-    these dims vary, {"input_ids": {1: (2, 512)}} within bounds; False none.
+    these dims vary, {"input_ids": {1: (2, 512)}} within bounds, {"input_ids": {1: "auto"}} where the module allows it; False none. Sizes that
+    vary make the export of a deep module take several times as long.
     `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum"; "sum" if the module is given num_items_in_batch, by
     which it divides itself.
     `autocast`: torch.bfloat16 exports the module as it runs under torch.autocast; a `loss` function gets its output in f32.
@@ -79,11 +81,15 @@ def _export(module: torch.nn.Module, arguments: Arguments, loss: Callable | None
 
     notes = [] if module.training else [EVALUATION]
     step = (module, arguments, loss, autocast, reduction)
-    if dynamic is not True:
-        return trace(*step, _dims(arguments.tensors, dynamic) if dynamic else None, notes)
-    automatic = [{dim: torch.export.Dim.AUTO for dim in range(argument.tensor.dim())} for argument in arguments.tensors]
+    if not dynamic:
+        return trace(*step, None, notes)
+    if dynamic is True:
+        dynamic = {argument.name: dict.fromkeys(range(argument.tensor.dim()), AUTO) for argument in arguments.tensors}
+    dims = _dims(arguments.tensors, dynamic)
+    if any(hint is not torch.export.Dim.AUTO for of_one in dims for hint in of_one.values()):
+        return trace(*step, dims, notes)
     try:
-        return trace(*step, automatic, notes)
+        return trace(*step, dims, notes)
     except PenstockError as error:
         varying = error
     exported = trace(*step, None, notes)
@@ -132,9 +138,11 @@ def _dims(arguments: Sequence[Argument], dynamic: Mapping[str, Any]) -> list[dic
     if unknown:
         raise PenstockError(f'dynamic names "{min(unknown)}", which is no argument',
                             [f"arguments: {', '.join(argument.name for argument in arguments)}"])
-    hint = torch.export.Dim.DYNAMIC
-    given = {name: {dim: hint(min=bounds[0], max=bounds[1]) for dim, bounds in dims.items()} if isinstance(dims, Mapping) else
-             {dim: hint for dim in dims} for name, dims in dynamic.items()}
+    def hint(bounds: Any) -> Any:
+        return torch.export.Dim.AUTO if bounds == AUTO else torch.export.Dim.DYNAMIC(min=bounds[0], max=bounds[1])
+
+    given = {name: {dim: hint(bounds) for dim, bounds in dims.items()} if isinstance(dims, Mapping) else
+             dict.fromkeys(dims, torch.export.Dim.DYNAMIC) for name, dims in dynamic.items()}
     samples = next((dims[0] for dims in given.values() if 0 in dims), None)  # of one split tensor, then of all
     return [{**({0: samples} if samples and argument.role == "split" else {}), **given.get(argument.name, {})} for argument in arguments]
 

@@ -1,4 +1,8 @@
-"""A module's exports: one at first, and another for each kind of batch that none before it fits."""
+"""A module's exports: one at first, and another for each kind of batch that none before it fits.
+
+Symbols for sizes make an export several times as long: of a conv net, minutes. So the first one has the example's sizes as numbers, unless
+other shapes are known to come, and the next one symbols for the dims in which batches differed until then, and for the samples.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from .calls import Calls
 from .engine import told
 from .errors import PenstockError
 from .evaluation import in_mode
-from .export import export
+from .export import AUTO, export
 from .exported import Exported, with_constants_named
 from .placing import Plan
 from .splits import modules_of
@@ -27,16 +31,22 @@ log = logging.getLogger("penstock")
 class Exports:
     """`first` is the example's; all others have the same parameters."""
 
+    Shapes = Mapping[str, tuple[int, ...]]  # of a micro-batch's tensors, by name
+
     def __init__(self, calls: Calls, loss: Callable | None, dynamic: bool | Mapping[str, Any], autocast: torch.dtype | None, example: Any,
-                 reduction: str | None = None, training: bool | None = None, constants: str = "", order: Sequence[str] = ()) -> None:
+                 reduction: str | None = None, training: bool | None = None, constants: str = "", order: Sequence[str] = (),
+                 coming: Sequence[Shapes] = ()) -> None:
         """`training`: the mode in which the module is exported; None: the one that it is in. `constants` begins the names of tensors that the
         exports make of constants, which are those of one export alone. `order`: the modules of the export by which stages begin, as they ran,
-        where these exports are others. The other arguments are `trainer`'s."""
+        where these exports are others. `coming`: shapes of other micro-batches, as far as they are known. The other arguments are `trainer`'s."""
         self._loss, self._dynamic, self.autocast, self._reduction = loss, dynamic, autocast, reduction
         self._training, self._constants, self._order = training, constants, list(order)
         self._all: list[tuple[Exported, Any]] = []
+        self._seen: list[Exports.Shapes] = []  # of the batches that exports were made for
+        self._tried: list[dict] = []  # the dims that were symbols, as `export` takes them
+        self._fixed = False  # the module fixed all of them once
         self._example = calls.parts(calls.tensors(example))
-        self.first = self._add(calls, example)
+        self.first = self._add(calls, example, coming)
         self.trained = [i["name"] for i in self.first.header["inputs"] if i.get("trained")]
         self.state = [i["name"] for i in self.first.header["inputs"] if i["role"] in ("parameter", "buffer")]
         self.aliases = {alias: i["name"] for i in [*self.first.header["inputs"], *self.first.header["unread"]] for alias in i.get("aliases", ())}
@@ -55,6 +65,21 @@ class Exports:
         self._add(calls, batch)
         return _model_of(*self._all[-1], parts, plan, group_of, in_classes, self._order)
 
+    def models(self, calls: Calls, batches: Sequence[Any], plan: Plan, group_of: Mapping[str, int]) -> list[Any]:
+        """The same of each of several that are the classes of one step: of one export, where one allows all their shapes."""
+        parts = [calls.parts(calls.tensors(batch)) for batch in batches]
+
+        def of(exported: Exported, core: Any) -> list[Any]:
+            return [_model_of(exported, core, each, plan, group_of, in_classes=True, order=self._order) for each in parts]
+        for exported, core in self._all:
+            if None not in (found := of(exported, core)):
+                return found
+        if len(batches) > 1 and self._dynamic is True and self._varying(calls, shapes := [shapes_of(each) for each in parts]) not in self._tried:
+            self._add(calls, batches[0], shapes)
+            if None not in (found := of(*self._all[-1])):
+                return found
+        return [self.model(calls, batch, plan, group_of, in_classes=True) for batch in batches]
+
     def state_of_all(self) -> dict[str, torch.Tensor]:
         """The module's own tensors, and constants, that the graphs of any of the exports read, by name."""
         return {i["name"]: exported.state[i["name"]] for exported, _ in self._all for i in exported.header["inputs"]
@@ -69,17 +94,39 @@ class Exports:
         """The same of the example's shape."""
         return _model_of(*self._all[0], self._example, plan, group_of)
 
-    def _add(self, calls: Calls, batch: Any) -> Exported:
+    def _add(self, calls: Calls, batch: Any, coming: Sequence[Shapes] = ()) -> Exported:
         args, kwargs, target = calls.micro_batch(batch)
+        shapes = [shapes_of(calls.parts(calls.tensors(batch))), *coming]
+        dynamic = self._varying(calls, shapes) if self._dynamic is True else self._dynamic
+        self._seen.append(shapes[0])
         begin = time.perf_counter()
+        if dynamic:
+            log.info("exporting %s with sizes that vary, which takes longer: %s", type(calls.module).__name__, dynamic)
         with in_mode(calls.module, self._training):
-            found = export(calls.module, args, kwargs, loss=self._loss, target=target, dynamic=self._dynamic, whole=calls.whole,
+            found = export(calls.module, args, kwargs, loss=self._loss, target=target, dynamic=dynamic, whole=calls.whole,
                            reduction=self._reduction, autocast=self.autocast)
+        if dynamic and self._dynamic is True:
+            self._tried.append(dynamic)
+            self._fixed |= not found.header["symbols"]
         if self._all or self._constants:
             found = with_constants_named(found, f"{self._constants}{len(self._all)}")
         log.info("exported %s in %.1f s%s", found.header["model"], time.perf_counter() - begin, "".join(f"; {note}" for note in found.notes))
         self._all.append((found, told(lambda: _core.Exported(json.dumps(found.header), found.text))))
         return found
+
+    def _varying(self, calls: Calls, shapes: Sequence[Shapes]) -> dict[str, dict[int, str]]:
+        """The dims of the first shapes in which any of these, or of those until now, differ and, if there are such, the samples; none where the
+        module fixed all such dims before."""
+        others = [*shapes, *self._seen]
+        out = {name: {dim: AUTO for dim, size in enumerate(shape) if any(dim < len(other.get(name, ())) and other[name][dim] != size for other in others)}
+               for name, shape in shapes[0].items()}
+        if self._fixed or not any(out.values()):
+            return {}
+        return {name: dims | ({} if name in calls.whole else {0: AUTO}) for name, dims in out.items()}
+
+
+def shapes_of(tensors: Mapping[str, torch.Tensor]) -> Exports.Shapes:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _model_of(exported: Exported, core: Any, parts: Mapping[str, torch.Tensor], plan: Plan, group_of: Mapping[str, int],

@@ -17,7 +17,7 @@ from .errors import PenstockError
 from .exported import FORMAT
 from .joint import Input, Joint, Output
 from .places import user_name
-from .sizes import Sizes, UnknownSize, conditions_of, symbols_of
+from .sizes import Sizes, symbols_of, written_conditions
 from .text import DTYPES
 
 CONSTANT = re.compile(r"constant_(\d+)")
@@ -67,7 +67,7 @@ def describe(model: str, captured: Captured, joint: Joint, arguments: Sequence[A
         "torch": torch.__version__.split("+")[0],
         "model": model,
         "symbols": symbols,
-        "conditions": _conditions(captured, sizes),
+        "conditions": written_conditions(captured.shape_env, sizes),
         "samples": samples if isinstance(samples, int) else sizes.expression(samples.node.expr),
         "loss": reduction or ("sum" if any(i["name"] == COUNT and i["role"] == "whole" for i, _ in inputs) else "mean"),
         "inputs": [i for i, _ in inputs],
@@ -127,13 +127,6 @@ def _output(output: Output, results: Sequence[str]) -> dict[str, Any]:
         name = results[int(output.name)]
         return {"role": "loss"} if name == "loss" else {"role": "output", "name": name}
     return {"role": "gradient" if output.role == "gradient" else "buffer", "name": state_name(output.name)}
-
-
-def _conditions(captured: Captured, sizes: Sizes) -> list[list[str]]:
-    try:
-        return conditions_of(captured.shape_env, sizes)
-    except UnknownSize as unknown:
-        raise PenstockError(f"sizes of the module cannot vary: {unknown}") from None
 
 
 def _distinct(inputs: Sequence[tuple[str, Node]]) -> list[tuple[str, Node]]:

@@ -16,7 +16,7 @@ from .arguments import COUNT
 from .calls import Calls
 from .engine import told
 from .errors import PenstockError
-from .exports import Exports
+from .exports import Exports, shapes_of
 from .files import read_text
 from .optimisers import optimiser_of
 from .placing import Plan
@@ -158,7 +158,8 @@ def steps_of(module: torch.nn.Module, batch: Any, counts: Sequence[int], optimiz
              dynamic: bool | Mapping[str, Any], whole: Iterable[str], clip: float, autocast: torch.dtype | None) -> list[Any]:
     """The engine's training steps on the batch in so many micro-batches each, of as few exports as there can be."""
     all_calls = [Calls(module, loss, whole, count) for count in sorted(counts)]  # the largest micro-batch first: its sizes vary
-    exports = Exports(all_calls[0], loss, dynamic, autocast, batch)
+    coming = [shapes_of(calls.parts(calls.tensors(batch))) for calls in all_calls[1:]]
+    exports = Exports(all_calls[0], loss, dynamic, autocast, batch, coming=coming)
     trained = set(exports.trained)
     optimiser = optimiser_of(optimizer, {id(p): name for name, p in module.named_parameters() if name in trained}) if optimizer else None
     how = (optimiser.name, optimiser.groups(), optimiser.texts()) if optimiser else ("adamw", [], {})

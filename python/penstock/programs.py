@@ -79,11 +79,10 @@ class Programs:
             raise PenstockError("micro-batches of shapes of their own are not evaluated together", hint="evaluate each of them: step.evaluate(batch)")
         plan = self._plan.for_classes(len(batch)).with_split(self._begins)
         calls = self._calls.cut_into(1)
-        models: dict[tuple, Any] = {}
         shapes = [_shapes(calls.tensors(part)) for part in batch]
-        for shape, part in zip(shapes, batch, strict=True):
-            if shape not in models:
-                models[shape] = self._exports.model(calls, part, plan, self._groups(), in_classes=True)
+        first = {shape: part for shape, part in reversed(list(zip(shapes, batch, strict=True)))}
+        kinds = list(dict.fromkeys(shapes))
+        models = dict(zip(kinds, self._exports.models(calls, [first[kind] for kind in kinds], plan, self._groups()), strict=True))
         each = [models[shape] for shape in shapes]
         if each[0].carries:
             raise PenstockError("the module's buffers are decaying averages over micro-batches, as those of batch norms",

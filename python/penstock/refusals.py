@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .arguments import Argument
 from .errors import PenstockError
-from .joint import Joint, is_backward
+from .joint import Joint, gives_tensors, is_backward, tensors_of
 from .places import module_of, op_name, place_of, refusal, user_name
+from .sizes import Sizes, UnknownSize, symbols_of, written_conditions
+from .text import SIZES
 from .watch import PYTHON_ONLY
 
 OF_PYTHON = re.compile(r"^debug: registered at [^\n]*\.py:\d+$", re.MULTILINE)  # in what the dispatcher says of an op's schema
@@ -23,6 +26,24 @@ def check_joint(forward: GraphModule, joint: Joint, arguments: Sequence[Argument
         _check_op(node)
     _check_mutations(forward, joint, arguments)
     _check_randomness(forward, joint)
+
+
+def check_sizes(forward: GraphModule, arguments: Sequence[Argument], environment: ShapeEnv) -> None:
+    """Throws PenstockError for sizes and conditions on them that cannot be written: they are known before the backward is made, which takes
+    most of the time."""
+    sizes, nodes = Sizes(), forward.graph.nodes
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    symbols_of([(argument.name, node.meta["val"]) for argument, node in zip(arguments, inputs)], environment, sizes)
+    for node in nodes:
+        if not gives_tensors(node) or not node.users:
+            continue
+        given = [value.meta["val"] for value in node.all_input_nodes if isinstance(value.meta.get("val"), (torch.SymInt, torch.SymFloat))]
+        try:
+            for size in (*given, *(size for tensor in tensors_of(node) if tensor is not None for size in tensor.shape)):
+                sizes.text(size)
+        except UnknownSize as unknown:
+            raise refusal(node, str(unknown), SIZES) from None
+    written_conditions(environment, sizes)
 
 
 def _check_op(node: Node) -> None:

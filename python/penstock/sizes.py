@@ -11,6 +11,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 from torch.utils._sympy.value_ranges import bound_sympy
 
+from .errors import PenstockError
+
+
 class UnknownSize(Exception):
     """A size that no expression of the symbols says."""
 
@@ -118,3 +121,11 @@ def conditions_of(environment: ShapeEnv, sizes: Sizes) -> list[list[str]]:
             if condition not in conditions:
                 conditions.append(condition)
     return conditions
+
+
+def written_conditions(environment: ShapeEnv, sizes: Sizes) -> list[list[str]]:
+    """The same. Throws PenstockError where one cannot be written."""
+    try:
+        return conditions_of(environment, sizes)
+    except UnknownSize as unknown:
+        raise PenstockError(f"sizes of the module cannot vary: {unknown}") from None

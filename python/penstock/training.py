@@ -46,6 +46,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     and each further one, or a split_spec of torch.distributed.pipelining ({"layers.1": SplitPoint.BEGINNING}); without it they are cut
     evenly. Each actor has `chunks` of them. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
     3). `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
+    `dynamic`: as `export` takes it; but with True the first export has the example's sizes, and the next one, when a batch of another shape
+    comes, symbols for the dims in which batches differed.
     `plan`: what `penstock.plan` found, which says all of this but `clip`. `autocast=torch.bfloat16` computes as torch.autocast does, with
     parameters, gradients' sums and the optimiser's state as the module has them. Without an `optimizer` there are gradients alone
     (`Trainer.gradients`).

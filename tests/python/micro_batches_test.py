@@ -123,7 +123,7 @@ class Equal(Case):
         found, gradients = step.gradients(penstock.MicroBatches(parts))
         self.assertAlmostEqual(found.item(), loss, delta=1e-10)
         self.assert_alike(gradients, theirs, 1e-6)  # RMS norms of T5 are computed in f32
-        self.assertEqual(len(step.exports), 1)
+        self.assertEqual(len(step.exports), 2)  # the example, with its sizes as numbers, and one for all classes
         alone = {name: tensor[:1] for name, tensor in parts[1].items()}
         with self.assertRaisesRegex(penstock.PenstockError, "(?s)the steps of two shape classes have other states.*of two samples and more"):
             step.gradients(penstock.MicroBatches([parts[0], alone]))

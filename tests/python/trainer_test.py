@@ -11,6 +11,7 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import evaluate  # noqa: F401  finds the package
 import kept_exports  # noqa: F401
@@ -19,6 +20,7 @@ import torch.nn as nn
 from torch.nn import functional
 
 import penstock
+import penstock.trace
 
 SCHEDULES = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v")
 
@@ -57,6 +59,11 @@ class Images(nn.Module):
 
     def forward(self, images):
         return self.layers(images)
+
+
+def without_cache():
+    """For tests that count what is traced."""
+    return mock.patch.dict(os.environ, {name: value for name, value in os.environ.items() if name != "PENSTOCK_CACHE"}, clear=True)
 
 
 def token_loss(logits, targets):
@@ -379,13 +386,40 @@ class Steps(Case):
                 step(batch)
                 self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), expected, delta=1e-12)
 
-    def test_another_length_needs_no_new_export(self):
-        module = seeded(Model)
-        step = penstock.trainer(module, texts(), loss=token_loss, microbatches=4)
-        for length in (3, 9):
-            batch = texts(length=length)
-            self.assert_alike(step.gradients(batch)[1], autograd(module, batch)[1])
-        self.assertEqual(len(step.exports), 1)
+    def test_exports_and_their_traces(self):
+        """Sizes are numbers until batches differ, then symbols for the dims in which they did: further lengths need no new export."""
+        module, traces = seeded(Model), []
+        original = penstock.trace.trace
+        with without_cache(), mock.patch("penstock.trace.trace", lambda *args: traces.append(args[5]) or original(*args)):
+            step = penstock.trainer(module, texts(), loss=token_loss, microbatches=4)
+            for length, made in ((6, 1), (6, 1), (3, 2), (9, 2), (6, 2)):
+                batch = texts(length=length)
+                self.assert_alike(step.gradients(batch)[1], autograd(module, batch)[1])
+                self.assertEqual((len(traces), len(step.exports)), (made, made))
+        self.assertIsNone(traces[0])
+        self.assertEqual([sorted(dims) for dims in traces[1]], [[0, 1]] * len(traces[1]))
+
+    def test_a_size_that_the_module_fixes_is_found_once(self):
+        """Before the backward is made; later shapes are exported as they are."""
+        class Rooted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.layer(x).sum() / x.shape[1] ** 0.5 / x.shape[0]
+
+        module, backwards = seeded(Rooted), []
+        original = penstock.capture.aot_export_joint_with_descriptors
+        with without_cache(), mock.patch("penstock.capture.aot_export_joint_with_descriptors", lambda *args: backwards.append(1) or original(*args)):
+            step = penstock.trainer(module, torch.randn(8, 5, 4, dtype=torch.float64), actors=1, microbatches=4)
+            for length, made in ((5, 1), (6, 2), (7, 3), (6, 3)):
+                x = torch.randn(8, length, 4, dtype=torch.float64)
+                module.zero_grad()
+                module(x).backward()
+                found = step.gradients(x)[1]
+                self.assertLess(relative(found["layer.weight"], module.layer.weight.grad), 1e-6)
+                self.assertEqual(len(backwards), made, length)
 
 
 class Dropout(Case):
