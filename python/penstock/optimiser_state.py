@@ -37,6 +37,7 @@ def loaded(optimiser: Optimiser, state: Mapping[str, Any], done: int) -> dict[st
     Throws PenstockError for another number of groups or parameters, for settings that the trainer's program does not have, for a state that
     lacks something, and for parameters that have done different numbers of steps.
     """
+    _check_form(state)
     _take_groups(optimiser, state["param_groups"])
     values, steps = {}, set()
     for i, name, group in _parameters(optimiser):
@@ -52,11 +53,32 @@ def loaded(optimiser: Optimiser, state: Mapping[str, Any], done: int) -> dict[st
             if entry and theirs not in entry:
                 raise PenstockError(f'the optimizer\'s state has no "{theirs}" of "{name}"',
                                     hint=f"it is not the state of this {type(optimiser.torchs).__name__}")
+            if value is not None and not isinstance(value, torch.Tensor):
+                raise PenstockError(f'"{theirs}" of "{name}" is {value!r} in the optimizer\'s state, no tensor')
             values[f"{ours}:{name}"] = torch.zeros(like.shape, dtype=like.dtype) if value is None else value.to("cpu", like.dtype)
     if len(steps) > 1:
         raise PenstockError("the optimizer's parameters have done different numbers of steps", [", ".join(map(str, sorted(steps)))],
                             "a trainer's step updates all of them")
     return values | {"step": torch.tensor(step) for step in steps}
+
+
+def _check_form(state: Any) -> None:
+    """Throws PenstockError for what no optimizer's state_dict() gives: states come from files."""
+    def need(is_so: bool, what: str) -> None:
+        if not is_so:
+            raise PenstockError(f"this is no state_dict() of an optimizer: {what}", hint="optimizer.state_dict(), or a trainer's optimizer_state_dict()")
+    need(isinstance(state, Mapping) and isinstance(state.get("state"), Mapping) and isinstance(state.get("param_groups"), (list, tuple)),
+         "it has no state and param_groups")
+    for group in state["param_groups"]:
+        need(isinstance(group, Mapping) and isinstance(group.get("params"), (list, tuple)), "one of its param_groups has no list of params")
+        need(isinstance(group.get("lr", 0.0), (int, float, torch.Tensor)), f"its lr is {group.get('lr')!r}")
+    for i, entry in state["state"].items():
+        need(isinstance(entry, Mapping), f"the state of parameter {i} is no dict")
+        for key, value in entry.items():
+            need(value is None or isinstance(value, (bool, int, float, list, tuple)) or isinstance(value, torch.Tensor) and not value.is_meta,
+                 f'"{key}" of parameter {i} is {type(value).__name__}, not a tensor or number with a value')
+            steps = isinstance(value, (int, float)) or isinstance(value, torch.Tensor) and value.numel() == 1
+            need(key != "step" or steps, f"the steps of parameter {i} are no number")
 
 
 def _parameters(optimiser: Optimiser) -> Iterable[tuple[int, str | None, Mapping[str, Any]]]:

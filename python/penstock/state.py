@@ -90,7 +90,12 @@ class State:
                     self._written[name] = view._version
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Sets what has these names in module.state_dict(). Throws PenstockError for names that are not there."""
+        """Sets what has these names in module.state_dict(). Throws PenstockError for names that are not there, and what is no tensor with values."""
+        if not isinstance(state, Mapping):
+            raise PenstockError(f"a {type(state).__name__} is no state: it has no tensors by name", hint="module.state_dict(), or a trainer's state_dict()")
+        wrong = [name for name, value in state.items() if not isinstance(value, torch.Tensor) or value.is_meta or value.layout != torch.strided]
+        if wrong:
+            raise PenstockError(f'"{wrong[0]}" of the state is no dense tensor with values')
         known, aliases = self._module.state_dict(keep_vars=True), self._aliases
         unknown = [name for name in state if name not in known]
         if unknown:

@@ -267,6 +267,34 @@ class Splits(Case):
                 penstock.trainer(module, batch, loss=token_loss, split=spec, microbatches=4, dynamic=False)
 
 
+class Malformed(Case):
+    """States come from files of others."""
+
+    def test_states_that_are_none_are_refused_and_change_nothing(self):
+        module, batch = seeded(Model), texts()
+        step = trained(module, batch, torch.optim.AdamW(module.parameters()))
+        step(batch)
+        good, before = step.optimizer_state_dict(), step.state_dict()
+
+        def of_first(**changed):
+            return {**good, "state": {**good["state"], 0: {**good["state"][0], **changed}}}
+        for state in ({}, [], None, {"state": {}}, {"state": {}, "param_groups": []}, {**good, "state": 3}, {**good, "state": {0: 3}},
+                      {**good, "param_groups": [3]}, {**good, "param_groups": [{}]}, {**good, "param_groups": [{**good["param_groups"][0], "lr": "x"}]},
+                      of_first(step="x"), of_first(step=[]), of_first(step=torch.ones(2)), of_first(exp_avg="x"), of_first(exp_avg=3), of_first(exp_avg=torch.ones(3)),
+                      of_first(exp_avg=torch.ones(19, 8, device="meta"))):
+            with self.subTest(repr(state)[:80]), self.assertRaises(penstock.PenstockError):
+                step.load_optimizer_state_dict(state)
+        name = "layers.1.up.weight"
+        for state in ([], None, {name: 1}, {name: "x"}, {"x": torch.ones(1)}, {3: torch.ones(1)}, {name: torch.ones(3)}, {name: before[name].to("meta")},
+                      {name: before[name].to(torch.complex64)}, {name: before[name].to_sparse()}):
+            with self.subTest(repr(state)[:80]), self.assertRaises(penstock.PenstockError):
+                step.load_state_dict(state)
+        self.assertTrue(all(torch.equal(value, before[name]) for name, value in step.state_dict().items()))
+        again = step.optimizer_state_dict()
+        self.assertEqual(again["param_groups"], good["param_groups"])
+        self.assertTrue(all(torch.equal(again["state"][i]["exp_avg"], good["state"][i]["exp_avg"]) for i in good["state"]))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     unittest.main()
