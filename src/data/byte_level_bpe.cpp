@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <queue>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -47,6 +48,7 @@ struct AddedToken {
   std::string text;
   std::int32_t token = 0;
 };
+using AddedTokens = std::array<std::vector<AddedToken>, 256>;  // by their first byte, the longest first
 
 // The contents of the file.
 struct Description {
@@ -57,7 +59,8 @@ struct Description {
     std::int32_t rank = 0, token = 0;
   };
   std::unordered_map<std::uint64_t, Merge> merges;  // of two tokens; the lowest rank goes first
-  std::array<std::vector<AddedToken>, 256> added;   // by their first byte, the longest first
+  AddedTokens verbatim;                             // found in the text as it is, before all else
+  AddedTokens normalised;                           // found, as their normal forms, in the normal forms of what lies between those
   WordRules words;
   bool composes = false, whole_words = false;  // whole_words: a word that is a token is not made by merges
   std::optional<std::int32_t> end;
@@ -80,7 +83,6 @@ class ByteLevelBpe : public Tokenizer {
   std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  const AddedToken* added_at(std::string_view text, std::size_t at) const;
   void encode_plain(std::string_view text, std::vector<std::int32_t>& out) const;
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const;
 
@@ -88,32 +90,39 @@ class ByteLevelBpe : public Tokenizer {
   std::uint64_t fingerprint_;
 };
 
-const AddedToken* ByteLevelBpe::added_at(std::string_view text, std::size_t at) const {
-  for (const AddedToken& added : d_.added[static_cast<unsigned char>(text[at])])
+const AddedToken* added_at(const AddedTokens& tokens, std::string_view text, std::size_t at) {
+  for (const AddedToken& added : tokens[static_cast<unsigned char>(text[at])])
     if (text.substr(at).starts_with(added.text)) return &added;
   return nullptr;
 }
 
-std::vector<std::int32_t> ByteLevelBpe::encode(std::string_view text) const {
-  std::vector<std::int32_t> out;
+// Puts the added tokens of the text, the leftmost first and of several the longest, into `out`; `encode` does so with what lies between.
+template <class Encode>
+void encode_between(const AddedTokens& tokens, std::string_view text, std::vector<std::int32_t>& out, Encode&& encode) {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const AddedToken* added = added_at(text, at);
+    const AddedToken* added = added_at(tokens, text, at);
     if (added == nullptr) {
       ++at;
       continue;
     }
-    encode_plain(text.substr(begin, at - begin), out);
+    encode(text.substr(begin, at - begin));
     out.push_back(added->token);
     begin = at += added->text.size();
   }
-  encode_plain(text.substr(begin), out);
+  encode(text.substr(begin));
+}
+
+std::vector<std::int32_t> ByteLevelBpe::encode(std::string_view text) const {
+  std::vector<std::int32_t> out;
+  encode_between(d_.verbatim, text, out, [&](std::string_view part) {
+    const std::string changed = d_.composes ? composed(part) : std::string();
+    encode_between(d_.normalised, d_.composes ? changed : part, out, [&](std::string_view plain) { encode_plain(plain, out); });
+  });
   return out;
 }
 
 void ByteLevelBpe::encode_plain(std::string_view text, std::vector<std::int32_t>& out) const {
-  const std::string changed = d_.composes ? composed(text) : std::string();
-  if (d_.composes) text = changed;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = end_of_word(d_.words, text, begin);
     encode_word(text.substr(begin, end - begin), out);
@@ -218,23 +227,6 @@ void set_piece(Description& d, const JsonNode& node, std::int64_t token, const s
   d.pieces[token] = bytes;
 }
 
-void read_added(Description& d, const JsonNode& root, std::unordered_map<std::string, std::int32_t>& texts) {
-  if (!root.has("added_tokens")) return;
-  const JsonNode list = root.at("added_tokens");
-  list.each_element([&](const JsonNode& node) {
-    check_unset(node, {"single_word", "lstrip", "rstrip"});
-    const std::string& text = node.at("content").text();
-    if (text.empty()) node.at("content").fail("is empty");
-    const std::int64_t token = node.at("id").whole(0, most_tokens(root.at("model").at("vocab"), list.value().size()));
-    set_piece(d, node.at("id"), token, text);
-    texts[text] = static_cast<std::int32_t>(token);
-    d.added[static_cast<unsigned char>(text[0])].push_back({text, static_cast<std::int32_t>(token)});
-    if (text == "<|endoftext|>" || text == "<|end_of_text|>") d.end = static_cast<std::int32_t>(token);
-  });
-  for (std::vector<AddedToken>& same : d.added)
-    std::ranges::stable_sort(same, std::greater<>(), [](const AddedToken& added) { return added.text.size(); });
-}
-
 // The bytes that the letters of a token stand for; none where one of them stands for no byte, which `stray` then is.
 std::optional<std::string> bytes_of(const std::string& letters, const std::unordered_map<std::string, char>& bytes, std::string& stray) {
   std::string out;
@@ -249,6 +241,60 @@ std::optional<std::string> bytes_of(const std::string& letters, const std::unord
   return out;
 }
 
+// What a token is decoded to: also an added one stands for bytes, where all its letters do; else for itself.
+std::string decoded(const std::string& text, const std::unordered_map<std::string, char>& bytes) {
+  std::string stray;
+  return bytes_of(text, bytes, stray).value_or(text);
+}
+
+// Sorts by length, and refuses two of one text.
+void sort_added(AddedTokens& tokens, const JsonNode& list) {
+  for (std::vector<AddedToken>& same : tokens) {
+    std::ranges::stable_sort(same, std::greater<>(), [](const AddedToken& added) { return std::pair(added.text.size(), added.text); });
+    const auto twice = std::ranges::adjacent_find(same, {}, &AddedToken::text);
+    if (twice != same.end())
+      list.fail(concat("has two tokens, ", twice->token, " and ", std::next(twice)->token, ", that are found as ", quote(twice->text)),
+                "leave one of them out");
+  }
+}
+
+std::set<std::string> added_texts(const JsonNode& root) {
+  std::set<std::string> out;
+  if (!root.has("added_tokens")) return out;
+  root.at("added_tokens").each_element([&](const JsonNode& node) {
+    const std::string& text = node.at("content").text();
+    if (text.empty()) node.at("content").fail("is empty");
+    if (!out.insert(text).second)
+      node.at("content").fail(concat("is ", quote(text), ", as that of a token before it"), "leave one of them out");
+  });
+  return out;
+}
+
+// Hugging Face's library takes an added token's number from the vocabulary or, where it is not there, the next free one: the file's `id`
+// is not asked, and must be that.
+void read_added(Description& d, const JsonNode& root, const std::unordered_map<std::string, char>& bytes) {
+  if (!root.has("added_tokens")) return;
+  const JsonNode list = root.at("added_tokens"), vocabulary = root.at("model").at("vocab");
+  std::int64_t next = std::ssize(vocabulary.value());
+  list.each_element([&](const JsonNode& node) {
+    check_unset(node, {"single_word", "lstrip", "rstrip"});
+    const std::string& text = node.at("content").text();
+    const std::int64_t token = node.at("id").whole(0, most_tokens(vocabulary, list.value().size()));
+    const std::int64_t meant =
+        vocabulary.has(text.c_str()) ? vocabulary.at(text.c_str()).whole(0, most_tokens(vocabulary, list.value().size())) : next;
+    if (token != meant)
+      node.at("id").fail(concat("is ", token, ", and the library that made the file gives ", quote(text), " the number ", meant));
+    next = std::max(next, token + 1);
+    const bool normalised = node.at("normalized").flag();
+    const std::string found = normalised && d.composes ? composed(text) : text;
+    set_piece(d, node.at("id"), token, decoded(found, bytes));
+    (normalised ? d.normalised : d.verbatim)[static_cast<unsigned char>(found[0])].push_back({found, static_cast<std::int32_t>(token)});
+    if (text == "<|endoftext|>" || text == "<|end_of_text|>") d.end = static_cast<std::int32_t>(token);
+  });
+  sort_added(d.verbatim, list);
+  sort_added(d.normalised, list);
+}
+
 // Merges are lists of two, or texts with a blank between: no letter stands for a blank.
 std::pair<std::string, std::string> parts_of_merge(const JsonNode& node) {
   if (node.value().is_string()) {
@@ -260,28 +306,26 @@ std::pair<std::string, std::string> parts_of_merge(const JsonNode& node) {
   node.fail(concat("is ", shown(node.value()), "; it must be two tokens"));
 }
 
-void read_model(Description& d, const JsonNode& model, const std::unordered_map<std::string, std::int32_t>& added) {
+void read_model(Description& d, const JsonNode& model, const std::unordered_map<std::string, char>& bytes,
+                const std::set<std::string>& added) {
   model.check_object();
   if (model.has("type")) check_type(model, "BPE");
   check_unset(model, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
   d.whole_words = is_set(model, "ignore_merges");
-  const std::array<std::string, 256> letters = byte_letters();
-  std::unordered_map<std::string, char> bytes;
-  for (int byte = 0; byte < 256; ++byte) bytes[letters[byte]] = static_cast<char>(byte);
-
   const JsonNode vocabulary = model.at("vocab");
   std::unordered_map<std::string, std::int32_t> tokens;  // by their letters
   vocabulary.each_member([&](const std::string& text, const JsonNode& node) {
     const std::int64_t token = node.whole(0, most_tokens(vocabulary, added.size()));
     std::string stray;
     const std::optional<std::string> piece = bytes_of(text, bytes, stray);
-    if (added.contains(text) && piece != text) return set_piece(d, node, token, text);  // it stands for itself, and no merge makes it
+    if (!piece && added.contains(text)) return;  // it stands for itself, and no merge makes it
     if (!piece)
       vocabulary.fail(concat("has the token ", quote(text), ", and ", quote(stray), " stands for no byte"),
                       "byte-level BPE is read, as GPT-2, Llama 3 and Qwen have it");
-    set_piece(d, node, token, *piece);
+    if (!added.contains(text)) set_piece(d, node, token, *piece);
     tokens[text] = d.tokens[*piece] = static_cast<std::int32_t>(token);
   });
+  const std::array<std::string, 256> letters = byte_letters();
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = tokens.find(letters[byte]);
     if (found == tokens.end()) vocabulary.fail(concat("has no token for byte ", byte, ", ", quote(letters[byte])));
@@ -304,13 +348,15 @@ std::shared_ptr<const Tokenizer> parse_byte_level_bpe(std::string_view text, con
   const nlohmann::json content = parse_json(text, source);
   const JsonNode root(content, source);
   Description d;
-  std::unordered_map<std::string, std::int32_t> added;
-  read_added(d, root, added);
-  read_model(d, root.at("model"), added);
   if (is_set(root, "normalizer")) {
     check_type(root.at("normalizer"), "NFC");
     d.composes = true;
   }
+  const std::array<std::string, 256> letters = byte_letters();
+  std::unordered_map<std::string, char> bytes;  // by their letters
+  for (int byte = 0; byte < 256; ++byte) bytes[letters[byte]] = static_cast<char>(byte);
+  read_model(d, root.at("model"), bytes, added_texts(root));
+  read_added(d, root, bytes);
   d.words = words_of_pre_tokenizer(root.at("pre_tokenizer"));
   check_type(root.at("decoder"), "ByteLevel");
   Hash hash;

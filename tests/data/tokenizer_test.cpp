@@ -38,6 +38,55 @@ TEST_P(GoldenTokenizer, GivesTheSameTokensAndTexts) {
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, GoldenTokenizer, testing::Values("gpt2", "llama", "qwen", "pieces"));
 
+// The same of drawn added tokens: those that are normalised and those that are not, parts of one another, special ones.
+TEST(Tokenizer, AddedTokensAreThoseOfTheLibrary) {
+  nlohmann::json file = nlohmann::json::parse(read_file(golden("gpt2.json")));
+  int texts = 0, refused = 0;
+  for (const nlohmann::json& one : nlohmann::json::parse(read_file(golden("added_cases.json")))) {
+    file["normalizer"] = one["normalizer"];
+    file["added_tokens"] = one["added_tokens"];
+    std::shared_ptr<const Tokenizer> tokenizer;
+    const std::string message = message_of([&] { tokenizer = parse_byte_level_bpe(file.dump(), "t.json"); });
+    if (one.contains("refused")) {
+      EXPECT_TRUE(message.starts_with("t.json: added_tokens")) << message << one["added_tokens"];
+      ++refused;
+      continue;
+    }
+    ASSERT_NE(tokenizer, nullptr) << message << one["added_tokens"];
+    for (const nlohmann::json& text : one["texts"]) {
+      EXPECT_EQ(tokenizer->encode(text[0].get<std::string>()), text[1].get<std::vector<std::int32_t>>()) << text[0] << one["added_tokens"];
+      ++texts;
+    }
+    for (const nlohmann::json& ids : one["decoded"])
+      EXPECT_EQ(tokenizer->decode(ids[0].get<std::vector<std::int32_t>>()), ids[1].get<std::string>()) << ids[0] << one["added_tokens"];
+  }
+  EXPECT_GT(texts, 300);
+  EXPECT_GT(refused, 20);
+}
+
+TEST(Tokenizer, AddedTokensThatTheLibraryReadsOtherwiseAreRefused) {
+  const auto message = [](const nlohmann::json& changed, bool composes) {
+    nlohmann::json file = nlohmann::json::parse(read_file(golden("gpt2.json")));
+    if (composes) file["normalizer"] = {{"type", "NFC"}};
+    for (const nlohmann::json& token : changed) {
+      nlohmann::json all = {{"special", false}, {"normalized", true}, {"lstrip", false}, {"rstrip", false}, {"single_word", false}};
+      all.update(token);
+      file["added_tokens"].push_back(all);
+    }
+    return message_of([&] { parse_byte_level_bpe(file.dump(), "t.json"); });
+  };
+  const nlohmann::json composed = {{"id", 482}, {"content", "a\u00e9"}}, apart = {{"id", 483}, {"content", "ae\u0301"}};
+  EXPECT_EQ(message({composed, apart}, false), "no error");
+  EXPECT_EQ(message({composed, apart}, true),
+            "t.json: added_tokens has two tokens, 482 and 483, that are found as \"a\\xc3\\xa9\"\n  hint: leave one of them out");
+  EXPECT_EQ(message({{{"id", 500}, {"content", "xyx"}}}, false).substr(0, 71),
+            "t.json: added_tokens[3].id is 500, and the library that made the file g");
+  EXPECT_EQ(message({{{"id", 482}, {"content", "<pad>"}}}, false),
+            "t.json: added_tokens[3].content is \"<pad>\", as that of a token before it\n  hint: leave one of them out");
+  EXPECT_EQ(message({{{"id", 482}, {"content", "xy"}, {"lstrip", true}}}, false).substr(0, 47),
+            "t.json: added_tokens[3].lstrip is true, which i");
+}
+
 TEST(Tokenizer, BytesAreTheirOwnTokens) {
   const std::shared_ptr<const Tokenizer> bytes = load_tokenizer("bytes");
   EXPECT_EQ(bytes->size(), 256);

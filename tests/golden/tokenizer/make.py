@@ -6,6 +6,7 @@
 import json
 import pathlib
 import random
+import unicodedata
 
 import sentencepiece
 import tokenizers
@@ -72,7 +73,55 @@ def write_cases(name, encode, decode, texts):
     (FOLDER / f"{name}_cases.json").write_text(json.dumps(cases, ensure_ascii=True).replace("}, ", "},\n ") + "\n")
 
 
+# Pieces of texts and of added tokens: parts of one another, with marks that compose, letters that stand for other bytes, and blanks.
+PARTS = [
+    "caf\u00e9", "cafe\u0301", "\u00e9", "e\u0301", "e", "\u0301", "\u0301x", "o\u0323\u0302", "\u1ed9", "<|im|>", "<|im|>user", "<|im", "user", " user", "|>u",
+    "a b", "ab", "abc", "b", "\u0120x", "x", "the", " the", "\ufb01", "\uac00", "\u1100\u1161", "\u1161", "\u65e5\u672c", "\n\n", "\n", "  ", " ", "\u212b", "\u00c5", "A\u030a",
+    "<|endoftext|>", "\u00a0", "7", "'s", "\U0001f642",
+]  # fmt: skip
+
+
+def drawn_parts(generator, most):
+    return "".join(generator.choice(PARTS) for _ in range(generator.randint(1, most)))
+
+
+def drawn_token(generator, number):
+    rare = {flag: generator.random() < 0.02 for flag in ("single_word", "lstrip", "rstrip")}
+    return {"id": number, "content": drawn_parts(generator, 2), **rare, "normalized": generator.random() < 0.5, "special": generator.random() < 0.5}
+
+
+def added_case(generator, base):
+    """A tokenizer with drawn added tokens, and what the library makes of drawn texts; or why it is to be refused: what is not read, and
+    what the library reads in another way than it is written, or not always in the same way."""
+    normalizer = generator.choice((None, {"type": "NFC"}))
+    added = [drawn_token(generator, 0) for _ in range(generator.randint(1, 7))]
+    case = {"normalizer": normalizer, "added_tokens": added}
+    meant = tokenizers.Tokenizer.from_str(json.dumps({**base, **case}))
+    for token in added:
+        token["id"] = meant.token_to_id(token["content"])
+    wrong = generator.random() < 0.05
+    added[-1]["id"] += wrong
+    found = [unicodedata.normalize("NFC", t["content"]) if normalizer and t["normalized"] else t["content"] for t in added]
+    twice = len({(t["normalized"], text) for t, text in zip(added, found)}) + len({t["content"] for t in added}) < 2 * len(added)
+    if twice or wrong or any(t[flag] for t in added for flag in ("single_word", "lstrip", "rstrip")):
+        return {**case, "refused": True}
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps({**base, **case}))
+    texts = [drawn_parts(generator, 8) for _ in range(4)]
+    ids = [[*(generator.randrange(tokenizer.get_vocab_size()) for _ in range(4)), *(t["id"] for t in added)]]
+    case["texts"] = [[text, tokenizer.encode(text, add_special_tokens=False).ids] for text in texts]
+    decoded = [[i, tokenizer.decode(i, skip_special_tokens=False)] for i in [*ids, *([t["id"]] for t in added)]]
+    case["decoded"] = [one for one in decoded if "\ufffd" not in one[1]]  # there the library has lost the bytes
+    return case
+
+
+def write_added(count):
+    generator, base = random.Random(2), json.loads((FOLDER / "gpt2.json").read_text())
+    cases = ",\n ".join(json.dumps(added_case(generator, base), separators=(",", ":")) for _ in range(count))
+    (FOLDER / "added_cases.json").write_text(f"[{cases}]\n")
+
+
 if __name__ == "__main__":
+    write_added(120)
     generator = random.Random(1)
     texts = TEXTS + [drawn(generator) for _ in range(60)]
     for kind in ADDED:
