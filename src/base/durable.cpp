@@ -32,6 +32,12 @@ void DurableFile::write(std::span<const std::byte> bytes) {
   }
 }
 
+void DurableFile::write_again(std::span<const std::byte> bytes) {
+  if (::lseek(fd_, 0, SEEK_SET) < 0) fail();
+  write(bytes);
+  if (::lseek(fd_, 0, SEEK_END) < 0) fail();
+}
+
 void DurableFile::commit() {
   if (::fsync(fd_) != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) fail();
   ::close(fd_);

@@ -18,6 +18,7 @@ class DurableFile {
   DurableFile(const DurableFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
+  void write_again(std::span<const std::byte> bytes);  // over the file's first bytes
   void commit();
 
  private:

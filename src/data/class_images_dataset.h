@@ -2,8 +2,8 @@
 // of size x size bytes, red, green and blue, each row by row.
 #pragma once
 
+#include "base/steady_file.h"
 #include "data/sample_order.h"
-#include "data/steady_file.h"
 #include "data/synthetic.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/steady_file.h"
+#include "base/steady_file.h"
 
 namespace penstock {
 

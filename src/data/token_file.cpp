@@ -1,5 +1,7 @@
 #include "data/token_file.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,6 +19,9 @@ static_assert(std::endian::native == std::endian::little, "the formats are littl
 
 constexpr std::string_view kMagic{"MMIDIDX\0\0", 9};
 constexpr std::uint64_t kVersion = 1;
+// Behind the last number of an index that Penstock wrote, with the CRC-32 of all before it. Readers that count numbers pass over it.
+constexpr std::string_view kSeal = "PENSTOCK";
+constexpr std::size_t kSealed = kSeal.size() + sizeof(std::uint32_t);
 // Megatron's numbers of the kinds of numbers that hold tokens.
 constexpr std::uint8_t kInt32 = 4, kUint16 = 8;
 
@@ -59,6 +64,21 @@ template <class T>
 void append(std::vector<std::byte>& out, const T& number) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(&number, 1));
   out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+std::uint32_t checksum_of(std::span<const std::byte> content) {
+  return static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size()));
+}
+
+// The content without its seal. Throws Error where it is not what the seal says.
+std::span<const std::byte> unsealed(std::span<const std::byte> content, const std::string& file) {
+  if (content.size() < kSealed || std::memcmp(content.data() + content.size() - kSealed, kSeal.data(), kSeal.size()) != 0) return content;
+  const std::span<const std::byte> inner = content.first(content.size() - kSealed);
+  std::uint32_t sum = 0;
+  std::memcpy(&sum, content.data() + content.size() - sizeof sum, sizeof sum);
+  if (sum != checksum_of(inner))
+    throw Error(concat(file, " is damaged: it is not what its checksum says"), {}, "penstock data tokens writes the files again");
+  return inner;
 }
 
 // Sequences lie inside of FILE.bin, and documents are runs of them without gaps.
@@ -110,7 +130,7 @@ bool is_token_file(const std::string& path) {
 }
 
 TokenIndex parse_token_index(std::span<const std::byte> content, const std::string& file, std::int64_t bytes) {
-  Bytes in(content, file);
+  Bytes in(unsealed(content, file), file);
   if (content.size() < kMagic.size() || std::memcmp(content.data(), kMagic.data(), kMagic.size()) != 0)
     in.fail("it does not begin with MMIDIDX");
   in.numbers<char>(kMagic.size());
@@ -141,6 +161,9 @@ std::vector<std::byte> print(const TokenIndex& index) {
   for (const std::int64_t length : index.lengths) append(out, static_cast<std::int32_t>(length));
   for (const std::int64_t begin : index.begins) append(out, begin * index.width);
   for (const std::int64_t first : index.documents) append(out, first);
+  const std::uint32_t sum = checksum_of(out);
+  for (const char c : kSeal) append(out, c);
+  append(out, sum);
   return out;
 }
 

@@ -46,14 +46,21 @@ std::string started_with(const Config& config, const TrainingStart& start) {
 }
 
 // A text such as "3 values that are not finite, the first (element 17) is nan"; "": none.
-std::string not_finite(const StoredTensor& tensor) {
+std::string not_finite(const FileTensor& tensor) {
   if (!is_floating(tensor.type.dtype)) return {};
+  const std::size_t size = byte_size(tensor.type.dtype);
   std::size_t count = 0, first = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(tensor.type.elements()); ++i)
-    if (!std::isfinite(load_element(tensor.type.dtype, tensor.bytes, i)) && count++ == 0) first = i;
+  double value = 0;
+  for_each_part(tensor, [&](std::size_t at, std::span<const std::byte> part) {
+    for (std::size_t i = 0; i < part.size() / size; ++i)
+      if (const double found = load_element(tensor.type.dtype, part, i); !std::isfinite(found) && count++ == 0) {
+        first = at / size + i;
+        value = found;
+      }
+  });
   if (count == 0) return {};
   return concat(count, count == 1 ? " value that is" : " values that are", " not finite, the first (element ", first, ") is ",
-                number(load_element(tensor.type.dtype, tensor.bytes, first)));
+                number(value));
 }
 
 // Tokens, or samples, of a batch.
@@ -323,9 +330,10 @@ Types types_of(const std::vector<ParameterSpec>& parameters) {
   return out;
 }
 
-// The types of a file's tensors. Throws Error for a parameter's values that are not finite.
+// The types of a file's tensors. Throws Error for a parameter's values that are not finite, and for what is not as its checksum says.
 Types types_in(const std::string& file, const std::vector<ParameterSpec>& parameters) {
   const SafetensorsFile stored = SafetensorsFile::open(file);
+  stored.check();
   const Types ours = types_of(parameters);
   Types out;
   for (const auto& [name, tensor] : stored.tensors()) {

@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "base/durable.h"
+#include "base/steady_file.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "program/piece.h"
 #include "state/manifest.h"
-#include "state/mapped_file.h"
 #include "state/safetensors.h"
 
 namespace penstock {
@@ -61,9 +61,10 @@ Manifest manifest_of(const Checkpoint& info, const fs::path& folder, const std::
   for (const std::string& name : names) {
     if (!is_plain_name(name)) throw Error(concat(quote(name), " is no file of ", folder.string()));
     const std::string path = (folder / name).string();
-    const MappedFile file(path);
-    out.files[name] = {file.bytes().size(), content_hash(file.bytes())};
-    for (const auto& [tensor, ignored] : parse_safetensors(file.bytes(), path)) out.tensors[tensor] = name;
+    const SteadyFile file(path);
+    out.files[name] = {static_cast<std::uint64_t>(file.size()), content_hash(file)};
+    const SafetensorsFile stored = SafetensorsFile::open(path);
+    for (const auto& [tensor, ignored] : stored.tensors()) out.tensors[tensor] = name;
   }
   return out;
 }
@@ -71,10 +72,10 @@ Manifest manifest_of(const Checkpoint& info, const fs::path& folder, const std::
 void check_file(const fs::path& folder, const std::string& name, const Manifest::File& expected) {
   const std::string path = (folder / name).string();
   if (!is_there(path)) fail_damaged(path, "this file of the checkpoint is missing");
-  const MappedFile file(path);
-  if (file.bytes().size() != expected.bytes)
-    fail_damaged(path, concat("it has ", file.bytes().size(), " bytes, its manifest says ", expected.bytes));
-  if (content_hash(file.bytes()) != expected.hash) fail_damaged(path, "its content is not what its manifest says");
+  const SteadyFile file(path);
+  if (static_cast<std::uint64_t>(file.size()) != expected.bytes)
+    fail_damaged(path, concat("it has ", file.size(), " bytes, its manifest says ", expected.bytes));
+  if (content_hash(file) != expected.hash) fail_damaged(path, "its content is not what its manifest says");
 }
 
 // Checks that strided pieces leave no gap between them: their files say how many elements they have.

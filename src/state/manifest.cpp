@@ -21,6 +21,16 @@ constexpr int kVersion = 2;
 
 constexpr const char* kSeal = ",\n \"checksum\": ";
 
+// Adds eight bytes at a time, and what is left one by one.
+void add_content(Hash& hash, std::span<const std::byte> bytes) {
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data(), sizeof word);
+    hash.add(word);
+  }
+  for (std::byte byte : bytes) hash.add(static_cast<std::uint64_t>(byte));
+}
+
 bool is_sealed(std::string_view text) {
   const std::size_t end = text.rfind(kSeal);
   return end != text.npos && text == sealed_manifest(std::string(text.substr(0, end)));
@@ -72,12 +82,21 @@ bool is_plain_name(const std::string& name) {
 std::string content_hash(std::span<const std::byte> bytes) {
   Hash hash;
   hash.add(bytes.size());
-  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), sizeof word);
-    hash.add(word);
+  add_content(hash, bytes);
+  return concat(std::hex, hash.value());
+}
+
+std::string content_hash(const SteadyFile& file) {
+  constexpr std::int64_t kPart = 1 << 20;  // a multiple of eight, so that parts give the hash of the whole
+  Hash hash;
+  hash.add(static_cast<std::uint64_t>(file.size()));
+  const SteadyFile::Reading reading(file);
+  std::vector<std::byte> part;
+  for (std::int64_t at = 0; at < file.size(); at += kPart) {
+    part.resize(static_cast<std::size_t>(std::min(kPart, file.size() - at)));
+    reading.read(at, part);
+    add_content(hash, part);
   }
-  for (std::byte byte : bytes) hash.add(static_cast<std::uint64_t>(byte));
   return concat(std::hex, hash.value());
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/steady_file.h"
 #include "program/piece.h"
 
 namespace penstock {
@@ -29,6 +30,7 @@ struct Manifest {
 bool is_plain_name(const std::string& name);
 
 std::string content_hash(std::span<const std::byte> bytes);
+std::string content_hash(const SteadyFile& file);  // throws Error where the file is changed meanwhile
 
 std::string print(const Manifest& manifest);
 // The manifest's text: `head` is a JSON object without its closing brace, after which the checksum is put.

@@ -2,17 +2,21 @@
 // https://huggingface.co/docs/safetensors
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/steady_file.h"
 #include "penstock/types.h"
-#include "state/mapped_file.h"
 
 namespace penstock {
 
@@ -22,24 +26,62 @@ struct StoredTensor {
   std::span<const std::byte> bytes;
 };
 
-// Reads a whole file's content; the tensors point into it. Throws Error naming `file` and the tensor: header longer than the
-// content, no JSON object, unknown dtype, shape and size that differ, tensors that overlap, leave holes or reach past the end.
-std::map<std::string, StoredTensor> parse_safetensors(std::span<const std::byte> content, std::string_view file,
-                                                      std::map<std::string, std::string>* metadata = nullptr);
+struct TensorPlace {
+  TensorType type;
+  std::int64_t begin = 0;               // in bytes, from the file's first on
+  std::optional<std::string> checksum;  // as checksum_of gives it; none where the file has none
+};
 
-// A mapped file, validated; the tensors live as long as it.
+// Reads the begin of a file of so many bytes, its whole header at least. Throws Error naming `file` and the tensor: header longer than the
+// file, no JSON object, unknown dtype, shape and size that differ, tensors that overlap, leave holes or reach past the end, a header that
+// is not what its checksum says.
+std::map<std::string, TensorPlace> parse_safetensors(std::span<const std::byte> begin, std::uint64_t bytes, std::string_view file,
+                                                     std::map<std::string, std::string>* metadata = nullptr);
+
+// A tensor in a file, which is read when it is asked for, by one thread. Files are read, not mapped: cutting a mapped file would end the
+// process.
+class FileTensor {
+ public:
+  struct Content;  // of the file
+  FileTensor(std::shared_ptr<Content> content, TensorPlace place);
+
+  // Fills `out` with the tensor's bytes from the `at`-th on. Throws Error (path) where the file was changed or cut since it was opened.
+  void read(std::size_t at, std::span<std::byte> out) const;
+  // Throws Error where its bytes are not what its checksum says; a tensor of others may have none.
+  void check(const std::string& name) const;
+
+  TensorType type;
+
+ private:
+  std::shared_ptr<Content> content_;
+  TensorPlace place_;
+};
+
+// A file, validated.
 class SafetensorsFile {
  public:
   static SafetensorsFile open(const std::string& path);
 
-  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  const std::map<std::string, FileTensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  void check() const;  // checks every tensor, which reads them all
 
  private:
-  MappedFile file_;
-  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, FileTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
+
+// Calls `use` with the tensor's bytes, some at a time: the first one's place in the tensor, and the bytes.
+template <class Use>
+void for_each_part(const FileTensor& tensor, Use&& use) {
+  constexpr std::size_t kPart = 1 << 20;  // bytes; whole elements
+  std::vector<std::byte> part;
+  for (std::size_t at = 0, all = static_cast<std::size_t>(tensor.type.bytes()); at < all; at += part.size()) {
+    part.resize(std::min(kPart, all - at));
+    tensor.read(at, part);
+    use(at, std::span<const std::byte>(part));
+  }
+}
 
 // Writes (and syncs) the file so that a reader sees the old content or the new one. Names are unique; sizes fit their types.
 // Throws Error (path and the system's reason).

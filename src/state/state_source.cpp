@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/invariant.h"
 #include "base/text.h"
 #include "base/words.h"
 #include "penstock/error.h"
@@ -37,15 +38,24 @@ std::string text(const Piece& piece, const TensorType& type) {
   throw Error(concat(file, ": ", quote(name), " is ", found.text(), ", the program needs ", needed));
 }
 
-// Copies the elements of `from` from `begin` on, converted to `dtype`.
+// Copies the elements of `from` from `begin` on, which are of this dtype.
 void copy_elements(const StoredTensor& from, std::int64_t begin, DType dtype, std::span<std::byte> out) {
-  const std::size_t first = begin;
-  if (from.type.dtype == dtype) {
-    std::ranges::copy(from.bytes.subspan(first * byte_size(dtype), out.size()), out.begin());
-    return;
+  invariant(from.type.dtype == dtype, "values in memory have the program's dtype");
+  std::ranges::copy(from.bytes.subspan(static_cast<std::size_t>(begin * byte_size(dtype)), out.size()), out.begin());
+}
+
+// The same of a file's, converted to `dtype`.
+void copy_elements(const FileTensor& from, std::int64_t begin, DType dtype, std::span<std::byte> out) {
+  const std::size_t size = byte_size(from.type.dtype), first = static_cast<std::size_t>(begin) * size;
+  if (from.type.dtype == dtype) return from.read(first, out);
+  constexpr std::size_t kAtOnce = 1 << 16;  // elements
+  const std::size_t count = out.size() / static_cast<std::size_t>(byte_size(dtype));
+  std::vector<std::byte> part;
+  for (std::size_t done = 0; done < count; done += kAtOnce) {
+    part.resize(std::min(kAtOnce, count - done) * size);
+    from.read(first + done * size, part);
+    for (std::size_t i = 0; i < part.size() / size; ++i) store_element(dtype, load_element(from.type.dtype, part, i), out, done + i);
   }
-  for (std::size_t i = 0; i < out.size() / static_cast<std::size_t>(byte_size(dtype)); ++i)
-    store_element(dtype, load_element(from.type.dtype, from.bytes, first + i), out, i);
 }
 
 // What `out` has of elements `at` and on of a value of this dtype.
@@ -55,7 +65,8 @@ std::span<std::byte> part_of(std::span<std::byte> out, DType dtype, std::int64_t
 }
 
 // Copies the piece's elements of a tensor that holds the whole, converted to `dtype`.
-void copy_piece(const StoredTensor& whole, const Piece& piece, DType dtype, std::span<std::byte> out) {
+template <class Tensor>
+void copy_piece(const Tensor& whole, const Piece& piece, DType dtype, std::span<std::byte> out) {
   for_each_run(piece, whole.type.elements(),
                [&](const PieceRun& run) { copy_elements(whole, run.begin, dtype, part_of(out, dtype, run.at, run.size())); });
 }
@@ -75,13 +86,13 @@ StateReader::StateReader(const StateSource& source) : source_(source) {
     if (Piece piece = parse_piece(name); !piece.whole()) pieces_[piece.tensor].push_back(std::move(piece));
 }
 
-const std::map<std::string, StoredTensor>& StateReader::tensors_of(const std::string& file) {
+const std::map<std::string, FileTensor>& StateReader::tensors_of(const std::string& file) {
   auto opened = files_.find(file);
   if (opened == files_.end()) opened = files_.emplace(file, SafetensorsFile::open(file)).first;
   return opened->second.tensors();
 }
 
-const StoredTensor& StateReader::stored(const std::string& name, const std::string& file) {
+const FileTensor& StateReader::stored(const std::string& name, const std::string& file) {
   const auto& tensors = tensors_of(file);
   auto found = tensors.find(name);
   // Some published GPT-2 files name the tensors with the class's prefix.
@@ -107,7 +118,7 @@ void StateReader::read_parameter(const ParameterSpec& spec, const Piece& piece, 
       initialise(spec, source_.seed, part_of(out, type.dtype, run.at, run.size()), run.begin);
     });
   if (!index_.empty()) return read_state(piece_name(piece), piece, type, out);
-  const StoredTensor& tensor = stored(spec.name, source_.path);
+  const FileTensor& tensor = stored(spec.name, source_.path);
   const bool convert = is_floating(type.dtype) && is_floating(tensor.type.dtype);
   if (tensor.type.shape != spec.type.shape || (tensor.type.dtype != type.dtype && !convert))
     fail_type(source_.path, spec.name, tensor.type, spec.type.text());
@@ -119,7 +130,7 @@ void StateReader::read_state(const std::string& name, const Piece& piece, const 
   const bool same_form = file != index_.end();
   if (!same_form) file = index_.find(piece.tensor);
   if (file == index_.end()) return assemble(name, piece, type, out);
-  const StoredTensor& tensor = stored(file->first, file->second);
+  const FileTensor& tensor = stored(file->first, file->second);
   const bool same =
       same_form ? tensor.type == type : tensor.type.dtype == type.dtype && fits(piece, tensor.type.elements(), type.elements());
   if (!same) fail_type(file->second, file->first, tensor.type, text(piece, type));
@@ -146,18 +157,18 @@ void StateReader::assemble(const std::string& name, const Piece& piece, const Te
   if (!fits(piece, elements, type.elements()))
     throw Error(concat(source_.path, ": the pieces of ", quote(piece.tensor), " have ", elements, " elements, the program needs ",
                        text(piece, type)));
-  std::map<std::size_t, const StoredTensor*> tensors;
+  std::map<std::size_t, const FileTensor*> tensors;
   for (const PieceCopy& copy : cover(held->second, piece, elements)) {
-    const StoredTensor*& tensor = tensors[copy.piece];
+    const FileTensor*& tensor = tensors[copy.piece];
     if (!tensor) tensor = &stored_piece(held->second[copy.piece], elements, type.dtype);
     copy_elements(*tensor, copy.from, type.dtype, part_of(out, type.dtype, copy.to, copy.count));
   }
 }
 
 // A piece of a tensor of so many elements, as the checkpoint has it.
-const StoredTensor& StateReader::stored_piece(const Piece& piece, std::int64_t elements, DType dtype) {
+const FileTensor& StateReader::stored_piece(const Piece& piece, std::int64_t elements, DType dtype) {
   const std::string name = piece_name(piece), file = index_.at(name);
-  const StoredTensor& tensor = stored(name, file);
+  const FileTensor& tensor = stored(name, file);
   const std::int64_t held = elements_of(piece, elements);
   if (piece.cuts.back().stride == 0) {
     if (const TensorType needed{dtype, {held}}; tensor.type != needed) fail_type(file, name, tensor.type, needed.text());
@@ -180,11 +191,11 @@ void StateReader::read_value(const std::string& name, const Piece& piece, const 
   const TensorType flat{type.dtype, {std::ssize(value) / byte_size(type.dtype)}};
   if (flat.bytes() != std::ssize(value) || !fits(wanted, flat.elements(), type.elements()))
     throw Error(concat("the value of ", quote(piece.tensor), " has ", value.size(), " bytes, the program needs ", text(piece, type)));
-  copy_piece({flat, value}, wanted, type.dtype, out);
+  copy_piece(StoredTensor{flat, value}, wanted, type.dtype, out);
 }
 
 void StateReader::read_file(const StoredTensorName& from, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
-  const StoredTensor& tensor = stored(from.name, from.file);
+  const FileTensor& tensor = stored(from.name, from.file);
   const bool convert = is_floating(type.dtype) && is_floating(tensor.type.dtype);
   const bool same = piece.whole() ? tensor.type.shape == type.shape : fits(piece, tensor.type.elements(), type.elements());
   if (!same || (tensor.type.dtype != type.dtype && !convert)) fail_type(from.file, from.name, tensor.type, text(piece, type));

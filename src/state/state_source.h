@@ -26,16 +26,16 @@ class StateReader {
   void read(const std::string& name, const TensorType& type, std::span<std::byte> out);
 
  private:
-  const std::map<std::string, StoredTensor>& tensors_of(const std::string& file);
+  const std::map<std::string, FileTensor>& tensors_of(const std::string& file);
   bool is_drawn(const ParameterSpec& spec);
-  const StoredTensor& stored(const std::string& name, const std::string& file);
+  const FileTensor& stored(const std::string& name, const std::string& file);
   void read_value(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_file(const StoredTensorName& stored, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_state(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void assemble(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   std::int64_t elements_in(const std::vector<Piece>& pieces);
-  const StoredTensor& stored_piece(const Piece& piece, std::int64_t elements, DType dtype);
+  const FileTensor& stored_piece(const Piece& piece, std::int64_t elements, DType dtype);
 
   const StateSource& source_;
   std::map<std::string, const ParameterSpec*> specs_;

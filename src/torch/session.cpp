@@ -218,7 +218,7 @@ void Session::read_state(const std::map<std::string, StoredTensorName>& state) {
   std::map<std::string, SafetensorsFile> files;
   for (const auto& [name, stored] : state) {
     const TensorType& type = impl_->state(name).type;
-    if (!files.contains(stored.file)) files.emplace(stored.file, SafetensorsFile::open(stored.file));
+    if (!files.contains(stored.file)) files.emplace(stored.file, SafetensorsFile::open(stored.file)).first->second.check();
     const auto found = files.at(stored.file).tensors().find(stored.name);
     // Each device says itself that a tensor is not there. Of a piece it cannot tell whether the whole has the program's size.
     if (found != files.at(stored.file).tensors().end() && found->second.type.elements() != type.elements())

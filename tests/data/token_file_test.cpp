@@ -89,6 +89,25 @@ TEST_F(TokenFiles, AsNanoGptWritesThem) {
             "file; penstock data tokens writes files with an index");
 }
 
+// Every bit of an index that we wrote; one of Megatron-LM has no checksum.
+TEST_F(TokenFiles, FlippedBitsOfAnIndexAreFound) {
+  TokenFileWriter writer(bin(), 300);
+  writer.add({{1, 2, 3}, {4}});
+  writer.add({{5, 6}});
+  writer.commit();
+  const std::string good = read_file(folder.file("x.idx"));
+  const auto size = static_cast<std::int64_t>(std::filesystem::file_size(bin()));
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
+    EXPECT_NE(message_of([&] { parse_token_index(std::as_bytes(std::span(bad)), "x.idx", size); }), "") << "bit " << bit;
+  }
+  std::string swapped = good;
+  std::swap(swapped[9 + 8 + 1 + 16], swapped[9 + 8 + 1 + 16 + 8]);  // the lengths of the first sequence and the last
+  EXPECT_EQ(message_of([&] { parse_token_index(std::as_bytes(std::span(swapped)), "x.idx", size); }),
+            "x.idx is damaged: it is not what its checksum says\n  hint: penstock data tokens writes the files again");
+}
+
 TEST_F(TokenFiles, WhatIsWrittenIsReadBack) {
   for (const std::int64_t vocabulary : {300, 65'536, 65'537}) {
     std::mt19937 random(static_cast<unsigned>(vocabulary));

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "base/text.h"
@@ -23,7 +25,7 @@ std::string content(const std::string& header, std::size_t data_bytes) {
 }
 
 std::string parse_message(const std::string& text) {
-  return message_of([&] { parse_safetensors(std::as_bytes(std::span(text)), "x.safetensors"); });
+  return message_of([&] { parse_safetensors(std::as_bytes(std::span(text)), text.size(), "x.safetensors"); });
 }
 
 constexpr const char* kHint = "\n  hint: the file is damaged, truncated, or not a safetensors file";
@@ -40,9 +42,14 @@ TEST(Safetensors, ReadsBackWhatItWrote) {
   const SafetensorsFile file = SafetensorsFile::open(folder.file("x.safetensors"));
   EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}}));
   ASSERT_EQ(file.tensors().size(), 3u);
-  const StoredTensor& read = file.tensors().at("h.0.w");
+  const FileTensor& read = file.tensors().at("h.0.w");
   EXPECT_EQ(read.type, a.type);
-  EXPECT_EQ(std::memcmp(read.bytes.data(), weights.data(), 24), 0);
+  std::vector<float> found(6);
+  read.read(0, std::as_writable_bytes(std::span(found)));
+  EXPECT_EQ(found, weights);
+  read.read(8, std::as_writable_bytes(std::span(found).first(2)));
+  EXPECT_EQ(found, (std::vector<float>{3, 4, 3, 4, 5, 6}));
+  file.check();
   EXPECT_EQ(file.tensors().at("step").type, b.type);
   EXPECT_EQ(file.tensors().at("none").type, empty.type);
   EXPECT_FALSE(std::filesystem::exists(folder.file("x.safetensors.part")));
@@ -85,6 +92,48 @@ TEST(Safetensors, DamagedBytesGiveErrorsOnly) {
     for (int edits = 0; edits < 3; ++edits) bad[random() % bad.size()] = static_cast<char>(random());
     parse_message(bad.substr(0, random() % (bad.size() + 1)));
   }
+}
+
+// One bit anywhere but in the padding of the header: the file is refused when it is opened, or when its tensors are checked.
+TEST(Safetensors, FlippedBitsAreFound) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("x.safetensors");
+  const std::vector<float> weights = {1, 2, 3, 4, 5, 6};
+  const StoredTensor a{{DType::f32, {2, 3}}, std::as_bytes(std::span(weights))};
+  write_safetensors(path, {{"w", a}, {"v", {{DType::f32, {1}}, a.bytes.first(4)}}}, {{"format", "pt"}, {"graph", "x"}});
+  const std::string good = read_file(path);
+  std::mt19937_64 random(17);
+  int refused = 0;
+  constexpr int kRounds = 400;
+  for (int round = 0; round < kRounds; ++round) {
+    std::string bad = good;
+    const std::size_t at = random() % bad.size();
+    bad[at] = static_cast<char>(bad[at] ^ 1 << random() % 8);
+    std::ofstream(path, std::ios::binary) << bad;
+    std::map<std::string, std::string> metadata;
+    const std::string message = message_of([&] {
+      const SafetensorsFile file = SafetensorsFile::open(path);
+      file.check();
+      metadata = file.metadata();
+    });
+    const bool accepted = message == "no error";
+    EXPECT_TRUE(accepted || message.starts_with(path)) << message;
+    refused += !accepted;
+    if (accepted && !metadata.contains("format")) ADD_FAILURE() << "byte " << at << " of " << good.size();
+  }
+  EXPECT_GT(refused, kRounds * 9 / 10) << "what is left has lost the name of its checksums, or is padding";
+}
+
+TEST(Safetensors, AFileThatIsCutWhileItIsReadIsNamed) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("x.safetensors");
+  const std::vector<float> weights(1 << 16, 1.0f);
+  write_safetensors(path, {{"w", {{DType::f32, {1 << 16}}, std::as_bytes(std::span(weights))}}});
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  std::filesystem::resize_file(path, 1 << 17);
+  std::vector<float> found(1 << 16);
+  EXPECT_EQ(message_of([&] { file.tensors().at("w").read(0, std::as_writable_bytes(std::span(found))); }),
+            concat(path, " was changed while the run read it\n  hint: train on a copy that stays as it is"));
 }
 
 TEST(Safetensors, MissingFileIsNamed) {

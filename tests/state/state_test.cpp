@@ -10,6 +10,7 @@
 #include "state/initialise.h"
 #include "state/safetensors.h"
 #include "support/errors.h"
+#include "support/file_tensors.h"
 #include "support/random_program.h"
 
 namespace penstock {
@@ -77,7 +78,7 @@ TEST_F(State, EachDeviceWritesWhatItOwns) {
   EXPECT_EQ(second.tensors().size(), 1u);
   EXPECT_TRUE(second.tensors().contains("step"));
   const auto w = cluster_->state("w");
-  EXPECT_TRUE(std::equal(w.begin(), w.end(), first.tensors().at("w").bytes.begin()));
+  EXPECT_TRUE(std::ranges::equal(w, test::bytes_of(first.tensors().at("w"))));
 }
 
 TEST_F(State, ADeviceThatOwnsNothingWritesNoFile) {

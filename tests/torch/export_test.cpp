@@ -10,6 +10,7 @@
 #include "ops/verify.h"
 #include "stage/stages.h"
 #include "state/safetensors.h"
+#include "support/file_tensors.h"
 #include "support/paths.h"
 #include "support/temporary.h"
 #include "torch/kernel.h"
@@ -40,8 +41,7 @@ ExportedModel export_model() {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
   ExportedModel model{parse_graph(read_file(folder.file("graph.txt")), "graph.txt"), {}};
   const auto file = SafetensorsFile::open(folder.file("tensors.safetensors"));
-  for (const auto& [name, stored] : file.tensors())
-    model.tensors[name] = tensor_at(const_cast<std::byte*>(stored.bytes.data()), stored.type).clone();
+  for (const auto& [name, stored] : file.tensors()) model.tensors[name] = tensor_at(test::bytes_of(stored).data(), stored.type).clone();
   return model;
 }
 

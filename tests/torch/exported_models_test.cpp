@@ -11,6 +11,7 @@
 #include "exported/rename.h"
 #include "ops/verify.h"
 #include "state/safetensors.h"
+#include "support/file_tensors.h"
 #include "support/paths.h"
 #include "support/temporary.h"
 #include "torch/kernel.h"
@@ -33,7 +34,7 @@ JointGraph read_joint(const std::string& path) {
   for (ValueId input : out.graph.inputs) {
     const std::string& name = out.graph.values[input].name;
     const auto stored = std::ranges::find_if(tensors, [&](const auto& entry) { return entry.first == name; });
-    out.inputs.push_back(tensor_at(const_cast<std::byte*>(stored->second.bytes.data()), stored->second.type).clone());
+    out.inputs.push_back(tensor_at(test::bytes_of(stored->second).data(), stored->second.type).clone());
   }
   return out;
 }

@@ -1,4 +1,4 @@
-#include "data/steady_file.h"
+#include "base/steady_file.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
