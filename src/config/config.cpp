@@ -504,9 +504,29 @@ Config load_config(const std::string& path, const std::vector<Override>& overrid
   return config;
 }
 
+namespace {
+
+// A stored configuration may be somebody else's. What it says is written, and not only read, lies in the folder of its run, if the command
+// line does not say it anew: wherever links there lead.
+void check_confined(const Config& config, const std::string& file) {
+  namespace fs = std::filesystem;
+  const std::string& kernels = config.run.kernels;
+  if (kernels == "own" || config.overridden.contains("run.kernels")) return;
+  std::error_code ignored;
+  const fs::path run = fs::weakly_canonical(fs::absolute(file).parent_path().parent_path(), ignored);
+  const fs::path path = fs::weakly_canonical(fs::absolute(kernels), ignored);
+  if (!path.empty() && std::ranges::mismatch(run, path).in1 == run.end()) return;
+  throw Error(concat(file, ": run.kernels is ", kernels, ", outside of the run's folder ", run.string()),
+              {"a resumed run writes nowhere else unless it is told to"},
+              concat("--set run.kernels=", kernels, " if it is to write there, else --set run.kernels=own"));
+}
+
+}  // namespace
+
 Config load_stored_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides,
                           const ModelRegistry& models) {
   Config config = parse_config(toml, file, overrides, models);
+  check_confined(config, std::string(file));
   take_from_plan(config, overrides);
   if (!config.overridden.contains("pipeline.schedule")) return config;
   for (const char* said_by_table : {"pipeline.actors", "pipeline.microbatches", "pipeline.slices"})

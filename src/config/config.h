@@ -167,7 +167,8 @@ bool names_config(const std::string& path, const ModelRegistry& models);
 // says how many actors and micro-batches there are unless they were given; a plan says both.
 Config load_config(const std::string& path, const std::vector<Override>& overrides, const ModelRegistry& models);
 // Reads the configuration of another run that print() stored in `file`, with overrides. A table among them says how many actors and
-// micro-batches there are, as in load_config.
+// micro-batches there are, as in load_config. `file` is the manifest of a checkpoint: throws Error, beside what parse_config throws, where
+// what is to be written (run.kernels) lies outside of that checkpoint's run and is not overridden.
 Config load_stored_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides,
                           const ModelRegistry& models);
 // TOML that parse_config reads back.

@@ -1,13 +1,9 @@
 #include "driver/metrics.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/durable.h"
 #include "base/text.h"
-#include "penstock/error.h"
 
 namespace penstock {
 
@@ -37,24 +33,18 @@ std::string to_json(const StepMetrics& metrics) {
 }
 
 MetricsFile::MetricsFile(std::string path) : path_(std::move(path)) {
-  std::error_code error;
-  if (!std::filesystem::exists(path_, error)) write_file(path_, "");
+  AppendedFile file(path_);
   const std::string text = read_file(path_);
   const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no newline, as npos + 1 is 0
   if (whole == text.size()) return;
-  if (json::accept(text.substr(whole))) {
-    std::ofstream(path_, std::ios::app) << '\n';
-  } else {
-    std::filesystem::resize_file(path_, whole, error);
-    if (error) throw Error(concat("cannot write ", path_, ": ", error.message()));
-  }
+  if (json::accept(text.substr(whole)))
+    file.append("\n");
+  else
+    file.cut(whole);
 }
 
 void MetricsFile::append(const StepMetrics& metrics) {
-  std::ofstream out(path_, std::ios::app);
-  out << to_json(metrics) << '\n';
-  out.close();
-  if (!out) throw Error(concat("cannot write ", path_, ": ", std::strerror(errno)));
+  AppendedFile(path_).append(to_json(metrics) + "\n");
 }
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "base/durable.h"
 #include "base/text.h"
 #include "penstock/error.h"
 
@@ -37,7 +38,7 @@ std::string holder(int fd) {
 // Whether the open file is still the one with this name.
 bool is_named(int fd, const std::string& path) {
   struct stat opened = {}, named = {};
-  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+  return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -49,9 +50,9 @@ RunLock::RunLock(const std::string& folder) : folder_(folder), path_((fs::path(f
     if (fs::exists(folder_, ignored) && !fs::is_directory(folder_, ignored))
       throw Error(concat(folder_, " is not a folder"), {}, "--out names the folder of the run");
     if (error) throw Error(concat("cannot make ", folder_, ": ", error.message()));
-    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    const int fd = open_in_place(path_, O_RDWR | O_CREAT);
     if (fd < 0 && errno == ENOENT) continue;
-    if (fd < 0) throw Error(concat("cannot write ", path_, ": ", std::strerror(errno)));
+    if (fd < 0) throw cannot_write(path_);
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
       const int reason = errno;
       const std::string who = holder(fd);

@@ -249,6 +249,28 @@ TEST(Config, WhatIsStoredNamesNoRelativePath) {
   EXPECT_TRUE(defaults.data.text.empty());
 }
 
+// The checkpoint may be somebody else's: what its configuration says is written lies in the folder of its run, or is told anew.
+TEST(Config, WhatIsStoredWritesNowhereElse) {
+  const test::TemporaryFolder run, elsewhere;
+  std::filesystem::create_directory_symlink(elsewhere.path(), run.path() / "link");
+  const std::string manifest = run.file("checkpoint-4/manifest.json");
+  const auto failure_of = [&](const std::string& kernels, const std::vector<Override>& overrides = {}) {
+    Config config = parse("");
+    config.run.kernels = kernels;
+    return test::message_of([&] { load_stored_config(print(config), manifest, overrides, models()); });
+  };
+  const std::string run_path = std::filesystem::canonical(run.path()).string();
+  for (const std::string& kernels : {elsewhere.file("k"), run.path().string() + "/../k", run.file("link/k"), run.path().string() + "k",
+                                     std::string("relative"), std::string("/")}) {
+    EXPECT_EQ(failure_of(kernels), concat(manifest, ": run.kernels is ", kernels, ", outside of the run's folder ", run_path,
+                                          "\n  a resumed run writes nowhere else unless it is told to\n  hint: --set run.kernels=", kernels,
+                                          " if it is to write there, else --set run.kernels=own"));
+    EXPECT_EQ(failure_of(kernels, {parse_override("kernels=" + kernels)}), "no error");
+  }
+  for (const std::string& kernels : {std::string("own"), run.file("k"), run.file("more/k"), run.file("more/../k")})
+    EXPECT_EQ(failure_of(kernels), "no error") << kernels;
+}
+
 TEST(Config, PrintedReadsBack) {
   const Config config =
       parse("", {parse_override("learning_rate=3e-5"), {"text", "[\"a \\\"b\\\"\", 'c\\d']", "--text"}, parse_override("run.out=x\ty")});
