@@ -75,10 +75,19 @@ void take_folder(const Config& config, const TrainingStart& start, std::optional
   const std::optional<Ranks> ranks = ranks_from_environment();
   if (ranks && ranks->rank != 0) return;
   lock.emplace(config.run.out);
-  if (goes_on_in_place(config, start))
-    for (const DamagedCheckpoint& damaged : start.damaged)
-      std::fprintf(stderr, "note: %s is %s from now on\n", damaged.folder.c_str(), set_aside(damaged.folder).c_str());
   check_run(config, start);
+}
+
+// What lies behind the step that the run goes on from in its folder is given up: it is kept under other names.
+void set_later_aside(const Config& config, const TrainingStart& start) {
+  if (!goes_on_in_place(config, start)) return;
+  for (const std::string& folder : checkpoints_after(config.run.out, start.step)) {
+    const bool damaged = std::ranges::any_of(start.damaged, [&](const DamagedCheckpoint& each) {
+      return std::filesystem::path(each.folder).filename() == std::filesystem::path(folder).filename();
+    });
+    std::fprintf(stderr, "note: the run goes on from step %d: %s is %s from now on\n", static_cast<int>(start.step), folder.c_str(),
+                 set_aside(folder, damaged ? "damaged" : "later").c_str());
+  }
 }
 
 void print_finished(const TrainOptions& options, const Config& config, const TrainingStart& start) {
@@ -149,6 +158,23 @@ std::string write_timeline(const Config& config, const Prepared& prepared, const
   return path;
 }
 
+// The run has ended well: what it has trained stays, whatever becomes of its timeline.
+std::string written_timeline(const Config& config, const Prepared& prepared, const TrainingPrograms& programs,
+                             const TrainingResult& result) {
+  const auto fail = [&](const std::string& reason) {
+    throw Error(concat("the timeline of ", config.run.out, " could not be written"),
+                {reason, concat("training has ended, the last checkpoint is ", result.checkpoint)});
+  };
+  try {
+    return write_timeline(config, prepared, programs, result);
+  } catch (const std::bad_alloc&) {
+    fail("this machine has no memory left for it");
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  return {};
+}
+
 std::string generated(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
   StateSource state;
   state.kind = StateSource::Kind::checkpoint;
@@ -165,7 +191,7 @@ std::string generated(const Config& config, const TrainingResult& result, const 
 void print_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
   try {
     std::printf("\nA sample:\n%s\n", printable(generated(config, result, models)).c_str());
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     std::fprintf(stderr, "no sample: %s\n", error.what());
   }
 }
@@ -243,12 +269,15 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
     Progress progress(stderr, terminal_of(stderr), config.train.steps, peak_of(config, cluster->devices()));
     TrainingHooks hooks;
     hooks.step = [&](const StepMetrics& metrics) { progress.show(metrics); };
-    hooks.begin = [&] { later.emplace(); };
+    hooks.begin = [&] {
+      later.emplace();
+      set_later_aside(config, start);
+    };
     hooks.stop = stop_requested;
     result = train(config, programs, start, *cluster, *data, hooks);
   }
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
-  const std::string timeline = write_timeline(config, prepared, programs, result);
+  const std::string timeline = written_timeline(config, prepared, programs, result);
   if (options.json) {
     print_result(config, *data, result, timeline);
   } else {

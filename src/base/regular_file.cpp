@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -22,13 +21,18 @@ const char* kind_of(mode_t mode) {
 
 }  // namespace
 
+CannotRead::CannotRead(const std::string& path, int reason)
+    : Error(concat("cannot read ", path, ": ", std::strerror(reason)), {},
+            reason == EACCES || reason == EPERM ? "let this user read it, and the folders that lead there" : "") {}
+
 // With O_NONBLOCK a pipe without a writer opens at once, so that it can be refused.
 RegularFile::RegularFile(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status = {};
   if (fd < 0 || ::fstat(fd, &status) != 0) {
     const int reason = errno;
     if (fd >= 0) ::close(fd);
-    throw Error(concat("cannot read ", path, ": ", std::strerror(reason)));
+    if (reason == ENOENT || reason == ENOTDIR) throw Error(concat("cannot read ", path, ": ", std::strerror(reason)));
+    throw CannotRead(path, reason);
   }
   if (!S_ISREG(status.st_mode)) {
     ::close(fd);

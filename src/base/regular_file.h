@@ -4,10 +4,19 @@
 #include <cstddef>
 #include <string>
 
+#include "penstock/error.h"
+
 namespace penstock {
 
+// What a path names cannot be looked at, for the system's reason: permission, a failing disk, too many open files. So nothing is known of
+// it: it may be as it should. Where nothing is there at all, that is a plain Error.
+class CannotRead : public Error {
+ public:
+  CannotRead(const std::string& path, int reason);
+};
+
 struct RegularFile {
-  // Throws Error with the path and the system's reason, or with what the path is instead of a file.
+  // Throws Error with the path and the system's reason (CannotRead), or with what the path is instead of a file.
   explicit RegularFile(const std::string& path);
   ~RegularFile();
   RegularFile(const RegularFile&) = delete;

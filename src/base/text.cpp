@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <span>
 
 #include "base/durable.h"
@@ -132,7 +131,7 @@ std::string read_file(const std::string& path) {
     const std::size_t size = out.size();
     out.resize(size + room);
     const ssize_t got = ::read(file.fd, out.data() + size, room);
-    if (got < 0 && errno != EINTR) throw Error(concat("cannot read ", path, ": ", std::strerror(errno)));
+    if (got < 0 && errno != EINTR) throw CannotRead(path, errno);
     out.resize(size + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return out;
   }

@@ -77,8 +77,8 @@ const char* type_name(const toml::node& node) {
 }
 
 void check_range(const ConfigKey& key, const Assignment& assignment, double value, const std::string& shown) {
-  if (value >= key.least && value <= key.most) return;
-  const std::string upper = std::isinf(key.most) ? "" : concat(" and at most ", key.most);
+  if (value >= key.least && (key.is_below ? value < key.most : value <= key.most)) return;
+  const std::string upper = std::isinf(key.most) ? "" : concat(key.is_below ? " and below " : " and at most ", key.most);
   throw Error(concat(assignment.value_place, key.path(), " is ", shown, "; it must be at least ", key.least, upper));
 }
 

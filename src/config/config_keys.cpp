@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <limits>
 #include <map>
 
 #include "base/text.h"
@@ -12,6 +13,7 @@ namespace penstock {
 namespace {
 
 constexpr double kMany = 1e9;
+constexpr double kLargest = std::numeric_limits<float>::max();  // steps compute in f32: what is larger is infinite there
 
 // The unit and the meaning of a key of Penstock's own models; name and default are in the registry.
 std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
@@ -81,6 +83,11 @@ struct ValueText {
 ConfigKey choice(const char* section, const char* name, const char* meaning, std::string* target, std::vector<std::string> words) {
   ConfigKey key{section, name, "", meaning, target};
   key.words = std::move(words);
+  return key;
+}
+
+ConfigKey below(ConfigKey key) {
+  key.is_below = true;
   return key;
 }
 
@@ -161,17 +168,17 @@ std::vector<ConfigKey> train_keys(Config::Train& t) {
       {"train", "steps", "steps", "of the whole run", &t.steps, 1, kMany},
       {"train", "batch", "sequences", "of a step, over all micro-batches", &t.batch, 1, kMany},
       choice("train", "optimiser", "adamw or sgd", &t.optimiser, {"adamw", "sgd"}),
-      {"train", "learning_rate", "", "after the warm-up", &t.learning_rate, 0},
+      {"train", "learning_rate", "", "after the warm-up", &t.learning_rate, 0, kLargest},
       {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &t.final_fraction, 0, 1},
       {"train", "warmup", "steps", "in which the learning rate rises", &t.warmup, 0, kMany},
       choice("train", "decay", "how the learning rate falls: cosine, linear, wsd or constant", &t.decay,
              {"cosine", "linear", "wsd", "constant"}),
       {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &t.decay_end, 0, kMany},
       {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &t.decay_steps, 0, kMany},
-      {"train", "clip", "", "greatest global norm of the gradients; 0: any", &t.clip, 0},
-      {"train", "beta1", "", "of adamw: decay of the first moment", &t.beta1, 0, 1},
-      {"train", "beta2", "", "of adamw: decay of the second moment", &t.beta2, 0, 1},
-      {"train", "weight_decay", "", "of matrices, times the learning rate", &t.weight_decay, 0},
+      {"train", "clip", "", "greatest global norm of the gradients; 0: any", &t.clip, 0, kLargest},
+      below({"train", "beta1", "", "of adamw: decay of the first moment", &t.beta1, 0, 1}),
+      below({"train", "beta2", "", "of adamw: decay of the second moment", &t.beta2, 0, 1}),
+      {"train", "weight_decay", "", "of matrices, times the learning rate", &t.weight_decay, 0, kLargest},
       {"train", "momentum", "", "of sgd", &t.momentum, 0, 1},
       choice("train", "dtype", "of the computation: f32, f64 or bf16", &t.dtype, {"f32", "f64", "bf16"}),
       {"train", "seed", "", "of parameters, data order and dropout", &t.seed},

@@ -21,6 +21,7 @@ struct ConfigKey {
   Target target;
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   std::vector<std::string> words = {};  // the only texts allowed; empty: any
+  bool is_below = false;                // whether `most` itself is too much
   // Whether an override names it by its whole path only, as its name alone is a model's: "layout.heads", "pipeline.context".
   bool by_path = false;
 

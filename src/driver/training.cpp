@@ -12,7 +12,7 @@
 #include "driver/outputs.h"
 #include "penstock/error.h"
 #include "program/flops.h"
-#include "state/initialise.h"
+#include "state/not_finite.h"
 #include "state/safetensors.h"
 
 namespace penstock {
@@ -43,24 +43,6 @@ std::string started_with(const Config& config, const TrainingStart& start) {
   if (start.init) out += concat("# It began with parameters: --init ", from(), "\n");
   if (start.state.kind == StateSource::Kind::checkpoint) out += concat("# It went on from a checkpoint: --resume ", from(), "\n");
   return out + print(with_absolute_paths(config));
-}
-
-// A text such as "3 values that are not finite, the first (element 17) is nan"; "": none.
-std::string not_finite(const FileTensor& tensor) {
-  if (!is_floating(tensor.type.dtype)) return {};
-  const std::size_t size = byte_size(tensor.type.dtype);
-  std::size_t count = 0, first = 0;
-  double value = 0;
-  for_each_part(tensor, [&](std::size_t at, std::span<const std::byte> part) {
-    for (std::size_t i = 0; i < part.size() / size; ++i)
-      if (const double found = load_element(tensor.type.dtype, part, i); !std::isfinite(found) && count++ == 0) {
-        first = at / size + i;
-        value = found;
-      }
-  });
-  if (count == 0) return {};
-  return concat(count, count == 1 ? " value that is" : " values that are", " not finite, the first (element ", first, ") is ",
-                number(value));
 }
 
 // Tokens, or samples, of a batch.
@@ -150,6 +132,7 @@ class Loop {
     while (step_ < config_.train.steps && !stopping()) {
       std::vector<StepMetrics> measured = train_steps();
       if (programs_.evaluation && is_due(config_.train.validation_every)) measured.back().validation_loss = evaluate();
+      check_validation(measured.back());
       if (measured.back().validation_loss) result_.validation_loss = measured.back().validation_loss;
       for (const StepMetrics& of_step : measured) {
         metrics.append(of_step);
@@ -255,6 +238,14 @@ class Loop {
         concat("step ", metrics.step, ": the loss is ", number(metrics.loss), ", the gradient norm ", number(metrics.gradient_norm)),
         {concat("learning rate ", number(metrics.learning_rate)), last_checkpoint()},
         "lower train.learning_rate, or clip gradients (train.clip)");
+  }
+
+  // The state may be finite where a loss is not: it is kept before the run ends.
+  void check_validation(const StepMetrics& metrics) {
+    if (std::isfinite(metrics.validation_loss.value_or(0))) return;
+    save();
+    throw Error(concat("step ", metrics.step, ": the validation loss is ", number(*metrics.validation_loss)), {last_checkpoint()},
+                "lower train.learning_rate, or clip gradients (train.clip)");
   }
 
   std::string last_checkpoint() const {
@@ -449,7 +440,7 @@ void check_run(const Config& config, const TrainingStart& start) {
   if (start.step >= config.train.steps)
     throw Error(concat(start.state.path, " has done ", start.step, " of ", config.train.steps, " steps"), {}, "raise train.steps to go on");
   const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
-  if (steps.empty() || (goes_on_in_place(config, start) && steps.back() == start.step)) return;
+  if (steps.empty() || goes_on_in_place(config, start)) return;
   throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},
               concat("--resume ", config.run.out, " continues it, --out names another folder"));
 }

@@ -6,11 +6,12 @@
 #include <filesystem>
 
 #include "base/durable.h"
+#include "base/regular_file.h"
 #include "base/steady_file.h"
 #include "base/text.h"
-#include "penstock/error.h"
 #include "program/piece.h"
 #include "state/manifest.h"
+#include "state/not_finite.h"
 #include "state/safetensors.h"
 
 namespace penstock {
@@ -43,19 +44,39 @@ void remove_whole(const fs::path& folder) {
   fs::remove_all(part, ignored);
 }
 
+// Throws CannotRead where that cannot be seen.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::status_known(status)) throw CannotRead(path.string(), error.value());
+  return fs::exists(status);
+}
+
+// The names in a folder; none where there is no such folder. Throws CannotRead.
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    out.push_back(at->path().filename().string());
+  const bool none = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+  if (error && !none) throw CannotRead(folder, error.value());
+  return out;
+}
+
+// Names the first tensor of a file whose values nothing can be trained on; "": there is none.
+std::string not_finite(const std::map<std::string, FileTensor>& tensors) {
+  for (const auto& [name, tensor] : tensors)
+    if (const std::string wrong = not_finite(tensor); !wrong.empty()) return concat(quote(name), " has ", wrong);
+  return {};
+}
+
 void remove_unfinished(const std::string& out) {
   std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(kPrefix) && name.ends_with(kUnfinished)) fs::remove_all(entry.path(), ignored);
-  }
+  for (const std::string& name : names_in(out))
+    if (name.starts_with(kPrefix) && name.ends_with(kUnfinished)) fs::remove_all(fs::path(out) / name, ignored);
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
+// Throws Error for state that is not finite: as the newest good state it would be gone on from.
 Manifest manifest_of(const Checkpoint& info, const fs::path& folder, const std::vector<std::string>& names) {
   Manifest out{info.step, info.position, info.config, info.text, {}, {}};
   for (const std::string& name : names) {
@@ -64,6 +85,8 @@ Manifest manifest_of(const Checkpoint& info, const fs::path& folder, const std::
     const SteadyFile file(path);
     out.files[name] = {static_cast<std::uint64_t>(file.size()), content_hash(file)};
     const SafetensorsFile stored = SafetensorsFile::open(path);
+    if (const std::string wrong = not_finite(stored.tensors()); !wrong.empty())
+      throw Error(concat("state ", wrong), {}, "lower train.learning_rate, or clip gradients (train.clip)");
     for (const auto& [tensor, ignored] : stored.tensors()) out.tensors[tensor] = name;
   }
   return out;
@@ -76,6 +99,7 @@ void check_file(const fs::path& folder, const std::string& name, const Manifest:
   if (static_cast<std::uint64_t>(file.size()) != expected.bytes)
     fail_damaged(path, concat("it has ", file.size(), " bytes, its manifest says ", expected.bytes));
   if (content_hash(file) != expected.hash) fail_damaged(path, "its content is not what its manifest says");
+  if (const std::string wrong = not_finite(SafetensorsFile::open(path).tensors()); !wrong.empty()) fail_damaged(path, wrong);
 }
 
 // Checks that strided pieces leave no gap between them: their files say how many elements they have.
@@ -111,7 +135,7 @@ std::string write_checkpoint(const std::string& out, const Checkpoint& info, int
   fs::create_directories(out, error);
   remove_unfinished(out);
   const fs::path part = folder.string() + kUnfinished;
-  if (!error) fs::create_directory(part, error);
+  if (!error && !fs::create_directory(part, error) && !error) error = std::make_error_code(std::errc::file_exists);
   if (error) throw Error(concat("cannot make ", part.string(), ": ", error.message()));
   try {
     write_file((part / kManifest).string(), print(manifest_of(info, part, save(part.string()))));
@@ -150,6 +174,8 @@ FoundCheckpoint find_checkpoint(const std::string& path) {
     try {
       found.checkpoint = read_checkpoint(folders.back());
       return found;
+    } catch (const CannotRead&) {
+      throw;  // it may be intact
     } catch (const Error& error) {
       found.damaged.push_back({folders.back(), first_line(error.what())});
     }
@@ -161,9 +187,8 @@ FoundCheckpoint find_checkpoint(const std::string& path) {
 
 std::vector<std::string> checkpoint_folders(const std::string& out) {
   std::vector<std::int64_t> steps;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored))
-    if (const std::int64_t step = step_of(entry.path().filename().string()); step >= 0) steps.push_back(step);
+  for (const std::string& name : names_in(out))
+    if (const std::int64_t step = step_of(name); step >= 0) steps.push_back(step);
   std::sort(steps.begin(), steps.end());
   std::vector<std::string> folders;
   for (const std::int64_t step : steps) folders.push_back(folder_of(out, step).string());
@@ -177,9 +202,15 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& out) {
   return steps;
 }
 
-std::string set_aside(const std::string& folder) {
-  std::string name = folder + ".damaged";
-  for (int i = 2; is_there(name); ++i) name = concat(folder, ".damaged-", i);
+std::vector<std::string> checkpoints_after(const std::string& out, std::int64_t step) {
+  std::vector<std::string> folders = checkpoint_folders(out);
+  std::erase_if(folders, [&](const fs::path& folder) { return step_of(folder.filename().string()) <= step; });
+  return folders;
+}
+
+std::string set_aside(const std::string& folder, const std::string& why) {
+  std::string name = concat(folder, ".", why);
+  for (int i = 2; is_there(name); ++i) name = concat(folder, ".", why, "-", i);
   std::error_code error;
   fs::rename(folder, name, error);
   if (error) throw Error(concat("cannot rename ", folder, " to ", name, ": ", error.message()));

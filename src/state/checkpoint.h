@@ -22,13 +22,13 @@ struct Checkpoint {
 };
 
 // Writes a checkpoint of `info.step` under `out`, then removes the oldest ones beyond `keep`. `save` writes the state into the folder it is
-// given and returns the files' names (Cluster::save_state). Returns the folder. Where it throws Error, the older checkpoints stay and
-// nothing half-written does.
+// given and returns the files' names (Cluster::save_state). Returns the folder. Throws Error where it cannot be written, and for state that
+// is not finite; then the older checkpoints stay and nothing half-written does.
 std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
                              const std::function<std::vector<std::string>(const std::string&)>& save);
 
 // Throws Error naming the file: no manifest, one that parse_manifest refuses, a file that is missing, shorter, longer or changed,
-// pieces that leave a gap.
+// pieces that leave a gap, state that is not finite. CannotRead: the system does not let it be read, so nothing is known of it.
 Checkpoint read_checkpoint(const std::string& folder);
 
 struct DamagedCheckpoint {
@@ -38,15 +38,20 @@ struct FoundCheckpoint {
   Checkpoint checkpoint;
   std::vector<DamagedCheckpoint> damaged;  // newer checkpoints of the run
 };
-// The checkpoint at `path`, or the newest intact one in the run folder `path`. Throws Error if there is none.
+// The checkpoint at `path`, or the newest intact one in the run folder `path`. Throws Error if there is none, and CannotRead
+// where it comes to one that cannot be read.
 FoundCheckpoint find_checkpoint(const std::string& path);
 // Folders named checkpoint-STEP in a run folder, ascending; empty where there is no such folder.
 std::vector<std::string> checkpoint_folders(const std::string& out);
 // The steps of the folders that have a manifest.
 std::vector<std::int64_t> checkpoint_steps(const std::string& out);
 
-// Renames a damaged checkpoint, so that the run can write one for its step. Returns the new name. Throws Error.
-std::string set_aside(const std::string& folder);
+// The folders of later steps.
+std::vector<std::string> checkpoints_after(const std::string& out, std::int64_t step);
+
+// Renames a checkpoint that the run does not go on from ("checkpoint-31.damaged"), so that it can write one for its step. Returns the new
+// name. Throws Error.
+std::string set_aside(const std::string& folder, const std::string& why);
 
 // The path of the file that holds each tensor or piece. Throws Error as read_checkpoint does.
 std::map<std::string, std::string> checkpoint_index(const std::string& folder);

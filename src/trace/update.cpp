@@ -1,6 +1,8 @@
 #include "trace/update.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/text.h"
 #include "base/words.h"
@@ -120,7 +122,29 @@ std::vector<std::pair<std::string, TensorType>> kept_of(const OptimiserOptions& 
   return out;
 }
 
+// Throws Error for a number that the update cannot be made with, or not with finite results: each moment is divided by 1 - beta^step.
+void check_numbers(const OptimiserOptions& options) {
+  const auto check = [](const char* what, double value, const char* range, bool good) {
+    if (!good || !std::isfinite(value))
+      throw Error(concat("the optimiser's ", what, " is ", number(value)), {concat("it must be ", range)});
+  };
+  const auto check_group = [&](const ParameterGroup& group) {
+    check("beta1", group.beta1, "at least 0 and below 1", group.beta1 >= 0 && group.beta1 < 1);
+    check("beta2", group.beta2, "at least 0 and below 1", group.beta2 >= 0 && group.beta2 < 1);
+    check("eps", group.eps, "at least 0", group.eps >= 0);
+    check("weight_decay", group.weight_decay, "at least 0", group.weight_decay >= 0);
+    check("momentum", group.momentum, "at least 0", group.momentum >= 0);
+  };
+  check_group({options.beta1, options.beta2, options.eps, options.weight_decay, options.momentum});
+  std::ranges::for_each(options.groups, check_group);
+  check("learning_rate", options.learning_rate, "at least 0", options.learning_rate >= 0);
+  check("warmup", options.warmup, "at least 0", options.warmup >= 0);
+  constexpr double kLeastClip = std::numeric_limits<float>::min();  // a smaller one is 0 in f32, and a norm of 0 is divided by it
+  check("clip", options.clip, "0, which clips nothing, or no less than 1.2e-38", options.clip == 0 || options.clip >= kLeastClip);
+}
+
 void check(const OptimiserOptions& options) {
+  check_numbers(options);
   const Strings known = {"adamw", "adam", "sgd", "nesterov"};
   if (options.name != "exported" && std::ranges::find(known, options.name) == known.end())
     throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw, adam, sgd and nesterov"},

@@ -18,7 +18,8 @@ struct TrainingState {
 };
 
 // The tensors that the optimiser keeps of the trained parameters, in the order of a step's inputs. Throws Error for an optimiser that there
-// is not, for options that it does not take, and where a parameter has no update or one of another type.
+// is not, for options that it does not take, for numbers that give no finite update (betas of 1), and where a parameter has no update or
+// one of another type.
 std::vector<std::pair<std::string, TensorType>> kept_states(const OptimiserOptions& options, const std::vector<ParameterSpec>& trained);
 
 // The state after one update, but for parameters that are not trained. `rates` has the learning rate of each group, `step` counts the step

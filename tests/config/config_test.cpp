@@ -107,6 +107,16 @@ TEST(Config, ValuesOutOfRange) {
             "run.toml:2:10: unknown update \"validate\"\n  hint: did you mean \"validated\"?");
   EXPECT_EQ(failure("[train]\ndtype = \"f23\"\n"), "run.toml:2:9: unknown dtype \"f23\"\n  hint: did you mean \"f32\"?");
   EXPECT_EQ(failure("[train]\nclip = inf\n"), "run.toml:2:8: train.clip is inf; it must be finite");
+  for (const char* beta : {"beta1", "beta2"})
+    EXPECT_EQ(failure("", {{beta, "1", "--set"}}), concat("--set: train.", beta, " is 1; it must be at least 0 and below 1"));
+  for (const char* number : {"learning_rate", "weight_decay", "clip"}) {
+    EXPECT_EQ(failure("", {{number, "1e39", "--set"}}),
+              concat("--set: train.", number, " is 1e+39; it must be at least 0 and at most 3.40282e+38"));
+    EXPECT_EQ(failure("", {{number, "-1", "--set"}}),
+              concat("--set: train.", number, " is -1; it must be at least 0 and at most 3.40282e+38"));
+  }
+  EXPECT_EQ(failure("", {{"momentum", "-0.1", "--set"}}), "--set: train.momentum is -0.1; it must be at least 0 and at most 1");
+  EXPECT_EQ(failure("", {{"warmup", "-1", "--set"}}), "--set: train.warmup is -1; it must be at least 0 and at most 1e+09");
   EXPECT_EQ(failure("[train]\nbatch = 10\n"),
             "train.batch = 10 is not divisible by pipeline.microbatches = 8\n  every micro-batch has the same number of sequences");
   EXPECT_EQ(message_of([] { parse_override("steps"); }), "--set needs key=value, this is \"steps\"");

@@ -1,10 +1,13 @@
 #include "state/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "base/text.h"
+#include "state/initialise.h"
 #include "state/manifest.h"
 #include "state/safetensors.h"
 #include "support/errors.h"
@@ -26,12 +29,22 @@ std::vector<std::string> save(const std::string& folder) {
   return {"device-0.safetensors", "device-1.safetensors"};
 }
 
-std::string write(const TemporaryFolder& out, std::int64_t step, int keep = 3) {
+// One device, whose tensor has a zero and then this value twice.
+std::vector<std::string> save_poisoned(const std::string& folder, DType dtype, double value) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(3 * byte_size(dtype)));
+  store_element(dtype, value, bytes, 1);
+  store_element(dtype, value, bytes, 2);
+  write_safetensors(folder + "/device-0.safetensors", {{"wte.weight", {{dtype, {3}}, bytes}}});
+  return {"device-0.safetensors"};
+}
+
+std::string write(const TemporaryFolder& out, std::int64_t step, int keep = 3,
+                  const std::function<std::vector<std::string>(const std::string&)>& save_state = save) {
   Checkpoint info;
   info.step = step;
   info.config = "[train]\nseed = 3\n";
   info.text = 0xffffffffffffffffull;
-  return write_checkpoint(out.path().string(), info, keep, save);
+  return write_checkpoint(out.path().string(), info, keep, save_state);
 }
 
 constexpr const char* kHint =
@@ -141,11 +154,64 @@ TEST(Checkpoint, TheNewestIntactOneIsFound) {
   EXPECT_EQ(found.damaged[1].folder, out.file("checkpoint-20"));
   EXPECT_EQ(found.damaged[1].damage, concat(out.file("checkpoint-20/device-0.safetensors"), ": it has 0 bytes, its manifest says ", bytes));
 
-  EXPECT_EQ(set_aside(out.file("checkpoint-20")), out.file("checkpoint-20.damaged"));
+  EXPECT_EQ(set_aside(out.file("checkpoint-20"), "damaged"), out.file("checkpoint-20.damaged"));
   EXPECT_EQ(checkpoint_steps(out.path().string()), (std::vector<std::int64_t>{5, 10}));
   write(out, 20);
-  EXPECT_EQ(set_aside(out.file("checkpoint-20")), out.file("checkpoint-20.damaged-2"));
+  EXPECT_EQ(set_aside(out.file("checkpoint-20"), "damaged"), out.file("checkpoint-20.damaged-2"));
   EXPECT_TRUE(fs::exists(out.path() / "checkpoint-20.damaged" / "manifest.json"));
+}
+
+TEST(Checkpoint, StateThatIsNotFiniteIsNeverTheNewest) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      const TemporaryFolder out;
+      write(out, 5);
+      const auto poisoned = [&](const std::string& folder) { return save_poisoned(folder, dtype, bad); };
+      const std::string found = concat("\"wte.weight\" has 2 values that are not finite, the first (element 1) is ", number(bad));
+      EXPECT_EQ(message_of([&] { write(out, 10, 3, poisoned); }),
+                concat("state ", found, "\n  hint: lower train.learning_rate, or clip gradients (train.clip)"));
+      EXPECT_EQ(checkpoint_folders(out.path().string()), std::vector<std::string>{out.file("checkpoint-5")});
+      // Another program, or an earlier version, may have written such a one.
+      fs::copy(out.file("checkpoint-5"), out.file("checkpoint-10"));
+      poisoned(out.file("checkpoint-10"));
+      const std::string file = out.file("checkpoint-10/device-0.safetensors"), path = out.file("checkpoint-10/manifest.json");
+      Manifest manifest = parse_manifest(read_file(path), path);
+      const std::string content = read_file(file);
+      manifest.files["device-0.safetensors"] = {content.size(), content_hash(std::as_bytes(std::span(content)))};
+      write_file(path, print(manifest));
+      const FoundCheckpoint newest = find_checkpoint(out.path().string());
+      EXPECT_EQ(newest.checkpoint.folder, out.file("checkpoint-5"));
+      EXPECT_EQ(newest.damaged.at(0).damage, concat(file, ": ", found));
+    }
+  const TemporaryFolder out;
+  write(out, 5, 3, [](const std::string& folder) { return save_poisoned(folder, DType::f32, std::numeric_limits<float>::max()); });
+  EXPECT_EQ(checkpoint_steps(out.path().string()), std::vector<std::int64_t>{5});
+}
+
+// What cannot be read may be intact, so nothing older is taken in its place.
+TEST(Checkpoint, WithoutPermissionItIsNotDamaged) {
+  for (const char* shut : {"checkpoint-10", "checkpoint-10/manifest.json", "checkpoint-10/device-1.safetensors", ""}) {
+    const TemporaryFolder out;
+    for (std::int64_t step : {5, 10}) write(out, step);
+    fs::permissions(out.path(), fs::perms::all);
+    const std::string place = (out.path() / shut).string();
+    fs::permissions(place, fs::perms::none);
+    const bool was_root = ::geteuid() == 0 && ::seteuid(65534) == 0;  // root may read everything
+    const std::string failure = message_of([&] { find_checkpoint(out.path().string()); });
+    if (was_root) ASSERT_EQ(::seteuid(0), 0);
+    fs::permissions(place, fs::perms::all);
+    EXPECT_EQ(failure.find("cannot read " + out.path().string()), 0u) << failure;
+    EXPECT_NE(failure.find(": Permission denied\n  hint: let this user read it, and the folders that lead there"), std::string::npos)
+        << failure;
+  }
+}
+
+TEST(Checkpoint, OfLaterStepsAreListed) {
+  const TemporaryFolder out;
+  for (std::int64_t step : {5, 10, 20}) write(out, step);
+  EXPECT_EQ(checkpoints_after(out.path().string(), 5), (std::vector<std::string>{out.file("checkpoint-10"), out.file("checkpoint-20")}));
+  EXPECT_EQ(set_aside(out.file("checkpoint-20"), "later"), out.file("checkpoint-20.later"));
+  EXPECT_EQ(checkpoints_after(out.path().string(), 10), std::vector<std::string>());
 }
 
 TEST(Checkpoint, WhereNoneIsIntactEachDamageIsNamed) {

@@ -91,6 +91,27 @@ TEST(Step, RefusesAnUnknownOptimiser) {
             "no optimiser \"adamv\"\n  there are adamw, adam, sgd and nesterov\n  hint: did you mean \"adamw\"?");
 }
 
+TEST(Step, RefusesNumbersThatGiveNoFiniteUpdate) {
+  const auto said = [&](const auto& change) {
+    OptimiserOptions options;
+    change(options);
+    return message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); });
+  };
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.beta1 = 1; }), "the optimiser's beta1 is 1.0\n  it must be at least 0 and below 1");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.beta2 = 1.5; }), "the optimiser's beta2 is 1.5\n  it must be at least 0 and below 1");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.groups = {{}, {.beta2 = 1}}; }),
+            "the optimiser's beta2 is 1.0\n  it must be at least 0 and below 1");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.learning_rate = NAN; }), "the optimiser's learning_rate is nan\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.learning_rate = -1; }), "the optimiser's learning_rate is -1.0\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.eps = -1e-8; }), "the optimiser's eps is -1e-08\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.weight_decay = INFINITY; }), "the optimiser's weight_decay is inf\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.momentum = -1; }), "the optimiser's momentum is -1.0\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.warmup = -1; }), "the optimiser's warmup is -1.0\n  it must be at least 0");
+  for (const double clip : {-1.0, 1e-60})
+    EXPECT_EQ(said([&](OptimiserOptions& o) { o.clip = clip; }),
+              concat("the optimiser's clip is ", number(clip), "\n  it must be 0, which clips nothing, or no less than 1.2e-38"));
+}
+
 // A graph that adds the scaled mean of its gradients to a parameter.
 Graph mean_update(const TensorType& type, const char* gradient = "gradient") {
   return trace("update",
