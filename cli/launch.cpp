@@ -74,6 +74,18 @@ pid_t start(const LaunchFlags& options, int rank, int port) {
   ::_exit(127);
 }
 
+// The signals that a launcher waits for: its processes' ends, and those that ask it to end. One that is ignored, as under nohup, stays so.
+sigset_t awaited() {
+  sigset_t out;
+  sigemptyset(&out);
+  sigaddset(&out, SIGCHLD);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&out, signal);
+  }
+  return out;
+}
+
 class Group {
  public:
   explicit Group(const LaunchFlags& options) {
@@ -130,14 +142,12 @@ void Group::end_late() {
 }
 
 int Group::wait() {
-  sigset_t expected;
-  sigemptyset(&expected);
-  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&expected, signal);
+  const sigset_t expected = awaited();
   const timespec round = {0, 200'000'000};
   while (reap()) {
     end_late();
     const int signal = ::sigtimedwait(&expected, nullptr, &round);
-    if (signal <= 0 || signal == SIGCHLD) continue;
+    if (signal <= 0 || signal == SIGCHLD || (signal == SIGHUP && asked_ != 0)) continue;  // a closed terminal is said twice
     send(asked_ == 0 ? signal : SIGKILL);
     asked_ = signal;
   }
@@ -147,9 +157,7 @@ int Group::wait() {
 void launch(const LaunchFlags& options) {
   if (options.arguments.empty()) throw Error("nothing to launch", {}, "penstock launch -n 2 -- train --backend gloo");
   // Signals are blocked before the first process starts, so that none is missed; each process starts with none blocked.
-  sigset_t blocked;
-  sigemptyset(&blocked);
-  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&blocked, signal);
+  const sigset_t blocked = awaited();
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
   make_secret();
   const int result = Group(options).wait();

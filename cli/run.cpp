@@ -1,8 +1,11 @@
 #include "penstock/run.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
+#include <iostream>
 #include <new>
 
 #include "base/stop.h"
@@ -10,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/usage.h"
 #include "models/registry.h"
+#include "penstock/error.h"
 #include "report/progress.h"
 
 namespace penstock {
@@ -22,9 +26,18 @@ void print_error(const char* message) {
   std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message);
 }
 
+// What was printed may be on its way yet. Throws Error where it does not get to its place.
+void finish_output() {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return;
+  throw Error(concat("cannot write to standard output: ", errno != 0 ? std::strerror(errno) : "not all of it was taken"));
+}
+
 int run(CLI::App& program, int argc, char** argv) {
   try {
     program.parse(argc, argv);
+    finish_output();
     return stop_code();
   } catch (const CLI::RuntimeError& failure) {
     return failure.get_exit_code();

@@ -18,16 +18,18 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal's handler uses th
 constexpr int kSignalled = 128;  // shells add it too
 
 // handle() notes the request before it reads the count; ~StopLater lowers the count before it reads the request. So one of the two sees
-// that nothing is left to wait for.
+// that nothing is left to wait for. A terminal that closes is said twice, by the system and by the shell: that is no wish for haste.
 extern "C" void handle(int signal) {
   int none = 0;
-  if (!requested.compare_exchange_strong(none, signal) || later == 0) ::_exit(kSignalled + signal);
+  const bool first = requested.compare_exchange_strong(none, signal);
+  if (later == 0 || !(first || signal == SIGHUP)) ::_exit(kSignalled + signal);
 }
 
 }  // namespace
 
 void end_on_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of a file's size fails then, as on a full disk, and is said
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action = {};
     if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
     action = {};

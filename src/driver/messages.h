@@ -35,7 +35,7 @@ struct Command {
   bool record_spans = false;            // for step
   std::string text;                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call
   Shared results;                       // for end_call
-  std::string error;                    // for end_call: a whole message; empty: no error
+  std::string error;                    // for end_call and stop: a whole message; empty: no error
 };
 
 // What a device owns of a state tensor: all of it, or a piece.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -142,15 +143,18 @@ class GlooCarrier : public Carrier {
   GlooOptions options_;
   Mail mail_;
   SentTasks sent_;
-  bool failed_ = false;  // a step failed or a device was lost: no more commands will come
+  bool failed_ = false;                                // a step failed or a device was lost: no more commands will come
+  const int exceptions_ = std::uncaught_exceptions();  // that were on their way when this began
   std::unique_ptr<DeviceThread> own_;
   std::future<void> closing_;  // of own_
 };
 
-// The store may live here: the others must have heard before it goes.
+// The store may live here: the others must have heard before it goes. They hear too where the run fails here, be it behind the last step.
 GlooCarrier::~GlooCarrier() {
   try {
-    tell(Command{});
+    Command stop;
+    if (failed_ || std::uncaught_exceptions() > exceptions_) stop.error = "the run has failed\n  hint: see what rank 0 says";
+    tell(stop);
     const Clock::time_point end = Clock::now() + of_seconds(options_.deadline);
     for (int rank = 1; rank < ranks_.size && !failed_; ++rank) mail_.take(from(rank), left_until(end));
   } catch (const std::exception&) {
@@ -240,7 +244,7 @@ class GlooFollower : public Follower {
 
   Shared obey(const std::string& call) override;
   const std::vector<std::shared_ptr<const Program>>& programs() const override { return programs_; }
-  // Obeys until rank 0 says stop.
+  // Obeys until rank 0 says stop. Throws Error where the run failed, here or elsewhere.
   void serve();
 
  private:
@@ -330,6 +334,7 @@ void GlooFollower::serve() {
     const std::string failure = answer(*command);
     ended_ = ended_ || !failure.empty();
     if (!failure.empty()) throw Error(failure);
+    if (ended_ && !command->error.empty()) throw Error(command->error);
     if (ended_) return;
     heard = Clock::now();
   }

@@ -21,7 +21,7 @@ using testing::ExitedWithCode;
 }
 
 TEST(Stop, ASignalEndsTheProcessAtOnce) {
-  for (const int signal : {SIGINT, SIGTERM})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
     EXPECT_EXIT(
         {
           end_on_signals();
@@ -46,6 +46,22 @@ TEST(Stop, OrWhenTheLastThatMustBeFinishedIs) {
         go_on();
       },
       ExitedWithCode(143), "^asked$");
+}
+
+// A terminal that closes is said by the system, and again by the shell.
+TEST(Stop, OfAClosedTerminalIsHeardOnce) {
+  EXPECT_EXIT(
+      {
+        end_on_signals();
+        {
+          const StopLater later;
+          std::raise(SIGHUP);
+          std::raise(SIGHUP);
+          std::fprintf(stderr, "finished");
+        }
+        go_on();
+      },
+      ExitedWithCode(129), "^finished$");
 }
 
 TEST(Stop, ASecondSignalEndsItAtOnce) {

@@ -3,12 +3,14 @@
 import contextlib
 import os
 import pathlib
+import random
+import resource
 import signal
 import socket
 import time
 import unittest
 
-from support import SMALL, ProgramTest, Result, free_port, start
+from support import SMALL, ProgramTest, Result, free_port, run_all, start, start_all
 
 
 class Ranks(ProgramTest):
@@ -93,6 +95,29 @@ class Ranks(ProgramTest):
         for result in map(Result, processes):
             self.assertEqual(result.code, 128 + signal.SIGTERM, result.err)
         self.assertEqual(len(list((self.folder / "stopped").glob("checkpoint-*/manifest.json"))), 1)
+
+    def test_every_rank_of_a_failed_run_fails(self):
+        """Whoever fails, and whatever the others were at. With PENSTOCK_SOAK 100 processes are killed instead of a few."""
+        wild = ["--lr", 1e30, "--set", "clip=0", "--set", "warmup=0"]
+        unwritable = ["--set", "checkpoint_every=2", "--set", "keep=1"]
+        limits = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))}
+        for name, more, options in (("wild", wild, {}), ("unwritable", unwritable, limits)):
+            arguments = self.train_arguments(name, 40, "--backend", "gloo", "--actors", 3, *more)
+            for rank, result in enumerate(run_all(3, *arguments, **options)):
+                self.assert_fails(result, "the loss is" if rank == 0 and name == "wild" else "could not be written" if rank == 0 else "the run has failed")
+        seed = int(os.environ.get("PENSTOCK_SEED", random.randrange(1 << 32)))
+        draws = random.Random(seed)
+        for round in range(100 if os.environ.get("PENSTOCK_SOAK") else 4):
+            out = f"killed-{round}"
+            processes = start_all(3, *self.train_arguments(out, 100000, "--backend", "gloo", "--actors", 3, "--set", "deadline=10",
+                                                           "--set", f"checkpoint_every={draws.choice([0, 1])}"))  # fmt: skip
+            self.wait_for_steps(processes, out)
+            time.sleep(draws.random() * 0.05)
+            killed = draws.randrange(3)
+            processes[killed].kill()
+            with self.subTest(seed=seed, round=round, killed=killed):
+                codes = [Result(process).code for process in processes]
+                self.assertEqual(codes, [-signal.SIGKILL if rank == killed else 1 for rank in range(3)])
 
     def test_listens_on_the_loopback_only(self):
         """Every port that the two processes listen on."""

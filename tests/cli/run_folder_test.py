@@ -4,17 +4,18 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import time
 import unittest
 
-from support import ProgramTest, Result, read_metrics, read_state, read_tensors, run, start
+from support import PROGRAM, ProgramTest, Result, read_metrics, read_state, read_tensors, run, start
 
 STEPS = 40
 
 
 def small_files():
     """Files may not grow beyond 40 KB: writing more fails, as on a full disk."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, shells do not
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
 
@@ -151,6 +152,127 @@ class RunFolder(ProgramTest):
                           "the last checkpoint is ", "run/checkpoint-4")  # fmt: skip
         self.assertEqual(self.checkpoints("run"), ["checkpoint-4"])
         self.assertEqual(run("verify", self.folder / "run").code, 0)
+
+    def test_a_signal_of_the_terminal_writes_a_checkpoint(self):
+        """Even where it comes twice: the system says that a terminal is closed, and the shell says it again."""
+        for launcher in ([], ["launch", "-n", 2, "--"]):
+            out = f"closed-{len(launcher)}"
+            backend = ["--backend", "gloo"] if launcher else []
+            process = start(*launcher, *self.train_arguments(out, 100000, "--set", "checkpoint_every=0", *backend))
+            self.wait_for_steps(process, out, 3)
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.01)
+            process.send_signal(signal.SIGHUP)
+            result = Result(process)
+            self.assertEqual(result.code, 128 + signal.SIGHUP, result.err)
+            self.assertEqual(len(self.checkpoints(out)), 1)
+            self.assertEqual(run("verify", self.folder / out).code, 0)
+
+    def test_links_in_the_folder_are_not_followed(self):
+        """Whatever a run writes, a link in its place leads nowhere, and what is behind it stays."""
+        arguments = lambda out: self.train_arguments(out, 12, "--set", "checkpoint_every=0", "--set", f"kernels={self.folder / out / 'kernels.txt'}")
+        whole = run(*arguments("whole"))
+        self.assertEqual(whole.code, 0, whole.err)
+        written = {path.name for path in (self.folder / "whole").iterdir()}
+        self.assertEqual(written, {"config.toml", "metrics.jsonl", "timeline.json", "timeline.html", "kernels.txt", "checkpoint-12"})
+        files, in_place = written - {"checkpoint-12"}, {"metrics.jsonl", "lock"}
+        target = self.folder / "target"
+
+        def planted(number, names, plant):
+            out = f"planted-{number}"
+            (self.folder / out).mkdir()
+            for name in names:
+                target.write_text("mine")
+                plant(self.folder / out / name)
+            return run(*arguments(out))
+
+        def absent(place):
+            place.symlink_to(self.folder / "absent")
+
+        beside = {f"{name}.part" for name in files - in_place} | files - in_place - {"kernels.txt"}  # which is read first
+        kinds = (lambda place: place.symlink_to(target), lambda place: place.hardlink_to(target), absent)
+        for kind, plant in enumerate(kinds):
+            result = planted(f"{kind}-beside", beside, plant)
+            self.assertEqual(result.code, 0, result.err)
+            for name in sorted(in_place):
+                self.assert_fails(planted(f"{kind}-{name}", [name], plant), f"{name}: ", "hard link" if kind == 1 else "it is a link", "remove it")
+            self.assertEqual(target.read_text(), "mine")
+            self.assertFalse((self.folder / "absent").exists())
+        outside = self.folder / "outside"
+        outside.mkdir()
+        (outside / "file").write_text("mine")
+        result = planted("folder", ["checkpoint-12.part"], lambda place: place.symlink_to(outside))
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual([path.name for path in outside.iterdir()], ["file"])
+
+    def test_a_resumed_run_writes_only_in_its_folder(self):
+        elsewhere = self.folder / "elsewhere" / "kernels.txt"
+        self.train("run", 2, "--set", f"kernels={elsewhere}")
+        elsewhere.unlink()
+        resume = ["train", "--resume", self.folder / "run", "--steps", 4]
+        self.assert_fails(run(*resume), f"manifest.json: run.kernels is {elsewhere}, outside of the run's folder ", f"--set run.kernels={elsewhere}")
+        self.assertFalse(elsewhere.exists())
+        anew = run(*resume, "--set", f"run.kernels={elsewhere}")
+        self.assertEqual(anew.code, 0, anew.err)
+        self.assertTrue(elsewhere.exists())
+
+    def test_a_step_that_leaves_no_finite_state(self):
+        """Its loss and its gradient are those before the update, so only the state tells. It is not what a later run goes on from."""
+        wild = ["--lr", 3e38, "--set", "clip=0", "--set", "warmup=0", "--set", "decay=constant", "--set", "validation=0"]
+        result = run(*self.train_arguments("wild", 1, *wild))
+        self.assert_fails(result, "step 1: the checkpoint could not be written", 'state "', " not finite, the first (element ")
+        self.assertEqual(self.checkpoints("wild"), [])
+        self.train("run", 4, "--set", "validation=0")
+        for steps in (5, 9):
+            result = run("train", "--resume", self.folder / "run", "--steps", steps, *wild, "--set", "checkpoint_every=1")
+            self.assert_fails(result, "step 5: the checkpoint could not be written", "the last checkpoint is ", "run/checkpoint-4")
+            self.assertEqual(self.checkpoints("run"), ["checkpoint-4"])
+
+    def test_going_on_from_before_the_last_checkpoint(self):
+        self.train("whole", 7)
+        self.train("run", 6, "--set", "checkpoint_every=2")
+        folder = self.folder / "run"
+        kept = read_state(folder / "checkpoint-6")
+        result = run("train", "--resume", folder / "checkpoint-2", "--steps", 7, "--set", "decay_end=0", "--set", "checkpoint_every=0")
+        self.assertEqual(result.code, 0, result.err)
+        for step in (4, 6):
+            self.assertRegex(result.err, f"note: the run goes on from step 2: .*checkpoint-{step} is .*checkpoint-{step}.later from now on")
+        self.assertEqual(self.checkpoints("run"), ["checkpoint-2", "checkpoint-4.later", "checkpoint-6.later", "checkpoint-7"])
+        self.assertEqual(read_state(folder / "checkpoint-6.later"), kept)
+        self.assertEqual(read_state(folder / "checkpoint-7"), read_state(self.folder / "whole" / "checkpoint-7"))
+        # Where it cannot begin, nothing is renamed.
+        refused = run("train", "--resume", folder / "checkpoint-2", "--steps", 9, "--text", __file__)
+        self.assert_fails(refused, "was trained on other data")
+        self.assertIn("checkpoint-7", self.checkpoints("run"))
+
+    def test_a_checkpoint_without_permission_is_not_damaged(self):
+        self.train("run", 4, "--set", "checkpoint_every=2")
+        folder = self.folder / "run"
+        nobody = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}  # root may read everything
+        for path in (self.folder, folder, folder / "checkpoint-2"):
+            path.chmod(0o777)
+        before = self.checkpoints("run")
+        for shut in (folder / "checkpoint-4", folder / "checkpoint-4" / "device-1.safetensors"):
+            shut.chmod(0)
+            result = run("train", "--resume", folder, "--steps", 6, **nobody)
+            self.assert_fails(result, "cannot read ", "checkpoint-4", "Permission denied", "let this user read it")
+            shut.chmod(0o777)
+            self.assertEqual(self.checkpoints("run"), before)
+
+    def test_what_cannot_be_written_after_training_is_named(self):
+        """The timeline's page alone is longer than the limit."""
+        limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+        result = run(*self.train_arguments("run", 12), preexec_fn=limited)
+        self.assert_fails(result, "the timeline of ", "timeline.", "File too large", "training has ended, the last checkpoint is ", "run/checkpoint-12")
+        self.assertEqual(run("verify", self.folder / "run").code, 0)
+        metrics = run(*self.train_arguments("lines", 100), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000)))
+        self.assert_fails(metrics, "lines/metrics.jsonl: File too large")
+
+    def test_output_that_is_not_taken_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            process = subprocess.run([PROGRAM, "schedule", "1f1b", "--actors", "2", "--microbatches", "4"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("error: cannot write to standard output: No space left on device", process.stderr)
 
     def test_a_loss_that_is_not_finite_names_the_checkpoint_before_it(self):
         self.train("run", 4)
