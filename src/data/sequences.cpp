@@ -19,13 +19,10 @@ struct Texts {
   std::string input, target;
 };
 
+// What is learnt of a line. Lines may have further keys, which are passed over.
 Texts texts_of(const JsonNode& line, bool pairs) {
-  line.check_keys({"text", "input", "target"});
-  if (!pairs && line.has("text")) {
-    line.check_keys({"text"});
-    return {"", line.at("text").text()};
-  }
-  line.check_keys({"input", "target"});
+  const bool is_pair = pairs || (!line.has("text") && (line.has("input") || line.has("target")));
+  if (!is_pair) return {"", line.at("text").text()};
   if (pairs && line.at("input").text().empty()) line.at("input").fail("is empty");
   return {line.at("input").text(), line.at("target").text()};
 }
@@ -76,7 +73,7 @@ void Sequences::add_lines(const SteadyFile& file, const Tokenizer& tokenizer, bo
   for (std::size_t begin = 0; begin < all.size();) {
     const std::size_t end = std::min(all.find('\n', begin), all.size());
     const JsonFile place{concat(file.path(), ":", ++number), remake};
-    if (end > begin) {
+    if (!trim(std::string_view(all).substr(begin, end - begin)).empty()) {
       const nlohmann::json value = parse_json(std::string_view(all).substr(begin, end - begin), place);
       const Texts texts = texts_of(JsonNode(value, place), pairs);
       const std::vector<std::int32_t> input = tokenizer.encode(texts.input), target = tokenizer.encode(texts.target);

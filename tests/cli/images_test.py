@@ -120,7 +120,7 @@ class Images(ProgramTest):
         self.assertIn("texts.jsonl:4: images has 4 images; the model takes at most 3",
                       self.refused_line({"images": ["good.ppm"] * 4, "text": "many"}))  # fmt: skip
         self.assertIn("texts.jsonl:4: text is too short", self.refused_line({"images": ["good.ppm"], "text": "a"}))
-        self.assertIn('texts.jsonl:4 has an unknown key "image"', self.refused_line({"image": "good.ppm", "text": "key"}))
+        self.assertIn('texts.jsonl:4 has no key "images", but "image"\n  hint: did you mean "images"?', self.refused_line({"image": "good.ppm", "text": "key"}))
         self.assertIn("there are fewer texts with images than one batch takes: 4 in texts.jsonl",
                       self.refused_line({"images": ["good.ppm"], "text": "few"}))  # fmt: skip
 

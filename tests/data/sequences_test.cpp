@@ -46,6 +46,37 @@ TEST(Sequences, DocumentsAreAllTarget) {
   EXPECT_EQ(text_of(documents, 1, *bytes), "xyz");
 }
 
+// Files of other programs say more of a line than is read here.
+TEST(Sequences, FurtherKeysArePassedOver) {
+  const TemporaryFolder folder;
+  const std::shared_ptr<const Tokenizer> bytes = load_tokenizer("bytes");
+  write_file(folder.file("d.jsonl"),
+             "{\"id\": 7, \"text\": \"xyz\", \"meta\": {\"url\": null, \"texts\": [1]}}\r\n"
+             "\r\n"
+             "{\"input\": \"a\", \"target\": \"b\", \"test\": true}\n"
+             "{\"target\": \"c\", \"input\": \"d\", \"text\": \"both\"}\n");
+  const Sequences documents = Sequences::of_documents({folder.file("d.jsonl")}, *bytes);
+  ASSERT_EQ(documents.size(), 3);
+  EXPECT_EQ(text_of(documents, 0, *bytes), "xyz");
+  EXPECT_EQ(documents.lengths(1).input, 1);
+  EXPECT_EQ(text_of(documents, 2, *bytes), "both");
+  EXPECT_EQ(documents.lengths(2).input, 0);
+  write_file(folder.file("p.jsonl"), "{\"input\": \"a\", \"target\": \"bc\", \"text\": \"both\", \"source\": \"web\"}\n");
+  const Sequences pairs = Sequences::of_pairs({folder.file("p.jsonl")}, *bytes);
+  EXPECT_EQ(text_of(pairs, 0, *bytes), "abc");
+  EXPECT_EQ(pairs.lengths(0).input, 1);
+  const auto refusal = [&](const std::string& line) {
+    write_file(folder.file("d.jsonl"), line);
+    return message_of([&] { Sequences::of_documents({folder.file("d.jsonl")}, *bytes); }).substr(folder.path().string().size() + 1);
+  };
+  const std::string remake =
+      "\n  hint: the file is damaged, or of another version: each line is an object with \"text\", or with \"input\" and \"target\"";
+  EXPECT_EQ(refusal("{\"content\": \"a\", \"id\": 3}\n"), "d.jsonl:1 has no key \"text\"" + remake);
+  EXPECT_EQ(refusal("{\"input\": \"a\", \"output\": \"b\"}\n"), "d.jsonl:1 has no key \"target\"" + remake);
+  EXPECT_EQ(refusal("{\"text\": null}\n"), "d.jsonl:1: text is null; it must be a text");
+  EXPECT_EQ(refusal("[\"text\"]\n").substr(0, 12), "d.jsonl:1 is");
+}
+
 TEST(Sequences, BadPairsAreNamed) {
   const TemporaryFolder folder;
   const auto refusal = [&](const std::string& content, const std::string& name = "p.jsonl") {
@@ -61,7 +92,7 @@ TEST(Sequences, BadPairsAreNamed) {
       refusal(good + "{\"input\": \"a\"}\n"),
       "p.jsonl:2 has no key \"target\"\n  hint: the file is damaged, or of another version: each line is an object with \"input\" and "
       "\"target\"");
-  EXPECT_EQ(refusal(good + "{\"text\": \"a\"}\n"), "p.jsonl:2 has an unknown key \"text\"\n  hint: known: input, target");
+  EXPECT_EQ(refusal(good + "{\"text\": \"a\"}\n").substr(0, 26), "p.jsonl:2 has no key \"input\"");
   EXPECT_EQ(refusal(good + "{\"input\": \"\", \"target\": \"b\"}\n"), "p.jsonl:2: input is empty");
   EXPECT_EQ(refusal("{\"input\": \"a\", \"target\": \"\"}\n"),
             "no pair has a target, of 1 in p.jsonl\n  hint: nothing can be learnt from them");
