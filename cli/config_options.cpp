@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "config/learning_rate.h"
+#include "state/weight_files.h"
 
 namespace penstock {
 namespace {
@@ -81,7 +82,10 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
   add_mesh_option(command, options.mesh);
   command.add_option("--text", options.text, "files and folders to read")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "goes on from a run's newest checkpoint, or from the one named")->type_name("DIR");
-  command.add_option("--init", options.init, "starts from parameters: of a run or checkpoint, or named as in the published GPT-2 files")
+  command
+      .add_option(
+          "--init", options.init,
+          "starts from parameters: of a run or checkpoint, or of a file or folder that save_pretrained wrote, of names as the model has")
       ->type_name("DIR|FILE.safetensors");
 }
 
@@ -95,7 +99,8 @@ Checkpoint find_intact(const std::string& path) {
 
 std::string begin_of(const ConfigOptions& options) {
   std::error_code ignored;
-  return std::filesystem::is_directory(options.init, ignored) ? find_intact(options.init).folder : options.init;
+  const bool is_run = std::filesystem::is_directory(options.init, ignored) && !is_pretrained(options.init);
+  return is_run ? find_intact(options.init).folder : options.init;
 }
 
 Config load_config(const ConfigOptions& options, const ModelRegistry& models) {

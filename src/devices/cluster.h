@@ -68,8 +68,8 @@ struct StateSource {
   enum class Kind : std::uint8_t { initialise, checkpoint, safetensors, values } kind = Kind::initialise;
   std::int64_t seed = 0;                  // initialise: the draws
   std::vector<ParameterSpec> parameters;  // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
-  // checkpoint: its folder; safetensors: a file with parameters, or the folder of a checkpoint that has them. The rest is zero, and
-  // adapters that are not there are drawn.
+  // checkpoint: its folder; safetensors: parameters in a checkpoint's folder, or in what another program wrote
+  // (state/weight_files.h). The rest is zero, and adapters that are not there are drawn.
   std::string path;
   // values: of whole tensors and of parts that devices have, by name; the rest stays as it is
   std::map<std::string, std::vector<std::byte>> values = {};

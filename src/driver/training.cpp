@@ -14,6 +14,7 @@
 #include "program/flops.h"
 #include "state/not_finite.h"
 #include "state/safetensors.h"
+#include "state/weight_files.h"
 
 namespace penstock {
 namespace {
@@ -321,13 +322,15 @@ Types types_of(const std::vector<ParameterSpec>& parameters) {
   return out;
 }
 
-// The types of a file's tensors. Throws Error for a parameter's values that are not finite, and for what is not as its checksum says.
-Types types_in(const std::string& file, const std::vector<ParameterSpec>& parameters) {
-  const SafetensorsFile stored = SafetensorsFile::open(file);
-  stored.check();
+// The types of the tensors in a file or folder (weight_files). Throws Error for a parameter's values that are not finite, and for what is
+// not as its file's checksum says.
+Types types_in(const std::string& path, const std::vector<ParameterSpec>& parameters) {
+  std::map<std::string, SafetensorsFile> opened;
   const Types ours = types_of(parameters);
   Types out;
-  for (const auto& [name, tensor] : stored.tensors()) {
+  for (const auto& [name, file] : weight_files(path)) {
+    if (!opened.contains(file)) opened.emplace(file, SafetensorsFile::open(file)).first->second.check();
+    const FileTensor& tensor = opened.at(file).tensors().at(name);
     out[name] = tensor.type;
     const bool prefixed = name.starts_with(kPrefix);
     if (!ours.contains(name) && !(prefixed && ours.contains(name.substr(kPrefix.size())))) continue;
@@ -397,7 +400,7 @@ TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
 
 TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& path, const ModelRegistry& models) {
   std::error_code ignored;
-  const bool is_run = fs::is_directory(path, ignored);
+  const bool is_run = fs::is_directory(path, ignored) && !is_pretrained(path);
   const Checkpoint checkpoint = is_run ? find_checkpoint(path).checkpoint : Checkpoint();
   const std::string file = is_run ? checkpoint.folder : path;
   Types left = is_run ? types_of_run(checkpoint, models) : types_in(file, prepared.parameters);

@@ -39,7 +39,8 @@ struct TrainingStart {
 // Starts from the values that the model's own file has (Model::initial_values), else from drawn ones. Throws Error naming file and tensors
 // where that has not all.
 TrainingStart fresh_start(const Config& config, const Prepared& prepared);
-// Starts from the parameters in a file, in a checkpoint or in a run's newest intact one; adapters that are not there begin as drawn. Throws
+// Starts from the parameters in a file or a folder that another program saved (state/weight_files.h), in a checkpoint or in a run's newest
+// intact one; adapters that are not there begin as drawn. Throws
 // Error naming file and tensors: missing, of another shape, not finite, unknown to the model (the masks "*.attn.bias" of published GPT-2
 // files, and a head that is tied, are ignored).
 TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& path, const ModelRegistry& models);

@@ -11,6 +11,7 @@
 #include "penstock/error.h"
 #include "state/checkpoint.h"
 #include "state/initialise.h"
+#include "state/weight_files.h"
 
 namespace penstock {
 namespace {
@@ -73,15 +74,18 @@ void copy_piece(const Tensor& whole, const Piece& piece, DType dtype, std::span<
 
 bool is_in_checkpoint(const StateSource& source) {
   std::error_code ignored;
-  return source.kind == StateSource::Kind::checkpoint ||
-         (source.kind == StateSource::Kind::safetensors && std::filesystem::is_directory(source.path, ignored));
+  return source.kind == StateSource::Kind::checkpoint || (source.kind == StateSource::Kind::safetensors && !is_pretrained(source.path) &&
+                                                          std::filesystem::is_directory(source.path, ignored));
 }
 
 }  // namespace
 
 StateReader::StateReader(const StateSource& source) : source_(source) {
   for (const ParameterSpec& spec : source.parameters) specs_[spec.name] = &spec;
-  if (is_in_checkpoint(source)) index_ = checkpoint_index(source.path);
+  if (is_in_checkpoint(source))
+    index_ = checkpoint_index(source.path);
+  else if (source.kind == StateSource::Kind::safetensors)
+    weights_ = weight_files(source.path);
   for (const auto& [name, file] : index_)
     if (Piece piece = parse_piece(name); !piece.whole()) pieces_[piece.tensor].push_back(std::move(piece));
 }
@@ -94,11 +98,17 @@ const std::map<std::string, FileTensor>& StateReader::tensors_of(const std::stri
 
 const FileTensor& StateReader::stored(const std::string& name, const std::string& file) {
   const auto& tensors = tensors_of(file);
-  auto found = tensors.find(name);
-  // Some published GPT-2 files name the tensors with the class's prefix.
-  if (found == tensors.end() && source_.kind == StateSource::Kind::safetensors) found = tensors.find("transformer." + name);
+  const auto found = tensors.find(name);
   if (found == tensors.end()) throw Error(concat(file, ": there is no tensor ", quote(name)), {}, meant(name, keys(tensors)));
   return found->second;
+}
+
+// A parameter that another program saved. Some published GPT-2 files name the tensors with the class's prefix.
+const FileTensor& StateReader::weight(const std::string& name) {
+  auto file = weights_.find(name);
+  if (file == weights_.end()) file = weights_.find("transformer." + name);
+  if (file == weights_.end()) throw Error(concat(source_.path, ": there is no tensor ", quote(name)), {}, meant(name, keys(weights_)));
+  return stored(file->first, file->second);
 }
 
 // Whether the parameter begins as its Initialiser says.
@@ -106,7 +116,7 @@ bool StateReader::is_drawn(const ParameterSpec& spec) {
   if (source_.kind == StateSource::Kind::initialise) return true;
   if (!spec.adapter) return false;
   if (!index_.empty()) return !index_.contains(spec.name) && !pieces_.contains(spec.name);
-  return !tensors_of(source_.path).contains(spec.name);
+  return !weights_.contains(spec.name);
 }
 
 void StateReader::read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out) {
@@ -118,7 +128,7 @@ void StateReader::read_parameter(const ParameterSpec& spec, const Piece& piece, 
       initialise(spec, source_.seed, part_of(out, type.dtype, run.at, run.size()), run.begin);
     });
   if (!index_.empty()) return read_state(piece_name(piece), piece, type, out);
-  const FileTensor& tensor = stored(spec.name, source_.path);
+  const FileTensor& tensor = weight(spec.name);
   const bool convert = is_floating(type.dtype) && is_floating(tensor.type.dtype);
   if (tensor.type.shape != spec.type.shape || (tensor.type.dtype != type.dtype && !convert))
     fail_type(source_.path, spec.name, tensor.type, spec.type.text());

@@ -29,6 +29,7 @@ class StateReader {
   const std::map<std::string, FileTensor>& tensors_of(const std::string& file);
   bool is_drawn(const ParameterSpec& spec);
   const FileTensor& stored(const std::string& name, const std::string& file);
+  const FileTensor& weight(const std::string& name);
   void read_value(const std::string& name, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_file(const StoredTensorName& stored, const Piece& piece, const TensorType& type, std::span<std::byte> out);
   void read_parameter(const ParameterSpec& spec, const Piece& piece, const TensorType& type, std::span<std::byte> out);
@@ -41,6 +42,7 @@ class StateReader {
   std::map<std::string, const ParameterSpec*> specs_;
   std::map<std::string, std::string> index_;          // for a checkpoint: the file of each tensor or piece
   std::map<std::string, std::vector<Piece>> pieces_;  // for a checkpoint: the pieces of each tensor that it has in pieces
+  std::map<std::string, std::string> weights_;        // for parameters that another program saved: the file of each tensor
   std::map<std::string, SafetensorsFile> files_;
 };
 

@@ -1,9 +1,22 @@
 """A user's mistake is an error that says what is wrong and where; exit code 1; nothing is overwritten."""
 
+import json
 import shutil
+import struct
 import unittest
 
-from support import SMALL, ProgramTest, run
+from support import SMALL, ProgramTest, read_tensors, run
+
+
+def write_part(path, source, names):
+    """Some tensors of a safetensors file as a file of their own."""
+    content = source.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    entries, values, header, end = json.loads(content[8 : 8 + length]), read_tensors(source), {}, 0
+    for name in names:
+        header[name] = {**entries[name], "data_offsets": [end, end := end + len(values[name])]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(values[name] for name in names))
 
 
 class BadInput(ProgramTest):
@@ -116,6 +129,30 @@ class BadInput(ProgramTest):
         self.fails(["--text", self.text, "--init", parameters, "--set", "layers=6"], '"h.4.attn.c_attn.weight" is missing')
         self.fails(["--text", self.text, "--init", parameters, "--set", "layers=2"], '"h.2.attn.c_attn.bias" is unknown to the model')
         self.fails(["--text", self.text, "--init", parameters, "--set", "width=64"], '"wte.weight" is f32[256,32], the model\'s is f32[256,64]')
+
+    def test_folders_of_save_pretrained(self):
+        """Whole or in shards they give what the one file gives."""
+        dump = lambda name, *more: self.assertEqual(run("check", *SMALL, "--seed", 7, "--dump", self.folder / name, *more).code, 0)
+        dump("drawn")
+        source = self.folder / "drawn" / "parameters.safetensors"
+        whole, shards = self.folder / "whole", self.folder / "shards"
+        whole.mkdir()
+        shards.mkdir()
+        for folder in (whole, shards):
+            (folder / "config.json").write_text('{"model_type": "gpt2"}')
+        shutil.copy(source, whole / "model.safetensors")
+        names, index = sorted(read_tensors(source)), {}
+        for number in (0, 1, 2):
+            file = f"model-0000{number + 1}-of-00003.safetensors"
+            write_part(shards / file, source, names[number::3])
+            index |= dict.fromkeys(names[number::3], file)
+        (shards / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+        for name, path in (("whole", whole), ("sharded", shards), ("by index", shards / "model.safetensors.index.json")):
+            dump(name, "--init", path, "--seed", 8)
+            self.assertEqual(read_tensors(self.folder / name / "parameters.safetensors"), read_tensors(source), name)
+        (shards / "model-00002-of-00003.safetensors").unlink()
+        self.fails(["--text", self.text, "--init", shards], "model-00002-of-00003.safetensors is not there", "index.json names it")
+        self.fails(["--text", self.text, "--init", whole, "--set", "width=64"], "these are not the parameters of this model", '"wte.weight" is f32[256,32]')
 
     def test_a_loss_that_is_not_finite_stops_the_run(self):
         result = run(*self.train_arguments("run", 40, "--set", "learning_rate=1e30", "--set", "warmup=0", "--set", "clip=0",
