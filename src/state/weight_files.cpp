@@ -46,7 +46,8 @@ std::map<std::string, std::string> files_of_shards(const std::string& index) {
   for (const std::string& name : names) {
     const std::string file = (folder / name).string();
     if (!is_there(file)) throw Error(concat(file, " is not there"), {concat(index, " names it")}, kAgain);
-    for (const auto& [tensor, ignored] : SafetensorsFile::open(file).tensors())
+    const SafetensorsFile opened = SafetensorsFile::open(file);
+    for (const auto& [tensor, ignored] : opened.tensors())
       if (const auto [other, fresh] = out.emplace(tensor, file); !fresh)
         throw Error(concat("tensor ", quote(tensor), " is in two files"), {other->second, file}, kAgain);
   }
@@ -58,7 +59,8 @@ std::map<std::string, std::string> files_of_shards(const std::string& index) {
 
 std::map<std::string, std::string> files_of_one(const std::string& file) {
   std::map<std::string, std::string> out;
-  for (const auto& [tensor, ignored] : SafetensorsFile::open(file).tensors()) out[tensor] = file;
+  const SafetensorsFile opened = SafetensorsFile::open(file);
+  for (const auto& [tensor, ignored] : opened.tensors()) out[tensor] = file;
   return out;
 }
 

@@ -261,8 +261,8 @@ class RunFolder(ProgramTest):
 
     def test_what_cannot_be_written_after_training_is_named(self):
         """The timeline's page alone is longer than the limit."""
-        limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
-        result = run(*self.train_arguments("run", 12), preexec_fn=limited)
+        limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (55_000, 55_000))
+        result = run(*self.train_arguments("run", 12, "--set", "model.layers=2", "--set", "width=8"), preexec_fn=limited)
         self.assert_fails(result, "the timeline of ", "timeline.", "File too large", "training has ended, the last checkpoint is ", "run/checkpoint-12")
         self.assertEqual(run("verify", self.folder / "run").code, 0)
         metrics = run(*self.train_arguments("lines", 100), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000)))
