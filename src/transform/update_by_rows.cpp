@@ -3,7 +3,7 @@
 // gradients for each index instead: a sum over micro-batches like any other, as each adds its samples' rows in their own places.
 #include <algorithm>
 #include <optional>
-#include <set>
+#include <ranges>
 
 #include "transform/passes.h"
 #include "transform/rewrite.h"
@@ -15,7 +15,10 @@ struct Table {
   std::size_t result = 0;  // of the loop
   OpId gradient;           // in the body: embedding_dense_backward
   ValueId indices;         // of the whole batch
-  std::int64_t rows = 0;
+  std::int64_t rows = 0, width = 0;
+  ValueId port = {};                 // of the body: it numbers the samples
+  std::vector<ValueId> values = {};  // that have the gradient's shape, itself first
+  ValueId flat = {}, summed = {};    // behind the loop: the indices in a row, and the sum of gradients for each
 };
 
 struct Finder {
@@ -27,7 +30,8 @@ struct Finder {
 
   // The step's value that is cut into this value of the body; none: it is no such thing.
   ValueId whole(ValueId part) const {
-    const auto place = std::ranges::find(loop.body->inputs, part) - loop.body->inputs.begin();
+    const std::vector<ValueId>& inputs = loop.body->inputs;
+    const auto place = std::find(inputs.begin(), inputs.begin() + split, part) - inputs.begin();
     return place < split ? loop.operands[static_cast<std::size_t>(place)] : ValueId();
   }
 };
@@ -46,22 +50,32 @@ bool fits_rows(const Graph& step, const Op& op, ValueId gradient) {
   return op.operands.size() == 1 || is_scalar(op.operands[1]) || (op.name == "mul" && op.operands[1] == gradient);
 }
 
+// The ops that read each value, and how often.
+using Readers = IdVector<ValueId, std::vector<OpId>>;
+
+Readers readers_of(const Graph& step) {
+  Readers out(step.values.size());
+  for (const OpId op : step.ops.ids())
+    for (const ValueId operand : step.ops[op].operands) out[operand].push_back(op);
+  return out;
+}
+
 // The values that have the gradient's shape, itself first, where one plain SGD and sums are all that becomes of them; else none.
-std::set<ValueId> values_of_gradient(const Graph& step, ValueId gradient) {
-  std::set<ValueId> out = {gradient};
-  const IdVector<ValueId, int> uses = use_counts(step);
+std::vector<ValueId> values_of_gradient(const Graph& step, const Readers& readers, const IdVector<ValueId, int>& uses, ValueId gradient) {
+  std::vector<ValueId> out = {gradient};
   int updates = 0;
-  for (const Op& op : step.ops)
-    for (const ValueId operand : op.operands) {
-      if (!out.contains(operand)) continue;
-      const bool updates_by_it = is_plain_sgd(op) && op.operands[1] == operand && uses[op.results[1]] == 1;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const ValueId value = out[i];
+    if (uses[value] != std::ssize(readers[value])) return {};  // the step gives it
+    for (const OpId reader : readers[value]) {
+      const Op& op = step.ops[reader];
+      const bool updates_by_it = is_plain_sgd(op) && op.operands[1] == value && uses[op.results[1]] == 1;
       updates += updates_by_it;
-      if (!updates_by_it && !fits_rows(step, op, operand)) return {};
-      if (!updates_by_it && op.name != "sum") out.insert(op.results[0]);
+      if (!updates_by_it && !fits_rows(step, op, value)) return {};
+      if (!updates_by_it && op.name != "sum" && std::ranges::find(out, op.results[0]) == out.end()) out.push_back(op.results[0]);
     }
-  for (const ValueId output : step.outputs)
-    if (out.contains(output)) return {};
-  return updates == 1 ? out : std::set<ValueId>();
+  }
+  return updates == 1 ? out : std::vector<ValueId>();
 }
 
 std::optional<Table> table_of(const Finder& f, std::size_t result) {
@@ -70,7 +84,8 @@ std::optional<Table> table_of(const Finder& f, std::size_t result) {
   if (!f.inner[value] || f.inner_uses[value] != 1) return std::nullopt;
   const Op& op = body.ops[f.inner[value]];
   if (op.name != "embedding_dense_backward" || op.attributes.contains("whole")) return std::nullopt;
-  Table out{result, f.inner[value], f.whole(op.operands[1]), attribute<std::int64_t>(op, "num_weights")};
+  Table out{result, f.inner[value], f.whole(op.operands[1]), attribute<std::int64_t>(op, "num_weights"),
+            f.step.type(f.loop.results[result]).shape[1]};
   if (!out.indices || body.type(op.operands[1]).shape.empty() || f.step.type(out.indices).elements() >= out.rows) return std::nullopt;
   return out;
 }
@@ -86,81 +101,97 @@ ValueId rows_port(const Finder& f, const Table& table) {
 }
 
 // The body gives the samples' rows of gradients, each in its place in the batch.
-void give_rows(Graph& body, const Table& table, ValueId rows, std::int64_t batch) {
+void give_rows(Graph& body, const Table& table, std::int64_t batch) {
   const Op marks = body.ops[table.gradient];
   const TensorType dy = body.type(marks.operands[0]);
   const std::int64_t samples = dy.shape[0], wide = dy.elements() / samples;
   const ValueId flat =
       add_like(body, marks, "reshape", {marks.operands[0]}, {{"shape", Shape{samples, wide}}}, {dy.dtype, {samples, wide}});
   body.outputs[table.result] =
-      add_like(body, marks, "embedding_dense_backward", {flat, rows}, {{"num_weights", batch}}, {dy.dtype, {batch, wide}});
+      add_like(body, marks, "embedding_dense_backward", {flat, table.port}, {{"num_weights", batch}}, {dy.dtype, {batch, wide}});
+}
+
+// Behind the loop: the sum of gradients for each index.
+void sum_rows(Graph& step, Table& table) {
+  const Op marks;
+  const DType dtype = step.type(table.values[0]).dtype;
+  const std::int64_t n = step.type(table.indices).elements();
+  table.flat = add_like(step, marks, "reshape", {table.indices}, {{"shape", Shape{n}}}, {DType::i64, {n}});
+  const ValueId each = add_like(step, marks, "reshape", {table.values[0]}, {{"shape", Shape{n, table.width}}}, {dtype, {n, table.width}});
+  table.summed = add_like(step, marks, "sum_equal_rows", {each, table.flat}, {{"num_weights", table.rows}}, {dtype, {n, table.width}});
 }
 
 // The op as it is for rows: what had the table's shape has the rows'.
-void append_for_rows(Graph& step, Op op, const std::set<ValueId>& values, ValueId gradient, ValueId summed, ValueId indices) {
-  const auto is_of = [&](ValueId v) { return values.contains(v); };
+void append_for_rows(Graph& step, Op op, const Table& table, IdVector<ValueId, ValueId>& kept) {
+  const auto is_of = [&](ValueId v) { return std::ranges::find(table.values, v) != table.values.end(); };
   const bool updates = op.name == "sgd" && is_of(op.operands[1]);
   for (const ValueId result : op.results)
-    if (is_of(result)) step.values[result].type.shape = step.type(summed).shape;
+    if (is_of(result)) step.values[result].type.shape = step.type(table.summed).shape;
   for (ValueId& operand : op.operands)
-    if (operand == gradient) operand = summed;
+    if (operand == table.values[0]) operand = table.summed;
   if (updates) {
     // The state that it keeps without momentum is its last gradient, which nothing reads: it stays as it was.
-    const ValueId kept = op.results[1], before = op.operands[2];
-    for (ValueId& output : step.outputs)
-      if (output == kept) output = before;
+    kept[op.results[1]] = op.operands[2];
     op.name = "sgd_rows";
-    op.operands = {op.operands[0], op.operands[1], indices, op.operands[3]};
+    op.operands = {op.operands[0], op.operands[1], table.flat, op.operands[3]};
     op.results.pop_back();
     op.attributes.clear();
   }
   step.ops.push_back(std::move(op));
 }
 
-// The step with that table updated by rows.
-Graph by_rows(const Graph& step, OpId loop, const Table& table, ValueId rows, const std::set<ValueId>& values) {
+// The loop's op, and behind it the sums of its tables' rows.
+void append_loop(Graph& step, Op loop, std::vector<Table>& tables) {
+  Graph body = *loop.body;
+  for (const Table& table : tables) {
+    give_rows(body, table, step.type(table.indices).shape[0]);
+    step.values[table.values[0]].type = body.type(body.outputs[table.result]);
+  }
+  loop.body = std::make_shared<const Graph>(std::move(body));
+  step.ops.push_back(std::move(loop));
+  for (Table& table : std::views::reverse(tables)) sum_rows(step, table);
+}
+
+// The step with these tables updated by rows.
+Graph by_rows(const Graph& step, OpId loop, std::vector<Table> tables) {
   Graph out = step;
   out.ops = {};
-  const ValueId gradient = step.ops[loop].results[table.result];
-  const Shape index_shape = step.type(table.indices).shape;
-  const std::int64_t n = step.type(table.indices).elements(), width = step.type(gradient).shape[1];
-  const DType dtype = step.type(gradient).dtype;
-  ValueId summed, flat;
+  IdVector<ValueId, const Table*> table_of(step.values.size());
+  for (const Table& table : tables)
+    for (const ValueId value : table.values) table_of[value] = &table;
+  IdVector<ValueId, ValueId> kept(step.values.size());  // by a state's next value: what it is now
   for (const OpId o : step.ops.ids()) {
-    if (o != loop) {
-      append_for_rows(out, step.ops[o], values, gradient, summed, flat);
-      continue;
-    }
-    Op made = step.ops[o];
-    Graph body = *made.body;
-    give_rows(body, table, rows, index_shape[0]);
-    out.values[gradient].type = body.type(body.outputs[table.result]);
-    made.body = std::make_shared<const Graph>(std::move(body));
-    out.ops.push_back(std::move(made));
-    const Op marks;
-    flat = add_like(out, marks, "reshape", {table.indices}, {{"shape", Shape{n}}}, {DType::i64, {n}});
-    const ValueId each = add_like(out, marks, "reshape", {gradient}, {{"shape", Shape{n, width}}}, {dtype, {n, width}});
-    summed = add_like(out, marks, "sum_equal_rows", {each, flat}, {{"num_weights", table.rows}}, {dtype, {n, width}});
+    const Op& op = step.ops[o];
+    const auto read = std::ranges::find_if(op.operands, [&](ValueId v) { return table_of[v] != nullptr; });
+    if (o == loop)
+      append_loop(out, op, tables);
+    else if (read != op.operands.end())
+      append_for_rows(out, op, *table_of[*read], kept);
+    else
+      out.ops.push_back(op);
   }
+  for (ValueId& output : out.outputs)
+    if (output.index() < kept.size() && kept[output]) output = kept[output];
   return out;
 }
 
 }  // namespace
 
 Graph update_by_rows(const Graph& step) {
-  Graph out = step;
   const OpId at(std::ranges::find_if(step.ops, [](const Op& op) { return op.body != nullptr; }) - step.ops.begin());
-  if (at.index() == step.ops.size()) return out;
-  for (std::size_t result = 0; result < step.ops[at].results.size(); ++result) {
-    const Op op = out.ops[at];
-    const Finder f{out, op, producers(*op.body), use_counts(*op.body), attribute<std::int64_t>(op, "split")};
-    const std::optional<Table> table = table_of(f, result);
-    if (!table) continue;
-    const ValueId rows = rows_port(f, *table);
-    const std::set<ValueId> values = values_of_gradient(out, op.results[result]);
-    if (rows && !values.empty()) out = by_rows(out, at, *table, rows, values);
-  }
-  return out;
+  if (at.index() == step.ops.size()) return step;
+  const Op& op = step.ops[at];
+  const Finder f{step, op, producers(*op.body), use_counts(*op.body), attribute<std::int64_t>(op, "split")};
+  std::vector<Table> tables;
+  for (std::size_t result = 0; result < op.results.size(); ++result)
+    if (std::optional<Table> table = table_of(f, result); table && (table->port = rows_port(f, *table)))
+      tables.push_back(std::move(*table));
+  if (tables.empty()) return step;
+  const Readers readers = readers_of(step);
+  const IdVector<ValueId, int> uses = use_counts(step);
+  for (Table& table : tables) table.values = values_of_gradient(step, readers, uses, op.results[table.result]);
+  std::erase_if(tables, [](const Table& table) { return table.values.empty(); });
+  return by_rows(step, at, std::move(tables));
 }
 
 }  // namespace penstock
