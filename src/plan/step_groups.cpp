@@ -31,7 +31,9 @@ NodeGroups group_nodes(const Graph& step, int most) {
   NodeGroups own;
   for (const std::string& node : nodes_of(step)) own[node] = node;
   const DeviceModel device = any_device();
-  return merged_nodes(plan_graph_of(prepare_stages(mark_stages(step, own)), by_roofline(device)), most);
+  PlanGraph graph = plan_graph_of(prepare_stages(mark_stages(step, own)), by_roofline(device));
+  add_order(graph, step);
+  return merged_nodes(graph, most);
 }
 
 PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device) {

@@ -25,15 +25,17 @@ bool is_boundary(const Op& op) {
 class NodeNames {
  public:
   NodeNames(const Graph& body, std::size_t split)
-      : body_(body), node_(body.values.size(), kNone), varies_(body.values.size()), out_(body.ops.size()) {
+      : body_(body), node_(body.values.size(), kNone), varies_(body.values.size()), of_(body.ops.size(), kNone) {
     for (std::size_t i = 0; i < split; ++i) varies_[body.inputs[i]] = true;
   }
 
   std::vector<std::string> run() {
     for (std::size_t i = 0; i < body_.ops.size(); ++i)
       if (body_.ops[i].phase == Phase::forward) place(i);
-    name_the_rest();
-    return std::move(out_);
+    place_the_rest();
+    std::vector<std::string> out;
+    for (const int node : of_) out.push_back(node == kNone ? "" : names_[node]);
+    return out;
   }
 
  private:
@@ -45,7 +47,7 @@ class NodeNames {
     if (!is_boundary(op)) {
       if (begins_another(op)) begin(op);
       node = current_;
-      out_[i] = names_.back();
+      of_[i] = current_;
     }
     for (const ValueId result : op.results) {
       varies_[result] = true;
@@ -76,16 +78,18 @@ class NodeNames {
     }
   }
 
-  void name_the_rest() {
-    IdVector<ValueId, std::string> reader(body_.values.size());  // by value: the node of its first reader
+  // The earliest node, which need not be that of the first reader: a reader that reads no data itself may belong to a later node. So all
+  // that nodes need of each other goes from earlier to later ones.
+  void place_the_rest() {
+    const auto earliest = [](int a, int b) { return a == kNone || (b != kNone && b < a) ? b : a; };
+    IdVector<ValueId, int> reader(body_.values.size(), kNone);  // by value: the earliest node that reads it
     for (std::size_t i = body_.ops.size(); i-- > 0;) {
       const Op& op = body_.ops[i];
       if (op.phase != Phase::forward || is_boundary(op)) continue;
-      if (out_[i].empty() && !op.operands.empty())
-        for (const ValueId result : op.results)
-          if (out_[i].empty()) out_[i] = reader[result];
-      if (out_[i].empty()) continue;
-      for (const ValueId operand : op.operands) reader[operand] = out_[i];
+      if (of_[i] == kNone && !op.operands.empty())
+        for (const ValueId result : op.results) of_[i] = earliest(of_[i], reader[result]);
+      if (of_[i] == kNone) continue;
+      for (const ValueId operand : op.operands) reader[operand] = earliest(reader[operand], of_[i]);
     }
   }
 
@@ -97,7 +101,7 @@ class NodeNames {
   std::vector<std::string> names_;
   std::vector<std::set<int>> before_;  // by node: the nodes that it waits for
   std::map<std::string, int> runs_;
-  std::vector<std::string> out_;
+  std::vector<int> of_;  // by op: its node
 };
 
 // ---- Costs
@@ -480,6 +484,23 @@ void add_size(PlanGraph& graph, const PlanGraph& larger) {
   check_same_nodes(graph, larger);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     graph.nodes[n].costs.insert(graph.nodes[n].costs.end(), larger.nodes[n].costs.begin(), larger.nodes[n].costs.end());
+}
+
+void add_order(PlanGraph& graph, const Graph& step) {
+  const Graph& body = *step.ops[loop_of(step)].body;
+  const std::vector<std::string> names = node_names(step);
+  std::map<std::string, int> number = {{"", kNone}};
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) number[graph.nodes[n].name] = static_cast<int>(n);
+  IdVector<ValueId, int> node(body.values.size(), kNone);  // that makes it, or what it is a boundary of
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    const Op& op = body.ops[i];
+    if (op.phase != Phase::forward) continue;
+    const auto found = number.find(names[i]);
+    const int own = is_boundary(op) ? node[op.operands[0]] : found == number.end() ? kNone : found->second;
+    for (const ValueId operand : op.operands)
+      if (own != kNone && node[operand] != kNone && node[operand] != own) graph.edges.push_back({node[operand], own, 0});
+    for (const ValueId result : op.results) node[result] = own;
+  }
 }
 
 std::map<std::string, std::string> merged_nodes(const PlanGraph& graph, int most) {

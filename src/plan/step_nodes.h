@@ -1,9 +1,10 @@
 // A traced step as a graph for planning, and planned stages as marks in the step.
 //
 // A node is a longest run of forward ops of the loop that one module made (Op::origin) and that adds no order: an op that reads something
-// the
-// run does not already wait for begins another. Runs follow each other in the order of tracing, so any stages that a planner makes of
-// them without a circle are stages of the step.
+// the run does not already wait for begins another.
+//
+// Runs follow each other in the order of tracing, and what one needs of another is always an earlier one's, so any stages that a planner
+// makes of them without a circle are stages of the step.
 #pragma once
 
 #include <functional>
@@ -19,7 +20,7 @@ namespace penstock {
 
 // The node of each op of the loop's body; "" for backward ops, constants and boundaries. A node is named by its origin, "h.0.attn"; the
 // second run of one origin is "h.0.attn#2"; ops without an origin are of "model". An op that reads no data (a view of a parameter) is in
-// the node of its first reader.
+// the earliest node that needs it.
 std::vector<std::string> node_names(const Graph& step);
 // The nodes' names, each once, in the order of tracing.
 std::vector<std::string> nodes_of(const Graph& step);
@@ -40,6 +41,9 @@ void check_same_nodes(const PlanGraph& graph, const PlanGraph& other);
 // Adds the costs of another size of the same nodes, larger than those so far. Throws Error where the nodes differ.
 void add_size(PlanGraph& graph, const PlanGraph& larger);
 
+// Adds an edge of no bytes for all that a node of the step's loop reads of another: also of what is the same for every micro-batch, which
+// need not leave the loop.
+void add_order(PlanGraph& graph, const Graph& step);
 // Merges the nodes of a graph into at most so many, where that adds no order, the cheapest neighbours first. Returns the merged name of
 // each node; a merged one is called "first..last".
 std::map<std::string, std::string> merged_nodes(const PlanGraph& graph, int most);

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <set>
+
 #include "base/text.h"
 #include "lower/lower.h"
+#include "plan/step_groups.h"
 #include "stage/loop.h"
 #include "support/errors.h"
 #include "support/text_graphs.h"
@@ -36,13 +40,53 @@ TEST(StepNodes, WhatReadsNoDataIsOfItsFirstReader) {
   EXPECT_EQ(node_names(step), (Strings{"b", "a", "b", "c", "c"}));
 }
 
+TEST(StepNodes, WhatReadsNoDataIsOfTheEarliestNodeThatNeedsIt) {
+  // %2 stands between its operand and "a", which needs %0 too, but is of the later "b".
+  const Graph step = step_with(
+      "%0: f32[3] = neg(%w) %1: f32[3] = exp(%0) %2: f32[2,3] = mul(%x, %0) {origin=\"a\"} %3: f32[2,3] = mul(%2, %1) {origin=\"b\"}"
+      "%4: f32[] = sum(%3) {dim=[0, 1], keepdim=false, origin=\"b\"} return %4\n");
+  EXPECT_EQ(node_names(step), (Strings{"a", "b", "a", "b", "b"}));
+}
+
+// The body of a loop whose ops read data, parameters or both, of modules that take turns.
+std::string random_body(std::mt19937_64& random) {
+  std::vector<std::string> data = {"%x"}, rest = {"%w"};
+  const auto one_of = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
+  std::string body;
+  for (int i = 0; i < 24; ++i) {
+    const bool varies = random() % 2 == 0;
+    const std::string value = concat("%", i), first = one_of(varies ? data : rest), second = one_of(varies && random() % 2 ? data : rest);
+    body += concat(value, varies ? ": f32[2,3]" : ": f32[3]", " = ", random() % 2 ? "mul" : "add", "(", first, ", ", second, ") {origin=\"",
+                   std::string(1, "abc"[random() % 3]), "\", sequence=", i, "} ");
+    (varies ? data : rest).push_back(value);
+  }
+  std::string sums;
+  for (const std::string& value : data) sums += concat(sums.empty() ? "" : ", ", value);
+  return concat(body, "%24: f32[2,3] = add_n(", sums,
+                ") {sequence=24} %25: f32[] = sum(%24) {dim=[0, 1], keepdim=false, sequence=25} return %25\n");
+}
+
+// Nodes, and nodes merged to any number, feed each other without a circle, whether or not what reads no data leaves the loop.
+TEST(StepNodes, DrawnStepsHaveNoCircles) {
+  constexpr int kSteps = 150;
+  for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Graph step = step_with(random_body(random));
+    NodeGroups own;
+    for (const std::string& node : nodes_of(step)) own[node] = node;
+    EXPECT_NO_THROW(prepare_stages(mark_stages(step, own), /*hoist=*/false));
+    for (const int most : {8, 4, 1}) EXPECT_NO_THROW(prepare_stages(mark_stages(step, group_nodes(step, most)), most != 4)) << most;
+  }
+}
+
 TEST(StepNodes, MarksReplaceStagesAndBoundaries) {
   const Graph step = step_with(
       "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", stage=\"old\", sequence=1} %1: f32[2,3] = stage_boundary(%0) {sequence=2}"
       "%2: f32[2,3] = exp(%1) {origin=\"b\", sequence=3}"
       "%3: f32[2,3] = mul(%2, %x) {phase=\"backward\", stage=\"old\", sequence=1}"
       "%4: f32[] = sum(%2) {dim=[0, 1], keepdim=false, origin=\"b\"} return %4\n");
-  const Graph marked = mark_stages(step, {{"a", "first"}, {"b", "second"}});
+  const Graph marked = mark_stages(step, NodeGroups{{"a", "first"}, {"b", "second"}});
   Strings found;
   for (const Op& op : marked.ops[0].body->ops) found.push_back(op.name + ":" + op.stage);
   EXPECT_EQ(found, (Strings{"mul:first", "exp:second", "mul:", "sum:second"}));
@@ -81,7 +125,7 @@ TEST(StepNodes, CostsOfAStep) {
   const Graph step = step_with(
       "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", sequence=1} %1: f32[2,3] = exp(%0) {origin=\"b\", sequence=2}"
       "%2: f32[] = sum(%1) {dim=[0, 1], keepdim=false, origin=\"b\", sequence=3} return %2\n");
-  const Graph marked = mark_stages(step, {{"a", "a"}, {"b", "b"}});
+  const Graph marked = mark_stages(step, NodeGroups{{"a", "a"}, {"b", "b"}});
   const PlanGraph graph = plan_graph_of(prepare_stages(marked), [](const StageTask& task) { return 1.0 + task.stage.value; });
   ASSERT_EQ(graph.nodes.size(), 2u);
   EXPECT_EQ(graph.nodes[0].costs[0].samples, 2);
