@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
+#include "cost/figures_for.h"
 #include "penstock/error.h"
 #include "profile/plan_local.h"
 #include "report/plan_page.h"
@@ -115,7 +116,8 @@ PlanProblem graph_problem(const PlanArguments& arguments) {
   check_exists(arguments);
   if (!arguments.settings.empty()) throw Error("--set is for configurations", {}, concat(arguments.what, " is taken as a graph"));
   PlanProblem problem;
-  problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, arguments.device.value_or(ModelPlanning().device));
+  const ClusterSpec named = arguments.cluster.empty() ? ClusterSpec() : cluster_of(arguments, {});
+  problem.graph = parse_plan_graph(read_file(arguments.what), arguments.what, figures_for(named, arguments.figures));
   problem.cluster = cluster_of(arguments, problem.graph);
   problem.samples = arguments.batch;
   problem.batches = arguments.micro_batches;
@@ -127,8 +129,9 @@ PlanProblem graph_problem(const PlanArguments& arguments) {
 std::vector<std::string> assumed(const PlanArguments& arguments, const PlanProblem& problem) {
   std::vector<std::string> out;
   if (arguments.cluster == "local") return out;
-  if (is_config(arguments) && !arguments.device) out.push_back(concat("times of a published ", ModelPlanning().device, " (--device)"));
   const ClusterSpec& cluster = problem.cluster;
+  if (is_config(arguments) && arguments.figures.empty() && cluster.published.empty())
+    out.push_back(concat("times of a published ", figures_for(cluster), " (--figures)"));
   if (arguments.cluster.empty() && cluster.devices.size() > 1 && std::isinf(cluster.levels[0].link.bandwidth))
     out.push_back("links without limit (--bandwidth)");
   if (std::isinf(weakest(cluster).memory)) out.push_back("memory without limit (--memory)");
@@ -181,7 +184,7 @@ std::vector<PlannedModel> plan_config(const PlanArguments& arguments, const Conf
   planning.sizes = arguments.micro_batches;
   planning.replicas = !arguments.no_replicas;
   planning.nodes = arguments.nodes;
-  if (arguments.device) planning.device = *arguments.device;
+  planning.device = arguments.figures;
   return plan_model(config, *arguments.models, planning);
 }
 
@@ -288,7 +291,9 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
 
 // Flags for configurations, and for what is printed and written.
 void add_model_flags(CLI::App& command, PlanArguments& arguments) {
-  command.add_option("--device", arguments.device, "published figures that time a configuration, or a graph without times [v100]");
+  command.add_option("--figures", arguments.figures,
+                     "published figures that time a configuration, or a graph without times [the cluster's device, else v100]");
+  command.add_option("--device", arguments.figures, "what --figures was called")->group("")->excludes("--figures");
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
       ->type_name("KEY=VALUE")
       ->take_all()

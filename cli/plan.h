@@ -18,7 +18,7 @@ struct PlanArguments {
   std::optional<int> devices, cpus;
   std::optional<double> bandwidth, latency, memory;
   std::string planner = "best";
-  std::optional<std::string> device;  // published figures; else ModelPlanning's
+  std::string figures;  // the device whose published figures count; "": as figures_for says
   PlanOptions options;
   std::vector<int> micro_batches;
   int batch = 0;             // samples of a step; 0: as the graph or the configuration says

@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "config/config_text.h"
+#include "cost/figures_for.h"
 #include "penstock/error.h"
 #include "profile/variants.h"
 #include "report/table.h"
@@ -74,8 +75,7 @@ Compared compared_of(const PlanArguments& arguments) {
 }
 
 std::string device_of(const Compared& of) {
-  if (of.arguments.device) return *of.arguments.device;
-  return of.cluster.published.empty() ? ModelPlanning().device : of.cluster.published;
+  return figures_for(of.cluster, of.arguments.figures);
 }
 
 // Leaves the settings that have one of the values that `only` names for each key: "context=8,slices=1,slices=8".

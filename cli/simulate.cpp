@@ -40,10 +40,13 @@ void add_disturbance_options(CLI::App& command, SimulateArguments& arguments) {
 }
 
 void add_program_options(CLI::App& command, SimulateArguments& arguments) {
-  command.add_option("--device", arguments.device, "published figures of this device for tasks without measured costs");
+  command
+      .add_option("--figures", arguments.figures,
+                  "published figures of this device for tasks without measured costs; or a file of figures instead of the published ones")
+      ->type_name("NAME|FILE.toml")
+      ->allow_extra_args(false);
+  command.add_option("--device", arguments.figures, "what --figures NAME was called")->group("")->allow_extra_args(false);
   command.add_option("--network", arguments.link, "published figures of this link");
-  command.add_option("--figures", arguments.figures, "a file of figures of devices and links instead of the published ones")
-      ->type_name("FILE.toml");
   command.add_option("--schedule", arguments.schedule, "of a configuration: NAME, FILE.csv or FILE.rules");
   command.add_option("--plan", arguments.plan, "of a configuration: FILE that penstock plan wrote");
   CLI::Option* mesh = add_mesh_option(command, arguments.mesh);

@@ -30,8 +30,9 @@ struct SimulateArguments {
   std::vector<std::string> stragglers;  // each "ACTOR=FACTOR"
   std::string costs, backend = "threads";
   // These are for programs and configurations.
-  std::string device, figures, link;  // names of published figures, and a file of them
-  std::string schedule, plan, mesh;   // for a configuration
+  std::vector<std::string> figures;  // the name of a device's published figures, and a file of them
+  std::string link;                  // the name of a link's
+  std::string schedule, plan, mesh;  // for a configuration
   std::vector<std::string> settings;
   std::string against;  // the folder of a measured run
   const ModelRegistry* models = nullptr;

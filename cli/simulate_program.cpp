@@ -71,17 +71,35 @@ Program program_of(const SimulateArguments& arguments, const std::string& schedu
   return program;
 }
 
-// Sets the costs that --costs, or --device and --network, give for the program. Throws Error where they give none.
+// What --figures says: a device's name, or none, and the table that it is in.
+struct Figures {
+  std::string device;
+  DeviceTable table = published_devices();
+};
+
+Figures figures_of(const SimulateArguments& arguments) {
+  Figures out;
+  for (const std::string& figures : arguments.figures) {
+    if (figures.ends_with(".toml")) {
+      out.table = parse_devices(read_file(figures), figures);
+      continue;
+    }
+    if (!out.device.empty()) throw Error(concat("--figures names two devices, ", out.device, " and ", figures), {}, "give one");
+    out.device = figures;
+  }
+  return out;
+}
+
+// Sets the costs that --costs, or --figures and --network, give for the program. Throws Error where they give none.
 void add_costs(const SimulateArguments& arguments, Setting& setting) {
-  if (arguments.costs.empty() && arguments.device.empty())
+  const auto [device, table] = figures_of(arguments);
+  if (arguments.costs.empty() && device.empty())
     throw Error(concat("how long do the tasks of ", arguments.table.what, " take?"), {},
-                "--costs FILE, which penstock profile CONFIG --out FILE measures; or --device NAME, for published figures of a device");
-  const DeviceTable table =
-      arguments.figures.empty() ? published_devices() : parse_devices(read_file(arguments.figures), arguments.figures);
+                "--costs FILE, which penstock profile CONFIG --out FILE measures; or --figures NAME, for published figures of a device");
   Costs costs;
   CostContext context;
   context.backend = arguments.backend;
-  if (!arguments.device.empty()) context.roofline = table.device(arguments.device);
+  if (!device.empty()) context.roofline = table.device(device);
   if (!arguments.costs.empty()) {
     context.file = arguments.costs;
     costs = parse_costs(read_file(arguments.costs), arguments.costs);

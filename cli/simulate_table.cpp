@@ -70,7 +70,8 @@ TableCosts costs_of_slices(const TableCosts& whole, const Schedule& schedule, co
   std::map<StagePart, double> apart;  // blocks of each slice
   for (const StagePart& block : schedule.blocks) ++apart[{block.stage, block.slice}];
   TableCosts out;
-  for (std::int32_t number = 0; number < schedule.stages(); ++number) {
+  const std::int32_t parts = schedule.stages();
+  for (std::int32_t number = 0; number < parts; ++number) {
     const StagePart part = part_of(number, schedule.slices, schedule.blocks);
     const auto found = apart.find({part.stage, part.slice});
     const double gone = found == apart.end() ? 0 : found->second, all = part.slice + 0.5;
@@ -124,8 +125,8 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
 void check_flags(const SimulateArguments& arguments) {
   const std::pair<const char*, bool> given[] = {{"--schedule", !arguments.schedule.empty()}, {"--set", !arguments.settings.empty()},
                                                 {"--plan", !arguments.plan.empty()},         {"--against", !arguments.against.empty()},
-                                                {"--device", !arguments.device.empty()},     {"--figures", !arguments.figures.empty()},
-                                                {"--network", !arguments.link.empty()},      {"--mesh", !arguments.mesh.empty()}};
+                                                {"--figures", !arguments.figures.empty()},   {"--network", !arguments.link.empty()},
+                                                {"--mesh", !arguments.mesh.empty()}};
   for (const auto& [flag, is_given] : given) {
     if (is_given)
       throw Error(concat(flag, " is for programs and configurations"), {}, concat(arguments.table.what, " is taken as a schedule's table"));

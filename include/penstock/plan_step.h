@@ -15,8 +15,9 @@ struct PlannedStep {
   PlanFile plan;      // with the times that are predicted
 };
 // The step in stages for the cluster, each on one device. Its micro-batches stay as they are, so the planner chooses stages, devices and
-// order. device: whose published figures time it. Throws Error: what the planner throws, and an unknown device.
-PlannedStep plan_step(const Graph& step, const ClusterSpec& cluster, const PlannerInfo& planner, const std::string& device = "v100",
+// order. device: whose published figures time it; "": the cluster's own (figures_for). Throws Error: what the planner throws, and an
+// unknown device.
+PlannedStep plan_step(const Graph& step, const ClusterSpec& cluster, const PlannerInfo& planner, const std::string& device = {},
                       const PlanOptions& options = {}, int most_nodes = 64);
 
 }  // namespace penstock

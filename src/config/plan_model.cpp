@@ -7,6 +7,7 @@
 #include "config/plan_splits.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
+#include "cost/figures_for.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
 #include "transform/passes.h"
@@ -32,7 +33,7 @@ std::vector<int> sizes_of(const Config& config, const ModelPlanning& planning, b
 // The graph by published figures; of a model of many equal layers by those of few.
 PlanGraph costed_graph(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const ModelProblem& of,
                        const std::vector<int>& sizes) {
-  const DeviceModel& device = published_devices().device(planning.device);
+  const DeviceModel& device = published_devices().device(figures_for(planning.cluster, planning.device));
   if (!of.layers) return model_graph(config, models, of.groups, sizes, device);
   const Config& few = of.layers->few;
   return expanded(*of.layers, model_graph(few, models, planning_nodes(few, models, kMostNodes), sizes, device));
@@ -47,6 +48,7 @@ ModelProblem problem_of(const Config& config, const ModelRegistry& models, const
     out.groups = planning_nodes(config, models, equal_groups ? kMostNodes : planning.nodes);
   out.problem.graph = costed_graph(config, models, planning, out, sizes_of(config, planning, equal_groups));
   out.problem.cluster = planning.cluster;
+  out.problem.batches = planning.sizes;
   out.problem.replicas = planning.replicas;
   return out;
 }
@@ -59,7 +61,7 @@ StepOfSize steps_of(const Config& config, const ModelRegistry& models) {
 ModelProblem with_splits(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, ModelProblem out, int most) {
   const auto devices = static_cast<int>(planning.cluster.devices.size());
   const std::vector<int> sizes = sizes_of(config, planning, /*equal_groups=*/true);
-  const DeviceModel& device = published_devices().device(planning.device);
+  const DeviceModel& device = published_devices().device(figures_for(planning.cluster, planning.device));
   const Config& costed = out.layers ? out.layers->few : config;
   const NodeGroups groups = out.layers ? planning_nodes(costed, models, kMostNodes) : out.groups;
   const PlanGraph whole = out.layers ? model_graph(costed, models, groups, {sizes[0]}, device) : out.problem.graph;

@@ -38,7 +38,7 @@ struct ModelPlanning {
   std::vector<int> sizes = {};  // of micro-batches to choose from, in samples; empty: powers of two that divide the batch
   bool replicas = true;         // whether a stage may run on several devices
   int nodes = 64;               // at most so many of the model's; equal groups are planned of kMostNodes
-  std::string device = "v100";  // whose published figures time it
+  std::string device = {};      // whose published figures time it; "": the cluster's own (figures_for)
 };
 
 // The best first: what can be run before what cannot. Planner best also looks for equal groups that can be run, with half of the time.

@@ -36,17 +36,24 @@ auto published(const Section& section, const char* key, Find&& find) {
   }
 }
 
+// Times are of a device of speed 1: of the first that has it or, where none has, of the first.
+void note_published(const std::string& name, double speed, ClusterSpec& cluster) {
+  const auto is_reference = [](const ClusterDevice& device) { return device.speed == 1; };
+  const bool is_first = std::none_of(cluster.devices.begin(), cluster.devices.end(), is_reference);
+  if (cluster.published.empty() || (is_first && speed == 1)) cluster.published = name;
+}
+
 void read_devices(const Section& section, ClusterSpec& cluster) {
   section.check_keys({"count", "device", "memory", "speed"});
   ClusterDevice device;
   if (section.has("device")) {
     const std::int64_t bytes =
         published(section, "device", [](const DeviceTable& table, const std::string& name) { return table.device(name).memory_bytes; });
-    if (cluster.devices.empty()) cluster.published = section.text("device");
     if (bytes > 0) device.memory = static_cast<double>(bytes);
   }
   device.memory = section.number_or("memory", kGiga, device.memory);
   device.speed = section.number_or("speed", 1, 1);
+  if (section.has("device")) note_published(section.text("device"), device.speed, cluster);
   const int count = section.has("count") ? section.whole("count", 1) : 1;
   if (cluster.devices.size() + static_cast<std::size_t>(count) > kMostDevices)
     throw Error(concat(section.place("count"), "a cluster has at most ", kMostDevices, " devices"));
@@ -86,6 +93,17 @@ void read_between(const Section& section, ClusterSpec& cluster) {
     throw Error(concat(section.place("devices"), "the link between devices ", smaller, " and ", larger, " is given twice"));
 }
 
+// Throws Error for a device without a speed whose figures are not those that times are of.
+void check_speeds(const toml::table& document, std::string_view file, const ClusterSpec& cluster) {
+  each_of(document, "devices", file, [&](const Section& section) {
+    if (!section.has("device") || section.has("speed")) return;
+    const DeviceModel &own = published_devices().device(section.text("device")), &timed = published_devices().device(cluster.published);
+    if (own.f32 == timed.f32 && own.bf16 == timed.bf16) return;
+    throw Error(concat(section.place("device"), "nothing says how fast ", own.name, " is beside ", timed.name),
+                {"times are those of the first device without a speed; those of another are divided by its own"}, "give it a speed");
+  });
+}
+
 void check_levels(const ClusterSpec& cluster, std::string_view file) {
   std::size_t devices = 1;
   for (const ClusterSpec::Level& level : cluster.levels)
@@ -111,6 +129,7 @@ ClusterSpec parse_cluster(std::string_view text, const std::string& file) {
   each_of(document, "devices", file, [&](const Section& section) { read_devices(section, cluster); });
   if (cluster.devices.empty()) throw Error(concat(file, ": the cluster has no devices"), {}, "give some under [[devices]]");
   each_of(document, "levels", file, [&](const Section& section) { read_level(section, cluster); });
+  check_speeds(document, file, cluster);
   check_levels(cluster, file);
   each_of(document, "between", file, [&](const Section& section) { read_between(section, cluster); });
   return cluster;

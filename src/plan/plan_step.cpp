@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cost/cost_model.h"
+#include "cost/figures_for.h"
 #include "lower/lower.h"
 #include "plan/step_groups.h"
 #include "stage/loop.h"
@@ -13,7 +14,8 @@ PlannedStep plan_step(const Graph& traced, const ClusterSpec& cluster, const Pla
                       const PlanOptions& options, int most_nodes) {
   const Graph step = eliminate_dead_code(drop_constraints(traced));
   const NodeGroups groups = group_nodes(step, most_nodes);
-  PlanProblem problem{.graph = plan_graph(step, groups, published_devices().device(device)), .cluster = cluster, .replicas = false};
+  PlanProblem problem{
+      .graph = plan_graph(step, groups, published_devices().device(figures_for(cluster, device))), .cluster = cluster, .replicas = false};
   problem.graph.name = step.name;
   problem.samples = measured_samples(problem.graph) * static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
   Plan plan = make_plan(planner, problem, options);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "cost/figures_for.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
 #include "plan/step_groups.h"
@@ -33,7 +34,7 @@ std::map<int, Graph> by_size(const std::vector<Graph>& steps) {
 // With the times that were measured of the grouped step, or published ones.
 PlanGraph costed_graph(const Graph& step, const NodeGroups& groups, const StepPlanning& planning) {
   if (planning.costs) return measured_graph(mark_stages(step, groups), *planning.costs, {});
-  return plan_graph(step, groups, published_devices().device(planning.device));
+  return plan_graph(step, groups, published_devices().device(figures_for(planning.cluster, planning.device)));
 }
 
 GroupedProblem problem_of(const std::map<int, Graph>& steps, const StepPlanning& planning, int nodes) {

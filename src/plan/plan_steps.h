@@ -20,7 +20,7 @@ struct StepPlanning {
   PlanOptions options = {};
   bool replicas = true;             // whether a stage may run on several devices
   int nodes = 64;                   // at most so many are planned; of equal groups (degrees.h) kMostNodes
-  std::string device = "v100";      // whose published figures time it,
+  std::string device = {};          // whose published figures time it, "": the cluster's own (figures_for),
   std::optional<Costs> costs = {};  // unless these were measured of planning_programs() of the same steps
 };
 inline constexpr int kMostNodes = 2000;

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "cost/figures_for.h"
 #include "penstock/plan.h"
 #include "support/errors.h"
 #include "support/paths.h"
@@ -74,6 +75,22 @@ TEST(Cluster, Examples) {
     ++files;
   }
   EXPECT_EQ(files, 10);
+}
+
+// Times are those of a device of speed 1, whichever comes first; any other device needs one.
+TEST(Cluster, WhoseFiguresTimeIt) {
+  const auto cluster_of = [](const std::string& first, const std::string& second) {
+    return parse_cluster(concat("[[devices]]\n", first, "\n[[devices]]\n", second, "\n[[levels]]\nsize = 2\nbandwidth = 1.0\n"), "c.toml");
+  };
+  const std::string a100 = "device = \"a100-40\"\n", v100 = "device = \"v100\"\n";
+  EXPECT_EQ(figures_for(cluster_of(a100 + "speed = 1.24", v100)), "v100");
+  EXPECT_EQ(figures_for(cluster_of(a100, v100 + "speed = 0.5")), "a100-40");
+  EXPECT_EQ(figures_for(cluster_of(a100 + "speed = 0.9", a100 + "speed = 0.8")), "a100-40");
+  EXPECT_EQ(figures_for(cluster_of("memory = 1.0", "")), "v100");
+  EXPECT_EQ(figures_for(cluster_of(a100, a100), "h200"), "h200");
+  EXPECT_EQ(message_of([&] { cluster_of(a100, v100); }),
+            "c.toml:5:10: nothing says how fast v100 is beside a100-40\n"
+            "  times are those of the first device without a speed; those of another are divided by its own\n  hint: give it a speed");
 }
 
 TEST(Cluster, OneDeviceNeedsNoLevels) {
