@@ -30,7 +30,8 @@ double gap_of(const PlanFile& plan) {
   return plan.lower_bound > 0 ? plan.predicted_time / plan.lower_bound - 1 : std::numeric_limits<double>::infinity();
 }
 
-std::string text_of(const PlanFile& plan, const PlanArguments& arguments) {
+std::string text_of(const PlannedModel& planned, const PlanArguments& arguments) {
+  const PlanFile& plan = planned.file;
   std::vector<std::vector<std::string>> rows;
   for (const PlanFile::Stage& stage : plan.stages)
     rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(plan, stage), std::to_string(stage.micro_batch),
@@ -45,7 +46,7 @@ std::string text_of(const PlanFile& plan, const PlanArguments& arguments) {
                 table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ",
                 counted(plan.samples, "sample"), " in ", counted(plan.microbatches, "micro-batch"), " takes ",
                 seconds_text(plan.predicted_time), bound, ".\nThe planner's own objective: ", seconds_text(plan.bottleneck),
-                plan.optimal ? ", proven the least" : "", ".\n");
+                planned.plan.optimal ? ", proven the least" : "", ".\n");
 }
 
 std::string text_of(const PlanExplanation& explanation, double predicted_time) {
@@ -225,6 +226,7 @@ ordered_json stages_json(const PlanArguments& arguments, const PlanReport& repor
   const PlannedModel& planned = report.planned;
   ordered_json out = ordered_json::parse(print(planned.file, false));
   if (planned.file.lower_bound > 0) out["gap"] = gap_of(planned.file);
+  out["bottleneck_optimal"] = planned.plan.optimal;
   out["time_limit"] = arguments.options.seconds;
   out["assumed"] = report.assumed;
   out["cannot_run"] = planned.cannot_run;
@@ -247,7 +249,7 @@ void print_plan(const PlanArguments& arguments, const PlanReport& report) {
     out += equal_groups_text(planned);
     if (arguments.explain) out += concat("\n", alternatives_text(*planned.plan.degrees));
   } else {
-    out += text_of(planned.file, arguments);
+    out += text_of(planned, arguments);
     if (planned.plan.degrees) out += concat("Degrees: ", text(planned.plan.degrees->results[0].degrees), "\n");
     if (report.explanation) out += concat("\n", text_of(*report.explanation, planned.file.predicted_time));
   }

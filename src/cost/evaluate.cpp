@@ -184,6 +184,7 @@ std::vector<int> allowed_batches(const PlanProblem& problem) {
 
 std::vector<int> possible_batches(const PlanProblem& problem, int replicas) {
   std::vector<int> sizes = allowed_batches(problem);
+  if (!problem.batches.empty()) return sizes;
   const int step = step_samples(problem), measured = measured_samples(problem.graph);
   for (const std::int64_t size : {std::int64_t{measured}, std::int64_t{measured} * replicas})
     if (size <= step && step % size == 0) sizes.push_back(static_cast<int>(size));

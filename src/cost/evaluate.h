@@ -23,7 +23,7 @@ Timeline timeline_of(const PlanProblem& problem, const Plan& plan);
 int step_samples(const PlanProblem& problem);
 int batch_of(const PlanProblem& problem, const PlanStage& stage);
 std::vector<int> allowed_batches(const PlanProblem& problem);
-// The allowed sizes and those of planners that do not choose one: the measured size, shared by the replicas or on each of them. Ascending.
+// The allowed sizes and, unless the problem says its own, the measured one, shared by the replicas or on each of them. Ascending.
 std::vector<int> possible_batches(const PlanProblem& problem, int replicas);
 
 // The figures of a stage that evaluate() computes with, for searches that look at many plans.

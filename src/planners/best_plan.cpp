@@ -9,6 +9,7 @@
 #include "penstock/error.h"
 #include "planners/exact_plan.h"
 #include "planners/improve_plan.h"
+#include "planners/one_size.h"
 #include "planners/planner_list.h"
 
 namespace penstock {
@@ -39,37 +40,6 @@ int tries_for(const PlanProblem& problem, int tries = kTries) {
 
 constexpr double kAsking = 0.9;  // the share of the time in which planners are asked
 
-bool has_costs_from(const PlanGraph& graph, int size) {
-  const auto has = [&](const NodeCost& cost) { return cost.samples == size; };
-  return std::all_of(graph.nodes.begin(), graph.nodes.end(),
-                     [&](const PlanNode& n) { return std::any_of(n.costs.begin(), n.costs.end(), has); });
-}
-
-// The problem without costs of micro-batches below `size`.
-PlanProblem from_size(const PlanProblem& problem, int size) {
-  PlanProblem out = problem;
-  for (PlanNode& node : out.graph.nodes) std::erase_if(node.costs, [&](const NodeCost& cost) { return cost.samples < size; });
-  return out;
-}
-
-// A plan of from_size(problem, size) as one of the problem, whose stages say their size.
-void take_over(const PlanProblem& problem, const PlanProblem& larger, Plan& plan) {
-  for (PlanStage& stage : plan.stages) {
-    stage.samples = batch_of(larger, stage);
-    for (std::size_t i = 0; i < stage.choices.size(); ++i) {
-      const std::size_t node = at(stage.nodes[i]);
-      const NodeCost& cost = larger.graph.nodes[node].costs[stage.choices[i]];
-      stage.choices[i] = choice_of(problem.graph.nodes[node], cost.degree, cost.name);
-    }
-  }
-}
-
-bool has_allowed_sizes(const PlanProblem& problem, const Plan& plan) {
-  const std::vector<int> sizes = allowed_batches(problem);
-  return std::all_of(plan.stages.begin(), plan.stages.end(),
-                     [&](const PlanStage& stage) { return std::find(sizes.begin(), sizes.end(), stage.samples) != sizes.end(); });
-}
-
 // The plans of the other planners, in their own orders, and what they say where they find nothing that fits.
 struct Others {
   std::vector<FoundStages> found = {};
@@ -83,11 +53,11 @@ void ask(const PlannerInfo& planner, const PlanProblem& problem, int size, const
     if (size == 0) {
       plan = planner.plan(problem, options);
     } else {
-      const PlanProblem larger = from_size(problem, size);
-      plan = planner.plan(larger, options);
-      take_over(problem, larger, plan);
-      if (!has_allowed_sizes(problem, plan)) return;
+      const PlanProblem one_size = at_size(problem, size);
+      plan = planner.plan(one_size, options);
+      take_over(problem, one_size, plan);
     }
+    if (!problem.batches.empty() && !has_allowed_sizes(problem, plan)) return;
     check_plan(problem, plan);
     const PlanFigures figures = figures_of(problem, plan.stages);
     if (can_be_simulated(figures)) others.found.push_back({planner.name, std::move(plan.stages), score_of(figures, PlanGoal::time)});
@@ -102,19 +72,18 @@ void ask(const PlannerInfo& planner, const PlanProblem& problem, int size, const
 
 struct Question {
   const PlannerInfo* planner;
-  int size;  // the smallest that its micro-batches may have; 0: any
+  int size;  // of its micro-batches; 0: as the planner takes them
 };
 
-// One for each of the planners; of those that take the smallest size only, one more with each size as the smallest.
+// One for each of the planners; of those that take one size, one with each.
 std::vector<Question> questions_for(const PlanProblem& problem) {
   std::vector<Question> questions;
   const std::vector<int> sizes = allowed_batches(problem);
   for (const PlannerInfo& planner : planners()) {
     if (planner.name == "best" || planner.name == "exact" || planner.equal_groups) continue;
-    questions.push_back({&planner, 0});
-    if (!planner.smallest_size) continue;
+    if (!planner.smallest_size) questions.push_back({&planner, 0});
     for (const int size : sizes)
-      if (size > measured_samples(problem.graph) && has_costs_from(problem.graph, size)) questions.push_back({&planner, size});
+      if (planner.smallest_size) questions.push_back({&planner, size == measured_samples(problem.graph) ? 0 : size});
   }
   std::stable_sort(questions.begin(), questions.end(), [](const Question& a, const Question& b) { return (a.size == 0) > (b.size == 0); });
   return questions;

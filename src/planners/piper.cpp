@@ -106,23 +106,17 @@ bool few_stages(const Downsets& sets, int degrees, TimeLimit& limit) {
   return true;
 }
 
-struct ChosenSets {
-  Downsets sets;
-  bool all;
-};
-
-// All downsets, or as many as can be looked at in pairs.
-ChosenSets choose_sets(const PlanGraph& graph, int degrees, TimeLimit& limit) {
-  Downsets all(graph, most_downsets(graph, kMostListed), limit);
-  if (all.count() <= kMostDownsets && few_stages(all, degrees, limit)) return {all, all.complete()};
-  std::vector<double> seconds, outputs;
+// By downset: the least device seconds of its nodes, and what leaves it.
+CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, const EqualDevices& devices) {
+  std::vector<double> work, outputs;
   for (const PlanNode& node : graph.nodes) {
-    seconds.push_back(node.costs[0].degree * (node.costs[0].forward + node.costs[0].backward));
+    double least = kInfinity;
+    for (const NodeCost& cost : node.costs)
+      if (cost.degree <= devices.count) least = std::min(least, cost.degree * (cost.forward + cost.backward) / devices.speed);
+    work.push_back(least < kInfinity ? least : 0);  // a node that fits nowhere is refused below
     outputs.push_back(node.output_bytes);
   }
-  const CutCosts costs{all.sums(seconds), all.cut_sums(graph, outputs)};
-  const int most = static_cast<int>(std::sqrt(2.0 * kMostStages / degrees));
-  return {all.only(spread_cuts(costs, all.all(), most)), false};
+  return {sets.sums(work), sets.cut_sums(graph, outputs)};
 }
 
 // A stage at tensor degree t, before its data-parallel degree is chosen: its nodes are those of `outer` without `inner`.
@@ -378,8 +372,9 @@ Found solve(const Searched& in, Values& values, TimeLimit& limit) {
   return best;
 }
 
-// Every replica takes micro-batches of its own; where some nodes need equal ones, the replicas share each micro-batch.
-std::vector<PlanStage> stages_of(const Searched& in, const Found& found) {
+// Every replica takes micro-batches of its own; where some nodes need equal ones, or all of them together would be no size that the problem
+// says, the replicas share each micro-batch.
+std::vector<PlanStage> stages_of(const PlanProblem& problem, const Searched& in, const Found& found) {
   const auto& nodes = in.graph.nodes;
   const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
   const int measured = measured_samples(in.graph);
@@ -393,7 +388,8 @@ std::vector<PlanStage> stages_of(const Searched& in, const Found& found) {
     stage.nodes = in.sets.difference(from.inner, from.outer);
     stage.degree = degree.degree;
     stage.ahead = part.ahead;
-    stage.samples = equal ? measured : measured * part.copies;
+    const bool own = problem.batches.empty() || std::ranges::count(problem.batches, measured * part.copies) > 0;
+    stage.samples = equal || !own ? measured : measured * part.copies;
     for (int i = 0; i < stage.degree * part.copies; ++i) stage.devices.push_back(device++);
     for (std::size_t i = 0; i < stage.nodes.size(); ++i) stage.choices.push_back(degree.ways[at(stage.nodes[i])][at(ways.choices[i])]);
   }
@@ -403,22 +399,36 @@ std::vector<PlanStage> stages_of(const Searched& in, const Found& found) {
 }  // namespace
 
 Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
+  constexpr int kRounds = 3;  // of searching among sets that a plan as good as the one that was found may have
   TimeLimit limit(options.seconds, options.clock);
   const EqualDevices devices = equal_devices(problem.cluster);
-  ChosenSets chosen = choose_sets(problem.graph, static_cast<int>(degrees_of(problem.graph, devices.count).size()), limit);
+  const int degrees = static_cast<int>(degrees_of(problem.graph, devices.count).size());
   const int batches = std::max(step_samples(problem) / measured_samples(problem.graph), 1);
-  const Searched in = searched(problem.graph, std::move(chosen.sets), devices, batches, problem.replicas, limit);
-  Values values(in, devices.memory, limit);
-  const Found found = solve(in, values, limit);
-  const auto fits = [&](double memory) {
-    Values other(in, memory, limit);
-    return attempt(in, other, limit, 1e300).value < kInfinity;
-  };
-  if (found.value == kInfinity) fail_memory("piper", problem.graph.name, devices.memory, limit, fits);
+  const Downsets all(problem.graph, most_downsets(problem.graph, kMostListed), limit);
+  const CutCosts costs = cut_costs(problem.graph, all, devices);
+  std::vector<int> sets = all.all();
   Plan plan;
-  plan.bottleneck = found.value;
-  plan.stages = stages_of(in, found);
-  plan.optimal = chosen.all && !found.late && values.exact();
+  plan.bottleneck = kInfinity;
+  for (int round = 0; round < kRounds && (round == 0 || !limit.is_over(0)); ++round) {
+    Downsets chosen = all.only(sets);
+    const bool every = chosen.count() <= kMostDownsets && few_stages(chosen, degrees, limit);
+    if (!every) chosen = all.only(spread_cuts(costs, sets, static_cast<int>(std::sqrt(2.0 * kMostStages / std::max(degrees, 1)))));
+    const Searched in = searched(problem.graph, std::move(chosen), devices, batches, problem.replicas, limit);
+    Values values(in, devices.memory, limit);
+    const Found found = solve(in, values, limit);
+    const auto fits = [&](double memory) {
+      Values other(in, memory, limit);
+      return attempt(in, other, limit, 1e300).value < kInfinity;
+    };
+    if (found.value == kInfinity && round == 0) fail_memory("piper", problem.graph.name, devices.memory, limit, fits);
+    if (found.value < plan.bottleneck) {
+      plan.bottleneck = found.value;
+      plan.stages = stages_of(problem, in, found);
+    }
+    plan.optimal = every && all.complete() && !found.late && !limit.is_over(0) && values.exact();
+    if (every) break;
+    sets = possible_cuts(costs, devices.count, plan.bottleneck);
+  }
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "penstock/error.h"
+#include "planners/one_size.h"
 #include "planners/planner_list.h"
 
 namespace penstock {
@@ -27,6 +28,15 @@ void check_processors(const PlanGraph& graph, const std::string& planner) {
     if (node.costs.empty())
       throw Error(concat("node ", quote(node.name), " of ", graph.name, " runs on host processors only"),
                   {concat("planner ", planner, " has stages on devices only")}, "--planner max-load");
+}
+
+// Throws Error for a plan whose micro-batches have other sizes than those that the problem says.
+void check_sizes(const PlanProblem& problem, const Plan& plan, const std::string& planner) {
+  if (problem.batches.empty() || has_allowed_sizes(problem, plan)) return;
+  const auto text = [](int size) { return std::to_string(size); };
+  throw Error(concat("planner ", planner, " does not take micro-batches of ", join(allowed_batches(problem), " or ", text), " samples"),
+              {concat("its stages would take ", join(plan.stages, ", ", [&](const PlanStage& s) { return text(batch_of(problem, s)); }))},
+              "leave out --micro-batches, or --planner best");
 }
 
 void name_stages(const PlanGraph& graph, Plan& plan) {
@@ -93,12 +103,14 @@ Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOp
   check_problem(problem);
   if (!info.equal_groups) check_processors(problem.graph, info.name);
   const auto begin = std::chrono::steady_clock::now();
-  Plan plan = info.plan(problem, options);
+  const bool asked = info.smallest_size && !problem.batches.empty();
+  Plan plan = asked ? plan_at_sizes(info, problem, options) : info.plan(problem, options);
   plan.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   plan.planner = plan.planner.empty() ? info.name : concat(info.name, " (", plan.planner, ")");
   name_stages(problem.graph, plan);
   if (info.equal_groups) return plan;
   check_plan(problem, plan);
+  check_sizes(problem, plan, info.name);
   check_length(problem, plan);
   if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
   if (uses_cpus(problem)) plan.lower_bound = 0;  // the bound was proven for devices only

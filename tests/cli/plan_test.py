@@ -178,7 +178,7 @@ class PlanTest(ProgramTest):
 
     def test_stages_on_several_devices(self):
         config, file = self.config("gpt"), self.folder / "replicas.json"
-        plan = self.plan(config, "--batch", 16, "--devices", 4, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", "2,4,8",
+        plan = self.plan(config, "--batch", 16, "--devices", 4, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", "2",
                          "--out", file)  # fmt: skip
         groups = [len(stage["devices"]) for stage in plan["stages"]]
         self.assertGreater(max(groups), min(groups))
@@ -408,8 +408,33 @@ class PlanTest(ProgramTest):
     def test_what_is_assumed_stands_at_the_top(self):
         config = self.config("gpt")
         plan = ["plan", config, "--devices", 4, "--seconds", 1]
-        self.assertRegex(run(*plan).out, r"(?m)^Assumed: times of a published v100 \(--device\); links without limit \(--bandwidth\)")
-        self.assertEqual(self.plan(*plan[1:], "--bandwidth", 1e9, "--device", "a100-80", "--memory", 1e12, "--micro-batches", "1,2")["assumed"], [])
+        self.assertRegex(run(*plan).out, r"(?m)^Assumed: times of a published v100 \(--figures\); links without limit \(--bandwidth\)")
+        self.assertEqual(self.plan(*plan[1:], "--bandwidth", 1e9, "--figures", "a100-80", "--memory", 1e12, "--micro-batches", "1,2")["assumed"], [])
+
+    def test_a_clusters_own_device_times_it(self):
+        cluster = self.folder / "c.toml"
+        cluster.write_text('[[devices]]\ncount = 4\ndevice = "h100-sxm"\n[[levels]]\nsize = 4\nlink = "nvlink4"\n')
+        for planner in ("degrees", "dapple", "pipedream"):
+            plan = [self.config("gpt"), "--cluster", cluster, "--planner", planner, "--micro-batches", "2"]
+            figures = ([], ["--figures", "h100-sxm"], ["--device", "h100-sxm"], ["--figures", "v100"])
+            own, named, old, other = (self.plan(*plan, *more)["predicted_time"] for more in figures)
+            self.assertEqual((own, own), (named, old), planner)
+            self.assertNotEqual(own, other, planner)
+        self.assertEqual(self.plan("gpt", "--cluster", cluster, "--seconds", 1, "--micro-batches", "2")["assumed"], [])
+
+    def test_optimal_is_proven(self):
+        """A planner's own objective may be proven the least where its step is not."""
+        graph = self.graph(pipedream([(5, 7, 100_000_000, 4000)] * 6, [(i, i + 1) for i in range(5)]))
+        for planner in ("max-load", "pipedream", "piper", "exact", "best"):
+            plan = self.plan(graph, "--devices", 3, "--bandwidth", 1e10, "--planner", planner, "--batch", 16, "--no-replicas")
+            self.assertEqual(plan["optimal"], plan["gap"] <= 1e-9, planner)
+            if planner == "max-load":
+                self.assertEqual((plan["bottleneck_optimal"], plan["optimal"]), (True, False))
+
+    def test_micro_batches_that_are_said(self):
+        for planner in ("best", "pipedream", "piper", "max-load"):
+            plan = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--planner", planner, "--micro-batches", "4", "--batch", 16, "--seconds", 1)
+            self.assertEqual({stage["micro_batch"] for stage in plan["stages"]}, {4}, planner)
 
     def test_best_is_not_behind_degrees(self):
         arguments = [self.config("gpt"), "--devices", 4, "--bandwidth", 1e9, "--seconds", 4]

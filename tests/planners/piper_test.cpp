@@ -4,10 +4,12 @@
 #include <map>
 
 #include "planners/cheapest_ways.h"
+#include "planners/downsets.h"
 #include "planners/planner_list.h"
 #include "planners/profiles.h"
 #include "planners/random_plan.h"
 #include "support/errors.h"
+#include "support/random_plan.h"
 
 namespace penstock {
 namespace {
@@ -197,6 +199,34 @@ TEST(PiperPlanner, AsEveryPlanOfSmallGraphs) {
     const Plan plan = plan_by_piper(problem, {});
     EXPECT_NEAR(plan.bottleneck, best, 1e-9 * (1 + best));
     EXPECT_NEAR(value_of(problem, plan.stages, problem.samples), plan.bottleneck, 1e-9 * (1 + best));
+  }
+}
+
+// Six branches of four nodes: 15,625 downsets, whose pairs are too many to look at. Between two devices each of them is a plan.
+TEST(PiperPlanner, AsEveryCutOfAWideGraph) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    PlanProblem problem;
+    for (int n = 0; n < 24; ++n) {
+      problem.graph.nodes.push_back(test::plan_node("n", 1 + test::pick(random, 1000) / 7));
+      if (n >= 6) problem.graph.edges.push_back({n - 6, n, test::pick(random, 20)});
+    }
+    problem.samples = 2;
+    problem.cluster = uniform_cluster(2, 3);
+    problem.replicas = false;
+    double best = 1e300;
+    const Downsets all(problem.graph);
+    for (const int set : all.all()) {
+      const std::vector<int> first = all.difference(0, set), second = all.difference(set, all.count() - 1);
+      if (first.empty() || second.empty()) continue;
+      std::vector<PlanStage> stages = test::stages_on_own_devices({first, second});
+      for (PlanStage& stage : stages) stage.choices.assign(stage.nodes.size(), 0);
+      best = std::min(best, value_of(problem, stages, 2));
+    }
+    const Plan plan = plan_by_piper(problem, {.seconds = 600});
+    EXPECT_NEAR(plan.bottleneck, best, 1e-9 * best);
+    EXPECT_TRUE(plan.optimal);
   }
 }
 

@@ -1,7 +1,10 @@
 // What make_plan refuses, whichever the planner, and what check_plan says of a planner's plan.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cost/cost_model.h"
+#include "cost/evaluate.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
 
@@ -57,6 +60,41 @@ TEST(Planners, ProblemsThatAreNone) {
   problem = three_nodes();
   for (PlanNode& node : problem.graph.nodes) node.costs[0].degree = 4;
   EXPECT_EQ(failure(problem), "the nodes of chain have no number of devices in common that the cluster has");
+}
+
+// Whoever is registered: micro-batches have the sizes that the problem says, or it is refused with a word of them.
+TEST(Planners, EachTakesTheSizesThatAreSaid) {
+  for (const PlannerInfo& planner : planners())
+    for (const std::vector<int>& sizes : {std::vector{2}, {4}, {2, 8}})
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        SCOPED_TRACE(testing::Message() << planner.name << ", sizes from " << sizes[0] << ", seed " << seed);
+        std::mt19937_64 random(seed);
+        PlanProblem problem = random_problem(random, {.nodes = 5, .devices = 3, .batches = seed % 2 == 0, .replicas = seed < 2});
+        problem.batches = sizes;
+        try {
+          const Plan plan = make_plan(planner, problem, {.seconds = 600});
+          for (const PlanStage& stage : plan.stages)
+            EXPECT_EQ(std::ranges::count(sizes, plan.degrees ? plan.degrees->results[0].degrees.samples : batch_of(problem, stage)), 1);
+        } catch (const Error& error) {
+          EXPECT_NE(std::string(error.what()).find("--micro-batches"), std::string::npos) << error.what();
+        }
+      }
+}
+
+// A planner of a user's own that looks at no sizes is refused.
+TEST(Planners, OtherSizesThanSaidAreRefused) {
+  PlanProblem problem = three_nodes();
+  problem.batches = {2};
+  const PlannerInfo own{"own", "", [](const PlanProblem&, const PlanOptions&) {
+                          Plan plan;
+                          plan.stages = stages_on_own_devices({{0}, {1}, {2}});
+                          return plan;
+                        }};
+  EXPECT_EQ(message_of([&] { make_plan(own, problem); }),
+            "planner own does not take micro-batches of 2 samples\n  its stages would take 1, 1, 1\n"
+            "  hint: leave out --micro-batches, or --planner best");
+  problem.batches = {1};
+  EXPECT_EQ(make_plan(own, problem).stages.size(), 3u);
 }
 
 TEST(Planners, StagesGetNames) {
