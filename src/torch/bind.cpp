@@ -21,8 +21,8 @@ enum class Route : std::uint8_t {
   direct,    // its op writes (or adds) to that memory itself
   at_op,     // it is copied (or added) right after its op
   at_begin,  // it is an input, copied before the first op (a later update may overwrite it)
-  // It is copied after the last op, because something still reads the memory it goes to; a value in an input's memory is first put aside
-  // (two states may change places).
+  // It is copied after the last op, because something still reads the memory it goes to; a value in an input's memory that a result is
+  // written over is first put aside (two states may change places).
   at_end,
 };
 
@@ -281,15 +281,20 @@ class Binder {
     }
   }
 
-  // Copies an output that lies in an input's memory to memory of its own, unless it lies right where it goes. An output that views that
-  // memory in another order (a state's next value that is its transpose) cannot be copied over it in place.
+  // Copies an output that lies in an input's memory to memory of its own where a result is written over that, unless it lies right where it
+  // goes. An output that views that memory in another order (a state's next value that is its transpose) cannot be copied over it in place.
   void put_aside(std::size_t i) {
     const ValueId value = graph_.outputs[i];
     const at::Tensor &from = tensors_[value.index()], &to_be = results_[i].memory;
     const bool is_there = from.data_ptr() == to_be.data_ptr() && from.strides() == to_be.strides();
-    if (facts_.producer(facts_.root[value.index()]) || is_there) return;
+    const ValueId root = facts_.root[value.index()];
+    if (facts_.producer(root) || is_there || !is_written_over(tensors_[root.index()])) return;
     const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value));
     push(bind_copy(to, from), facts_.producers[value.index()]);
+  }
+
+  bool is_written_over(const at::Tensor& input) const {
+    return std::ranges::any_of(results_, [&](const BoundResult& result) { return result.memory.data_ptr() == input.data_ptr(); });
   }
 
   void push(Bound call, OpId op) {
