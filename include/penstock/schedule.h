@@ -25,7 +25,7 @@ enum class Kind : std::uint8_t {
   SEND_F,
   RECV_F,
   SEND_B,
-  RECV_B,  // sends and receives stand only in tables with communication written out; lowering infers it anyway
+  RECV_B,  // sends and receives stand in no table that is read: lowering infers them
 };
 std::string_view name(Kind kind);
 
@@ -132,9 +132,9 @@ Schedule sliced(const Schedule& schedule, int slices);
 // named. The time is linear in actions and stage edges.
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches = -1);
 
-// CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables with or without sends and receives
-// (dropped, as lowering infers them; UNSHARD, RESHARD and REDUCE_GRAD stay) and blank cells (idle). Either no action names a slice, or all
-// do that belong to a micro-batch, and then every stage has as many; the blocks that are named are apart. Throws Error with file:row:cell.
+// CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables of compute actions, with blank cells (idle);
+// sends and receives are refused, as lowering infers them and does not keep their places. Either no action names a slice, or all do that
+// belong to a micro-batch, and then every stage has as many; the blocks that are named are apart. Throws Error with file:row:cell.
 Schedule parse_schedule(std::string_view csv, std::string_view file);
 std::string print(const Schedule& schedule);
 

@@ -336,7 +336,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
       if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
         fail_against_plan(config, override, concat(axis, " = ", members));
     for (const char* shaping :
-         {"schedule", "chunks", "slices", "in_flight", "group", "unit", "transfers", "frozen", "split_backward", "workers"})
+         {"schedule", "chunks", "slices", "window", "in_flight", "group", "unit", "transfers", "frozen", "split_backward", "workers"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
   const Config::Pipeline defaults;
@@ -344,6 +344,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   pipeline.microbatches = plan.microbatches;
   pipeline.schedule = "plan";
   pipeline.chunks = defaults.chunks;
+  pipeline.window = defaults.window;
   pipeline.in_flight = pipeline.group = pipeline.unit = 0;
   pipeline.transfers.clear();
   pipeline.frozen.clear();

@@ -7,6 +7,7 @@
 #include "penstock/error.h"
 #include "schedule/by_rules.h"
 #include "schedule/engine_costs.h"
+#include "schedule/generators.h"
 #include "schedule/kinds.h"
 
 namespace penstock {
@@ -28,10 +29,13 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
   at_least_one("micro-batches", options.microbatches);
   at_least_one("chunks", options.chunks);
   at_least_one("slices", options.slices);
+  at_least_one("--window", options.window);
   const std::pair<const char*, bool> of_others[] = {{"--in-flight", options.in_flight != 0},
                                                     {"--group", options.group != 0},
                                                     {"--unit", options.unit != 0},
                                                     {"--transfers", !options.transfers.empty()},
+                                                    {"--frozen", !options.frozen.empty()},
+                                                    {"--balance", !options.balance.empty()},
                                                     {"--self-conditioning", options.self_conditioning},
                                                     {"--split-backward", options.split_backward}};
   for (const auto& [flag, is_given] : of_others) {
@@ -48,9 +52,9 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
 std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& options) {
   const RulesPlacement& placement = rules.placement;
   const int chunks = own_chunks(placement, options);
-  if (1.0 * options.actors * chunks * options.microbatches > kMostForwards) {
+  if (1.0 * options.actors * chunks * options.microbatches * options.window > kMostForwards) {
     throw Error(concat(rules.name, ": a table of ", options.actors, " actors x ", chunks, " chunks x ", options.microbatches,
-                       " micro-batches is too large"),
+                       " micro-batches", options.window > 1 ? concat(" x ", options.window, " steps") : "", " is too large"),
                 {concat("the product may be up to ", kMostForwards)});
   }
   if (placement.path == RulesPlacement::Path::stages) {
@@ -148,7 +152,8 @@ Listed listed(const Rules& rules, const ScheduleOptions& options, EngineWork wor
 
 Listed schedule_by(const Rules& given, const ScheduleOptions& options, const TableCosts& costs, const Network& network) {
   const Rules rules = checked(given);
-  if (options.slices > 1) throw Error(concat(rules.name, ": rules that follow given costs take no --slices"), {}, "leave out --slices");
+  for (const auto& [flag, number] : {std::pair("--slices", options.slices), std::pair("--window", options.window)})
+    if (number > 1) throw Error(concat(rules.name, ": rules that follow given costs take no ", flag), {}, concat("leave out ", flag));
   EngineWork work = work_of(rules, options);
   work.arrival = arrivals_over(network);
   return listed(rules, options, std::move(work), costs);
@@ -161,7 +166,9 @@ Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
   const auto& [f, b, i, w] = rules.times;
   const UnitCosts times{.forward = 1.0 * f, .backward = 1.0 * b, .input = 1.0 * i, .weight = 1.0 * w};
   const TableCosts costs = uniform_costs(stages, times, static_cast<double>(options.actors) / stages);
-  return sliced(listed(rules, options, std::move(work), costs).schedule, options.slices);
+  Schedule schedule = listed(rules, options, std::move(work), costs).schedule;
+  if (options.window > 1) schedule = repeated(std::move(schedule), options.window);
+  return sliced(schedule, options.slices);
 }
 
 StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {

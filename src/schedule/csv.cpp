@@ -140,6 +140,13 @@ std::string_view unquoted(std::string_view cell) {
   return cell;
 }
 
+// What is sent follows from the table, but where would be another table's word.
+[[noreturn]] void fail_transfer(const Place& place, const Entry& entry) {
+  throw Error(concat(text(place), ": ", text(entry), " says where in its row a transfer stands, which is not kept"),
+              {"what another actor reads is sent as soon as it is there, and received ahead of its reader"},
+              "leave out SEND_F, RECV_F, SEND_B and RECV_B; torch's _dump_csv does with format=\"compute_only\"");
+}
+
 // A table as it is written, and the columns of its entries.
 struct Table {
   std::string_view file;
@@ -158,8 +165,9 @@ void parse_row(std::string_view line, Table& table) {
     if (cell.empty()) continue;
     if (cell.front() == '(') {
       for (const Entry& entry : parse_fused(cell, place)) row.push_back(entry);
-    } else if (const Entry entry = parse_action(cell, place); !is_transfer(entry.action.kind)) {
-      row.push_back(entry);
+    } else {
+      row.push_back(parse_action(cell, place));
+      if (is_transfer(row.back().action.kind)) fail_transfer(place, row.back());
     }
     cells.resize(row.size(), static_cast<std::int32_t>(place.cell));
   }

@@ -172,6 +172,7 @@ class PlanTest(ProgramTest):
             self.assertEqual(stages.out.count("\nstage "), len(plan["stages"]), stages.err)
             self.assert_fails(run("check", *planned, "--actors", 5), "--actors 5: the plan", "says 2 actors")
             self.assert_fails(run("check", *planned, "--schedule", "gpipe"), "--schedule gpipe: the plan")
+            self.assert_fails(run("check", *planned, "--window", 2), "--window 2: the plan", "says which action each actor runs when", "leave out --window")
         self.assert_fails(run("check", self.config("gpt"), "--plan", file), 'is a plan of "two-branch", the model is "gpt"')
         self.assert_fails(run("check", self.config(model), "--plan", file, "--set", "layers=2"), "which the model has not")
         self.assert_fails(run("check", self.config(model), "--plan", self.folder / "none.json"), "none.json")

@@ -54,6 +54,12 @@ class RulesTest(ProgramTest):
                          "--actors", 2, "--chunks", chunks)  # fmt: skip
             self.assertEqual(result.code, 0, result.out + result.err)
 
+    def test_a_window(self):
+        window = ("--actors", 2, "--window", 3, "--set", "clip=0", "--set", "tied=0", "--dtype", "f64", "--json")
+        result = run("check", *SMALL, "--text", self.text, "--schedule", EXAMPLES / "zb-h1.rules", *window)
+        self.assertEqual(result.code, 0, result.out + result.err)
+        self.assertEqual(result.json()["parameter_difference"], 0)  # a window's check compares parameters
+
     def test_errors(self):
         def fails(what, *parts):
             self.assert_fails(run("schedule", what, "--actors", 2), *parts)

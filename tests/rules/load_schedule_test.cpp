@@ -81,6 +81,20 @@ TEST(RulesEngine, Slices) {
   EXPECT_EQ(error_of("", {.slices = 0}), "my.rules: slices must be at least 1, not 0");
 }
 
+// As by name, a window is the table of a step, once for each, with its updates.
+TEST(RulesEngine, Windows) {
+  const Rules rules = parse_rules("penstock rules 1\nprefer F I W limit p-r until I limit p", "x.rules");
+  for (const int slices : {1, 2}) {
+    const ScheduleOptions options{.actors = 3, .microbatches = 4, .window = 3, .slices = slices};
+    EXPECT_EQ(print(make_schedule(rules, options)), print(make_schedule("zb-h1", options)));
+    EXPECT_EQ(make_schedule(rules, options).steps, 3);
+  }
+  EXPECT_EQ(message_of([&] { schedule_by(rules, {.window = 2}, uniform_costs(2)); }),
+            "x.rules: rules that follow given costs take no --window\n  hint: leave out --window");
+  EXPECT_EQ(error_of("", {.window = 0}), "my.rules: --window must be at least 1, not 0");
+  EXPECT_EQ(error_of("", {.frozen = {1}}), "my.rules: rules take no --frozen\n  hint: write it as a limit, an order or a preference");
+}
+
 TEST(RulesEngine, Orders) {
   const ScheduleOptions alone{.actors = 1, .microbatches = 2, .chunks = 2};
   EXPECT_EQ(row_of("placement loop prefer F B order F breadth order B breadth", alone), "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1");
