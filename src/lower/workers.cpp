@@ -99,6 +99,11 @@ InstanceId summed_otherwise(JoiningWorkers& j, std::int32_t group) {
 }  // namespace
 
 void check_workers(const Schedule& schedule, const LowerOptions& options) {
+  if (options.distance >= 0 && options.prefetch)
+    throw Error(concat("pipeline.prefetch looks rows up a step ahead, and pipeline.distance = ", options.distance,
+                       " is of workers that update by themselves"),
+                {"what a worker takes in of the others changes rows that its own samples do not name"},
+                "set pipeline.prefetch = false, or pipeline.distance = -1");
   if (options.others.empty()) return;
   const std::size_t workers = options.others.size() + 1;
   std::vector<int> devices = options.devices;
