@@ -43,6 +43,7 @@ test:
 
 # PREFIX: where to.
 install: build
+	@$(CMAKE) --build build --target penstock_installed
 	@$(CMAKE) --install build --prefix $(or $(PREFIX),/usr/local)
 
 # What is drawn at random, in its long forms, and each file compiled by itself (hours on a small machine). PENSTOCK_SEED repeats one of signals' times.

@@ -4,11 +4,12 @@ include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 set_target_properties(penstock_cli PROPERTIES EXPORT_NAME penstock)
-# The library that computes goes on finding the libtorch that it was linked to, also where that lies in the project's own .venv.
-set_target_properties(penstock_backend PROPERTIES INSTALL_RPATH "${PENSTOCK_LIBTORCH}/lib")
+# The library that computes goes on finding the libtorch that it was linked to, also where that lies in the project's own .venv. Where CMake would
+# change it to install, it ends what it builds with an empty entry, which is the folder that a program happens to run in.
+set_target_properties(penstock_backend PROPERTIES INSTALL_RPATH "${PENSTOCK_LIBTORCH}/lib" BUILD_WITH_INSTALL_RPATH ON)
 set(backend_folder ${CMAKE_INSTALL_LIBDIR}/penstock)
 file(RELATIVE_PATH from_program "/${CMAKE_INSTALL_BINDIR}" "/${backend_folder}")
-set_target_properties(penstock PROPERTIES INSTALL_RPATH "$ORIGIN/${from_program}")
+set_source_files_properties(cli/loaded_backend.cpp PROPERTIES COMPILE_DEFINITIONS PENSTOCK_BACKEND_FOLDER="${from_program}")
 install(TARGETS penstock)
 install(TARGETS penstock_backend DESTINATION ${backend_folder})
 install(TARGETS penstock_core penstock_torch penstock_libtorch penstock_cli EXPORT PenstockTargets)
@@ -18,3 +19,7 @@ configure_package_config_file(cmake/PenstockConfig.cmake.in PenstockConfig.cmake
 write_basic_package_version_file(PenstockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake ${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake cmake/libtorch.cmake
         DESTINATION ${package_folder})
+
+# Builds all that `cmake --install` copies.
+add_custom_target(penstock_installed)
+add_dependencies(penstock_installed penstock penstock_backend penstock_core penstock_torch penstock_cli)

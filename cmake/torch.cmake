@@ -54,13 +54,18 @@ add_library(Penstock::penstock ALIAS penstock_cli)
 # The program itself loads what needs libtorch, in a library that takes from the program what both have (cli/backend.h).
 add_library(penstock_backend MODULE cli/backend_library.cpp)
 target_link_libraries(penstock_backend PRIVATE penstock_torch)
-add_executable(penstock cli/main.cpp cli/loaded_backend.cpp $<TARGET_OBJECTS:penstock_commands>)
-add_dependencies(penstock penstock_backend)
+set(backend_build ${PROJECT_BINARY_DIR}/backend_build.cpp)
+add_custom_command(OUTPUT ${backend_build} DEPENDS penstock_backend ${PROJECT_SOURCE_DIR}/cmake/backend_build.cmake VERBATIM
+                   COMMAND ${CMAKE_COMMAND} -DREADELF=${CMAKE_READELF} -DLIBRARY=$<TARGET_FILE:penstock_backend> -DOUT=${backend_build}
+                           -P ${PROJECT_SOURCE_DIR}/cmake/backend_build.cmake)
+add_executable(penstock cli/main.cpp cli/loaded_backend.cpp ${backend_build} $<TARGET_OBJECTS:penstock_commands>)
 target_include_directories(penstock PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(penstock PRIVATE penstock_core ${CMAKE_DL_LIBS})
 target_link_options(penstock PRIVATE "LINKER:--dynamic-list=${PROJECT_SOURCE_DIR}/cli/exported_symbols.txt")
 set_target_properties(penstock penstock_backend PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
-                      BUILD_RPATH ${PROJECT_BINARY_DIR} LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cli/exported_symbols.txt)
+                      LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cli/exported_symbols.txt)
+target_link_options(penstock PRIVATE LINKER:--build-id)
+target_link_options(penstock_backend PRIVATE LINKER:--build-id)
 if(PROJECT_IS_TOP_LEVEL)
   add_subdirectory(examples)
 endif()

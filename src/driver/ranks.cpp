@@ -1,12 +1,8 @@
 #include "driver/ranks.h"
 
-#include <elf.h>
-#include <link.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -46,42 +42,6 @@ bool on_one_machine(const Launcher& launcher, const Ranks& ranks, const std::fun
   if (!local) return true;
   const int count = number_in(launcher.local_size, local, 1, kMost);
   return std::string_view(launcher.local_size) == "SLURM_NNODES" ? count == 1 : count == ranks.size;
-}
-
-// The build id in the notes of the object that has `code`, the program or a library of it.
-struct OwnObject {
-  const void* code;
-  std::string build_id;
-};
-
-bool has(const dl_phdr_info& info, const void* code) {
-  for (int i = 0; i < info.dlpi_phnum; ++i) {
-    const ElfW(Phdr)& header = info.dlpi_phdr[i];
-    const ElfW(Addr) begin = info.dlpi_addr + header.p_vaddr, at = reinterpret_cast<ElfW(Addr)>(code);
-    if (header.p_type == PT_LOAD && at >= begin && at - begin < header.p_memsz) return true;
-  }
-  return false;
-}
-
-int find_build_id(dl_phdr_info* info, std::size_t, void* own) {
-  OwnObject& out = *static_cast<OwnObject*>(own);
-  if (!has(*info, out.code)) return 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& header = info->dlpi_phdr[i];
-    if (header.p_type != PT_NOTE) continue;
-    const char* at = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
-    const char* end = at + header.p_memsz;
-    while (at + sizeof(ElfW(Nhdr)) <= end) {
-      ElfW(Nhdr) note;
-      std::memcpy(&note, at, sizeof note);
-      const char* name = at + sizeof note;
-      const char* content = name + (note.n_namesz + 3) / 4 * 4;
-      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0)
-        out.build_id.assign(content, note.n_descsz);
-      at = content + (note.n_descsz + 3) / 4 * 4;
-    }
-  }
-  return 1;
 }
 
 // The first lines that differ, each with its section in front.
@@ -174,18 +134,6 @@ void check_call(const std::string& first, const std::string& other, int rank) {
     throw Error(concat("rank ", rank, " makes another call than rank 0"), both, "all ranks make the same calls in the same order");
   throw Error(concat("rank ", rank, " is given other data than rank 0: ", a.front()), both,
               "all ranks are given the same batches: samplers that shuffle need the same seed on every rank");
-}
-
-std::string build_id() {
-  OwnObject own{reinterpret_cast<const void*>(&build_id), {}};
-  dl_iterate_phdr(find_build_id, &own);
-  const std::string& bytes = own.build_id;
-  if (bytes.empty()) return "0.1";
-  return join(bytes, "", [](char c) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    const auto byte = static_cast<unsigned char>(c);
-    return std::string{kDigits[byte >> 4], kDigits[byte & 15]};
-  });
 }
 
 }  // namespace penstock

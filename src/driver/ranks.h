@@ -14,7 +14,7 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
 
 // Facts that must be equal in all processes of a run.
 struct Hello {
-  std::string build;  // build_id()
+  std::string build;  // build_id() of base/build_id.h
   std::string torch;  // libtorch's version
   int size = 0;       // number of processes
   std::string run;    // what all do, and with which data: lines, those of a configuration after their [section]
@@ -27,8 +27,5 @@ void check_hello(const Hello& first, const Hello& other, int rank);
 // Compares how two ranks describe a call that both should make: its name, and a line for each tensor that it is given. Throws Error naming
 // the first difference between rank 0's and that of `rank`.
 void check_call(const std::string& first, const std::string& other, int rank);
-
-// The linker's build id of this program, or of the library in it that Penstock is; its version where it has none.
-std::string build_id();
 
 }  // namespace penstock

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/build_id.h"
 #include "base/machine.h"
 #include "base/stop.h"
 #include "base/text.h"

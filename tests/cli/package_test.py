@@ -1,10 +1,12 @@
 """Penstock in a project of a user's own: as a folder of it, and installed."""
 
+import os
 import pathlib
+import re
 import subprocess
 import unittest
 
-from support import PROGRAM, ProgramTest
+from support import PROGRAM, SMALL, ProgramTest, Result, free_port, run, start
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(PROGRAM).resolve().parent
@@ -17,6 +19,24 @@ def cached(name):
         if key.partition(":")[0] == name:
             return value
     raise KeyError(name)
+
+
+def runpaths(folder):
+    """Where each program and library below the folder looks for libraries: the entries of its RPATH or RUNPATH, by its path."""
+    found = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != "CMakeFiles"]
+        for path in (pathlib.Path(place) / name for name in files):
+            if path.is_symlink() or path.suffix == ".o" or path.read_bytes()[:4] != b"\x7fELF":
+                continue
+            dynamic = subprocess.run(["readelf", "--dynamic", path], capture_output=True, encoding="utf-8", check=True).stdout
+            found[path] = [entry for entries in re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic) for entry in entries.split(":")]
+    return found
+
+
+def build_id(file):
+    notes = subprocess.run(["readelf", "--notes", file], capture_output=True, encoding="utf-8", check=True).stdout
+    return bytes.fromhex(re.search(r"Build ID: (\w+)", notes)[1])
 
 
 class PackageTest(ProgramTest):
@@ -45,9 +65,70 @@ class PackageTest(ProgramTest):
         self.assertIn("libpenstock_core.a", steps)
         self.assertIn("cli/run.cpp", steps)
 
+    def assert_clean(self, found):
+        """No entry depends on the folder that a program is started in, as an empty and a relative one do."""
+        for path, entries in found.items():
+            for entry in entries:
+                with self.subTest(path):
+                    self.assertRegex(entry, r"^(/|\$ORIGIN(/|$))")
+
+    def test_libraries_are_looked_for_in_fixed_places(self):
+        found = runpaths(BUILD)
+        self.assert_clean(found)
+        names = {path.name.partition(".")[0] for path in found}
+        self.assertLessEqual({"penstock", "libpenstock_backend", "custom_model", "library"}, names)
+        self.assertEqual("_core" in names, cached("PENSTOCK_MODULE") == "ON")
+
+    def test_what_is_installed_is_built_before(self):
+        """By `make install` in a folder where nothing else was built."""
+        commands = subprocess.run(["make", "-n", "install", "CMAKE=cmake", "PREFIX=p"], cwd=REPOSITORY, capture_output=True, encoding="utf-8", check=True).stdout
+        targets = re.findall(r"cmake --build build --target (\S+)", commands)
+        made = self.tool("CMAKE_MAKE_PROGRAM", "-C", BUILD, "-t", "inputs", *targets).split()
+        scripts = [path.read_text() for path in BUILD.rglob("cmake_install.cmake") if path.parent.name != "tests"]
+        installed = {file for script in scripts for file in re.findall(rf'"{BUILD}/([^"]+\.(?:a|so)|penstock)"', script)}
+        self.assertIn("libpenstock_cli.a", installed)
+        self.assertLessEqual(installed, {*made})
+
+    def copied(self, folder, *patched):
+        """The program and its library in a folder; of those named another build id."""
+        folder = self.folder / folder
+        folder.mkdir()
+        for file in (pathlib.Path(PROGRAM), BUILD / "libpenstock_backend.so"):
+            content = file.read_bytes()
+            if file.name in patched:
+                self.assertEqual(content.count(own := build_id(file)), 1)
+                content = content.replace(own, bytes(byte ^ 255 for byte in own))
+            (folder / file.name).write_bytes(content)
+            (folder / file.name).chmod(0o755)
+        return folder / "penstock"
+
+    def test_a_library_of_another_build(self):
+        """Nothing of it runs: the program says both builds, and so does a rank of a run."""
+        program = self.copied("other", "libpenstock_backend.so")
+        known, other = (build_id(folder / "libpenstock_backend.so").hex() for folder in (BUILD, program.parent))
+        check = ["check", *SMALL, "--text", self.text]
+        self.assert_fails(
+            run(*check, program=program), f"{program.parent}/libpenstock_backend.so is of another build than the program",
+            f"the program was built with: {known}", f"the library is: {other}", "hint: build both anew (make build), or install both",
+        )  # fmt: skip
+        self.assertEqual(run(*check, program=self.copied("same")).code, 0)
+        (program.parent / "libpenstock_backend.so").write_text("")
+        self.assert_fails(run(*check, program=program), "the library is: without a build id")
+
+    def test_a_rank_of_another_build(self):
+        program, port = self.copied("other", "penstock"), free_port()
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        arguments = self.train_arguments("out", 1, "--backend", "gloo")
+        ranks = [start(*arguments, program=one, environment={"RANK": str(rank), **place}) for rank, one in enumerate([PROGRAM, program])]
+        for result in map(Result, ranks):
+            self.assert_fails(
+                result, "rank 1 has another build of penstock than rank 0", f"rank 0: {build_id(PROGRAM).hex()}", f"rank 1: {build_id(program).hex()}",
+            )  # fmt: skip
+
     def test_installed(self):
         prefix = self.folder / "prefix"
         self.cmake("--install", BUILD, "--prefix", prefix)
+        self.assert_clean(runpaths(prefix))
         version = subprocess.run([prefix / "bin/penstock", "--version"], capture_output=True, encoding="utf-8")
         self.assertEqual(version.returncode, 0, version.stderr)
         self.assertRegex(version.stdout, r"^penstock \d+\.\d+\n$")
