@@ -31,7 +31,7 @@ SMALL_COMMAND = [
     (r"(?<= train --steps 4 )examples/long\.toml", r"\g<0> --set width=32 --set context=256"),
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
     (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
-    (r"\btorchrun(?= --)", f"{PYTHON} -m torch.distributed.run"),
+    (r"\.venv/bin/torchrun\b", f"{PYTHON} -m torch.distributed.run"),
     (r"--measure", "--rounds 1 --steps 1 --candidates 1 --measure"),
 ]  # fmt: skip
 
@@ -45,21 +45,17 @@ BEFORE_HELP = [
 
 
 def commands_of(markdown):
-    """Those in fenced blocks and indented lines, in order, without their comments."""
+    """Those in fenced blocks and indented lines, in order, without their comments; in a ```console block what follows a "$ ", as the rest is output."""
     text = re.sub(r" *\\\n *", " ", markdown)
-    lines, fenced = [], False
+    lines, fence = [], None
     for line in text.splitlines():
         if line.startswith("```"):
-            fenced = not fenced
-        elif fenced or line.startswith("    "):
+            fence = line if fence is None else None
+        elif fence == "```console":
+            lines += [line.removeprefix("$ ")] if line.startswith("$ ") else []
+        elif fence or line.startswith("    "):
             lines.append(line.strip())
-    lines = [line.removeprefix("$ ") for line in lines]
-    # "penstock rules 1" begins a file of rules.
-    return [
-        re.sub(r" +#.*", "", line)
-        for line in lines
-        if re.match(r"(.*[ /])?penstock [a-z]", line) and not re.fullmatch(r"penstock [a-z]+ \d", line) and ".py" not in line
-    ]
+    return [re.sub(r" +#.*", "", line) for line in lines if re.match(r"(.*[ /])?penstock [a-z]", line) and ".py" not in line]
 
 
 def shown_outputs(markdown):
@@ -100,7 +96,7 @@ class Documents(ProgramTest):
             for pattern, replacement in SMALL_COMMAND:
                 small = re.sub(pattern, replacement, small)
             with self.subTest(command):
-                if "torchrun --" in command and not PYTHON or "mpirun " in command and not shutil.which("mpirun"):
+                if "/torchrun " in command and not PYTHON or "mpirun " in command and not shutil.which("mpirun"):
                     continue
                 result = subprocess.run(
                     ["bash", "-euc", small], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8", timeout=300
@@ -113,8 +109,10 @@ class Documents(ProgramTest):
         self.run_all(commands)
 
     def test_what_is_a_command(self):
-        text = "A\n\n    penstock plan a \\\n      --b    # c\n    .venv/bin/python x.py\n\n```\npenstock rules 1\nbuild/penstock check\n```\npenstock no\n"
+        text = "A\n\n    penstock plan a \\\n      --b    # c\n    .venv/bin/python x.py\n\n```\nbuild/penstock check\n```\npenstock no\n"
         self.assertEqual(commands_of(text), ["penstock plan a --b", "build/penstock check"])
+        shown = "```console\n$ penstock compile > a\npenstock rules 1\n```\n```\npenstock rules 1\n```\n"
+        self.assertEqual(commands_of(shown), ["penstock compile > a", "penstock rules 1"])
 
     def test_what_is_shown_output(self):
         text = "```console\n$ penstock a\nx 1\n...\nz\n$ penstock b\n```\n```\n$ penstock c\n```\n"
