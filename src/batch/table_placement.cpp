@@ -72,7 +72,10 @@ struct Search {
   TablePlacement now{}, best{};
   std::int64_t steps = 0;
 
-  double period(std::size_t d) const { return std::max(now.reads[d] + now.exchange[d], p.devices[d].dense + p.overlap * now.reads[d]); }
+  // Rows that are read again are looked up once more, and updated no more often.
+  double period(std::size_t d) const {
+    return std::max(now.reads[d] + now.exchange[d], p.devices[d].dense + p.overlap * now.reads[d] / p.passes);
+  }
   double period() const {
     double out = 0;
     for (std::size_t d = 0; d < p.devices.size(); ++d) out = std::max(out, period(d));

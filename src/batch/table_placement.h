@@ -31,8 +31,8 @@ struct PlacementProblem {
 };
 
 // A table on k devices has rows / k on each, which look up their own among all indices and add up what they have, 2 (k-1)/k of the rows'
-// bytes over the link. A device looks up ahead beside its dense layers, and before them reads again what has changed, so a step takes
-// the largest of lookups, and dense + overlap * reads, over the devices.
+// bytes over the link. A device looks up ahead beside its dense layers, and before them reads again what has changed, which is one pass
+// over it, so a step takes the largest of lookups, and dense + overlap * reads / passes, over the devices.
 struct TablePlacement {
   double period = 0;                               // seconds
   std::vector<std::vector<std::int32_t>> devices;  // of each table, ascending

@@ -17,14 +17,15 @@ using test::message_of;
 
 // The period of a placement by the sets of devices; infinite: it does not fit.
 double period_of(const PlacementProblem& p, const std::vector<std::uint32_t>& sets) {
-  std::vector<double> reads(p.devices.size()), sent(p.devices.size()), bytes(p.devices.size());
+  std::vector<double> moved(p.devices.size()), again(p.devices.size()), sent(p.devices.size()), bytes(p.devices.size());
   for (std::size_t t = 0; t < sets.size(); ++t) {
     const int k = __builtin_popcount(sets[t]);
     const double rows = p.batch * p.tables[t].lookups * p.tables[t].width * p.element;
     if (k > 1 && p.link == 0) return INFINITY;
     for (std::size_t d = 0; d < p.devices.size(); ++d) {
       if (!(sets[t] >> d & 1U)) continue;
-      reads[d] += p.passes * rows / k / p.devices[d].bandwidth;
+      moved[d] += p.passes * rows / k / p.devices[d].bandwidth;
+      again[d] += p.overlap * rows / k / p.devices[d].bandwidth;  // looked up once more; the update has them once
       if (k > 1) sent[d] += 2. * (k - 1) / k * rows / p.link;
       bytes[d] += std::ceil(p.tables[t].rows / k) * p.tables[t].width * p.element * p.copies;
     }
@@ -32,7 +33,7 @@ double period_of(const PlacementProblem& p, const std::vector<std::uint32_t>& se
   double period = 0;
   for (std::size_t d = 0; d < p.devices.size(); ++d) {
     if (bytes[d] > p.devices[d].memory) return INFINITY;
-    period = std::max({period, reads[d] + sent[d], p.devices[d].dense + p.overlap * reads[d]});
+    period = std::max({period, moved[d] + sent[d], p.devices[d].dense + again[d]});
   }
   return period;
 }

@@ -96,6 +96,9 @@ PUBLISHED = [
     ("window", {**WINDOW, "microbatches": 8}, {"time": 8.5, "exposed": 0.5}),
     ("window", {"embed": 6, "dense": 8, "gradient": 6, "microbatches": 4}, {"time": 12, "exposed": 4}),
     ("tables", TABLES, {"period": 8, "tables": [[0], [1]], "bytes": [8000, 3200], "proven": True}),
+    # 128 bytes in three passes take 12 s, and in the one that reads them again 4 s.
+    ("tables", {"tables": [[100, 2, 4]], "batch": 4, "bandwidth": [32], "dense": [10], "overlap": 1}, {"period": 14, "lookups": [12]}),
+    ("tables", {"tables": [[100, 2, 4]], "batch": 4, "bandwidth": [32], "dense": [10], "overlap": 0.25}, {"period": 12}),
     ("tables", {**TABLES, "link": 960}, {"period": 6.2, "tables": [[0, 1], [0, 1]], "bytes": [5600, 5600], "proven": True}),
     ("stages", {**BACKBONE, "links": 1}, {"time": 90, "slowest": 9, "exposed": 0}),
     ("stages", {**BACKBONE, "links": [1, 1, 1, 1, 1, 1, 1], "all_reduce": 0}, {"time": 90}),
