@@ -66,9 +66,9 @@ void DurableFile::write(std::span<const std::byte> bytes) {
 }
 
 void DurableFile::write_again(std::span<const std::byte> bytes) {
-  if (::lseek(fd_, 0, SEEK_SET) < 0) fail();
+  if (::lseek(fd_, 0, SEEK_SET) < 0) throw cannot_write(path_);
   write(bytes);
-  if (::lseek(fd_, 0, SEEK_END) < 0) fail();
+  if (::lseek(fd_, 0, SEEK_END) < 0) throw cannot_write(path_);
 }
 
 void DurableFile::commit() {
