@@ -77,24 +77,26 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
 
 def _export(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, autocast: torch.dtype | None, reduction: str | None,
             dynamic: bool | Mapping[str, Any]) -> Exported:
+    from .leftovers import forgotten
     from .trace import trace  # PyTorch's tracing takes more than a second to load
 
     notes = [] if module.training else [EVALUATION]
     step = (module, arguments, loss, autocast, reduction)
-    if not dynamic:
-        return trace(*step, None, notes)
-    if dynamic is True:
-        dynamic = {argument.name: dict.fromkeys(range(argument.tensor.dim()), AUTO) for argument in arguments.tensors}
-    dims = _dims(arguments.tensors, dynamic)
-    if any(hint is not torch.export.Dim.AUTO for of_one in dims for hint in of_one.values()):
-        return trace(*step, dims, notes)
-    try:
-        return trace(*step, dims, notes)
-    except PenstockError as error:
-        varying = error
-    exported = trace(*step, None, notes)
-    exported.notes.append(f"all sizes are fixed: {varying.what}")
-    return exported
+    with forgotten():
+        if not dynamic:
+            return trace(*step, None, notes)
+        if dynamic is True:
+            dynamic = {argument.name: dict.fromkeys(range(argument.tensor.dim()), AUTO) for argument in arguments.tensors}
+        dims = _dims(arguments.tensors, dynamic)
+        if any(hint is not torch.export.Dim.AUTO for of_one in dims for hint in of_one.values()):
+            return trace(*step, dims, notes)
+        try:
+            return trace(*step, dims, notes)
+        except PenstockError as error:
+            varying = error
+        exported = trace(*step, None, notes)
+        exported.notes.append(f"all sizes are fixed: {varying.what}")
+        return exported
 
 
 def _check_names(module: torch.nn.Module) -> None:
