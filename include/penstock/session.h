@@ -48,6 +48,9 @@ struct SessionOptions {
   // Each device is one of these processes, over Gloo, all of which make such a session; none: devices are threads of this process.
   std::optional<Ranks> ranks = {};
   std::string run = {};  // over ranks: lines that all must have the same, as what is trained and how
+  // Asked now and then while a step of threads runs, by the thread that waits for it: true gives the step up, unless it has begun to write
+  // state.
+  std::function<bool()> interrupted = {};
 };
 
 // A call that all ranks make gives each of them this.
@@ -77,7 +80,11 @@ struct StepReport {
 };
 
 // Devices with libtorch's kernels and ours, as threads of this process or as the processes of `ranks`. State lives by name across programs
-// and steps, and starts as zeros. After an Error that a step throws the session is unusable. Calls come from one thread at a time.
+// and steps, and starts as zeros. Calls come from one thread at a time.
+//
+// After an Error that a step throws state can be read, and is as it was before the step, if no device had begun to write it; the next step
+// may follow. Where one had, reading state, and steps, throw Error until all that the step updates was set. Where a rank was lost there are
+// no more steps; the state of the others can be read.
 //
 // Over ranks all processes run the same code, and what is called below is called inside of together(), which does it on rank 0 alone:
 //
@@ -96,6 +103,8 @@ class Session {
   // Verifies the program, takes it to the devices and binds it, under a name for step(). Throws Error: a program for more devices than
   // there are, one that does not verify, an op without a kernel, a name that is taken by another program.
   void load(const std::string& name, const Program& program);
+  // Forgets the program of this name. Its state stays, also what no other program has; a program that is loaded later finds it.
+  void unload(const std::string& name);
 
   // Draws these parameters as training does; all other state is zero. Throws Error where a loaded program has one of another type.
   void initialise(const std::vector<ParameterSpec>& parameters, std::int64_t seed = 0);
@@ -107,6 +116,8 @@ class Session {
   // All state that lies whole on one device of this process, by name, where it lies: steps change it there. A load, or a step of another
   // program, may move a state; what is held then keeps its last value. Copies on other devices do not see what is written there.
   std::map<std::string, SharedTensor> share_state();
+  // Throws Error where a failed step has written a part of the state, which share_state() shows all the same.
+  void check_state() const;
   // Sets these states from tensors in safetensors files, by name: each device reads what it has of them. Floats are converted.
   void read_state(const std::map<std::string, StoredTensorName>& state);
   // All state of the loaded programs: its tensors by name, and where they lie. Known to every rank.

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -26,6 +27,7 @@
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
 #include "torch/measure.h"
+#include "torch/philox.h"
 
 namespace py = pybind11;
 
@@ -113,6 +115,20 @@ void bind_model(py::module_& module) {
       .def("graph", [](const ExportedModel& model) { return print(model.graph()); });
 }
 
+// Which elements of rows `first` to first + rows, of `width` each, the random op of this number keeps; a byte for each.
+py::bytearray kept(double p, std::int64_t width, std::int64_t first, std::int64_t rows, std::int64_t seed, std::int64_t step,
+                   std::int64_t number) {
+  const auto word = [](std::int64_t x) { return static_cast<std::uint64_t>(x); };
+  const PhiloxBlock of_op = philox(word(step), word(number), word(seed));
+  const std::uint64_t key = std::uint64_t{of_op[0]} | std::uint64_t{of_op[1]} << 32;
+  const auto threshold = static_cast<std::uint32_t>(std::lround(p * 4294967295.0));
+  std::string out;
+  for (std::int64_t row = first; row < first + rows; ++row)
+    for (std::int64_t e = 0; e < width; ++e)
+      out += static_cast<char>(p < 1 && philox(word(e / 4), word(row), key)[static_cast<std::size_t>(e % 4)] >= threshold);
+  return py::bytearray(out);
+}
+
 void bind_program(py::module_& module) {
   py::class_<Schedule>(module, "Schedule").def("__str__", [](const Schedule& schedule) { return print(schedule); });
   module.def("schedule", [](const std::string& name, int actors, int microbatches, int chunks) {
@@ -173,6 +189,7 @@ void bind_program(py::module_& module) {
       "evaluation_step",
       [](const ExportedModel& model, int batch, int microbatches) { return evaluation_step(model, batch, 0, microbatches, {}, true); },
       py::call_guard<py::gil_scoped_release>());
+  module.def("kept", &kept);
   module.def("counting_step", &counting_step, py::call_guard<py::gil_scoped_release>());
   module.def(
       "compile_classes",
@@ -332,7 +349,49 @@ struct WithoutLock {
   }
 };
 
+// Where Python's signal handlers leave what they throw while this thread is in a step; null: it is in none.
+using Thrown = std::optional<py::error_already_set>;
+thread_local Thrown* interrupt = nullptr;
+
+struct Catching {
+  explicit Catching(Thrown& thrown) { interrupt = &thrown; }
+  ~Catching() { interrupt = nullptr; }
+  Catching(const Catching&) = delete;
+};
+
+// Whether a signal handler has thrown.
+bool interrupted() {
+  if (interrupt == nullptr) return false;
+  const py::gil_scoped_acquire acquire;
+  if (!*interrupt && PyErr_CheckSignals() != 0) interrupt->emplace();
+  return interrupt->has_value();
+}
+
+// How many steps were done. It is counted before Python runs again, so that an exception of a signal handler cannot come in between.
+struct Count {
+  std::int64_t value = 0;
+};
+
+// (report, what a signal handler has thrown that came too late to give the step up; or None). Throws what one has thrown where the step was
+// given up.
+py::tuple step(Session& session, const std::string& program, const std::map<std::string, Address>& data, bool record, Count* done) {
+  Thrown thrown;
+  StepReport report;
+  const Catching catching(thrown);
+  try {
+    const py::gil_scoped_release release;
+    report = session.step(program, tensors_of(data), record);
+  } catch (const Error&) {
+    if (thrown) throw *thrown;
+    throw;
+  }
+  if (done != nullptr) ++done->value;
+  interrupted();
+  return py::make_tuple(std::move(report), thrown ? py::object(thrown->value()) : py::none());
+}
+
 void bind_session(py::module_& module) {
+  py::class_<Count>(module, "Count").def(py::init<>()).def_readonly("value", &Count::value);
   py::class_<Ranks>(module, "Ranks")
       .def_readonly("rank", &Ranks::rank)
       .def_readonly("size", &Ranks::size)
@@ -360,13 +419,16 @@ void bind_session(py::module_& module) {
   py::class_<Session, std::unique_ptr<Session, WithoutLock>>(module, "Session")
       .def(py::init([](int devices, double deadline, int threads, std::optional<Ranks> ranks, std::string run) {
              const py::gil_scoped_release release;
-             return std::unique_ptr<Session, WithoutLock>(new Session(devices, {deadline, threads, std::move(ranks), std::move(run)}));
+             return std::unique_ptr<Session, WithoutLock>(
+                 new Session(devices, {deadline, threads, std::move(ranks), std::move(run), interrupted}));
            }),
            py::arg(), py::arg(), py::arg(), py::arg("ranks") = std::nullopt, py::arg("run") = "")
       .def("together", &together)
       .def("program", [](const Session& session, std::size_t number) { return *session.programs().at(number); })
       .def("close", &Session::close, py::call_guard<py::gil_scoped_release>())
       .def("load", &Session::load, py::call_guard<py::gil_scoped_release>())
+      .def("unload", &Session::unload, py::call_guard<py::gil_scoped_release>())
+      .def("check_state", &Session::check_state)
       .def("set_state",
            [](Session& session, const std::map<std::string, Address>& state) {
              const py::gil_scoped_release release;
@@ -405,10 +467,7 @@ void bind_session(py::module_& module) {
              for (const StatePiece& piece : session.pieces()) out.emplace_back(piece.tensor, piece.device, piece.begin, piece.end);
              return out;
            })
-      .def("step", [](Session& session, const std::string& program, const std::map<std::string, Address>& data, bool record) {
-        const py::gil_scoped_release release;
-        return session.step(program, tensors_of(data), record);
-      });
+      .def("step", &step, py::arg(), py::arg(), py::arg() = false, py::arg("done") = nullptr);
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ class Counter:
         """The ports "count.0", ... of a step on these tensors."""
         given = {name: tensors[name] for name in self._inputs if name in tensors}
         packed, kept = addresses(given | self._constants(name for name in self._inputs if name not in tensors))
-        report = told(lambda: self._session.step("counts", packed, False))
+        report, late = told(lambda: self._session.step("counts", packed))
         del kept
+        if late is not None:
+            raise late
         return {name: tensor_of(*value) for name, value in report.outputs.items()}

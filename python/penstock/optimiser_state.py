@@ -22,8 +22,14 @@ def state_dict(optimiser: Optimiser, read: Callable[[Iterable[str]], Mapping[str
         tensors = {theirs: values[f"{ours}:{name}"].reshape(of.like[theirs].shape if theirs in of.like else shapes[i])
                    for ours, theirs in of.tensors.items()}
         return {**{key: _steps_like(like, steps) for key, like in of.steps.items()}, **tensors, **of.others}
-    state = {i: entry(i, *of) for i, of in kept.items()}
+    state = {i: entry(i, *of) for i, of in kept.items()} | _of_others(optimiser)
     return {"state": {i: each for i, each in state.items() if each}, "param_groups": optimiser.torchs.state_dict()["param_groups"]}
+
+
+def _of_others(optimiser: Optimiser) -> dict[int, Any]:
+    """What the optimizer itself has of parameters that are not trained, by their numbers."""
+    return {i: optimiser.torchs.state[parameter] for i, name, group in _parameters(optimiser)
+            if name is None and optimiser.torchs.state.get(parameter := group["params"][i - group["first"]])}
 
 
 def _steps_like(like: Any, steps: int) -> Any:
@@ -41,9 +47,12 @@ def loaded(optimiser: Optimiser, state: Mapping[str, Any], done: int) -> dict[st
     _take_groups(optimiser, state["param_groups"])
     values, steps = {}, set()
     for i, name, group in _parameters(optimiser):
+        entry, parameter = state["state"].get(i, {}), group["params"][i - group["first"]]
         if name is None:
+            if entry:
+                optimiser.torchs.state[parameter] = dict(entry)
             continue
-        entry, parameter, kept = state["state"].get(i, {}), group["params"][i - group["first"]], optimiser.kept(name, group)
+        kept = optimiser.kept(name, group)
         for key in kept.steps:
             steps.add(int(entry.get(key, 0)))
         if kept.tensors and not kept.steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 
 from .errors import PenstockError
 from .optimiser_step import MANNERS, Kept, Update, updates_of
+
+log = logging.getLogger("penstock")
 
 # Settings with which an op of the program is the optimiser's step.
 FIXED = {"amsgrad": False, "maximize": False, "differentiable": False, "dampening": 0}
@@ -28,6 +31,7 @@ class Optimiser:
     group_of: dict[str, int]
     names: Mapping[int, str]  # of the trained parameters, by their ids
     updates: Mapping[str, Update]
+    skipped: list[str]  # the module's parameters that get no gradient: the optimizer leaves them, and what it keeps of them, as they are
     _settings: list[dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,14 +74,16 @@ def rates_of(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     return torch.tensor([float(group["lr"]) for group in optimizer.param_groups], dtype=torch.float64)
 
 
-def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Optimiser:
-    """`names`: of the trained parameters, by their ids. Throws PenstockError for an optimiser whose step cannot be exported, and for
-    parameters that are not the module's or have no group."""
-    group_of = {}
+def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], others: Mapping[int, str]) -> Optimiser:
+    """`names`: of the trained parameters, by their ids; `others`: of the module's other ones, which no loss reaches. Throws PenstockError for an
+    optimiser whose step cannot be exported, and for parameters that are not the module's or have no group."""
+    group_of, skipped = {}, []
     for number, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
             if id(parameter) in names:
                 group_of[names[id(parameter)]] = number
+            elif id(parameter) in others:
+                skipped += [others[id(parameter)]] if parameter.requires_grad else []
             elif parameter.requires_grad:
                 raise PenstockError(f"the optimizer has a parameter of shape {list(parameter.shape)} that is not trained here",
                                     hint="make the optimizer of module.parameters()")
@@ -89,7 +95,9 @@ def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> 
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         raise PenstockError(f"the optimizer {type(optimizer).__name__} has hooks on its step, which no device calls", hint="remove the hooks")
     name = _name(optimizer)
-    return Optimiser(name, optimizer, group_of, names, updates_of(optimizer, names) if name == "exported" else {})
+    if skipped:
+        log.info("no loss reaches %s: the optimizer skips %s, as PyTorch's does", ", ".join(skipped), "it" if len(skipped) == 1 else "them")
+    return Optimiser(name, optimizer, group_of, names, updates_of(optimizer, names) if name == "exported" else {}, skipped)
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str:

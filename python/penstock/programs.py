@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ from .planned import Planned
 from .state import State
 
 log = logging.getLogger("penstock")
+
+KEPT = 16  # programs of each kind, those used last
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Programs:
         self._session, self._state, self._deadline = session, state, deadline
         self._evaluation: Exports | None = None
         self._begins = plan.split
-        self._ready: dict[tuple, Ready] = {}
+        self._ready: dict[tuple, Ready] = {}  # those used last are last
+        self._numbers = itertools.count()
 
     def of(self, kind: str, batch: Any, tensors: Mapping[str, torch.Tensor]) -> Ready:
         """The loaded program of this kind ("training", "gradients", "evaluation") for batches of this shape; `tensors` are the batch's by name.
@@ -60,12 +64,22 @@ class Programs:
         Throws PenstockError for a batch that the plan cannot cut, and for what cannot be exported, compiled or proven.
         """
         key = (kind, isinstance(batch, MicroBatches), _shapes(tensors))
-        if key not in self._ready:
+        if key in self._ready:
+            self._ready[key] = self._ready.pop(key)
+        else:
+            self._make_room(kind)
             begin = time.perf_counter()
             self._ready[key] = self._of_classes(kind, batch) if isinstance(batch, MicroBatches) else self._of_equal(kind, batch, tensors)
             shapes = ", ".join(f"{each} {list(tensor.shape)}" for each, tensor in tensors.items())
             log.info("program for %s of %s in %.1f s", kind, shapes, time.perf_counter() - begin)
         return self._ready[key]
+
+    def _make_room(self, kind: str) -> None:
+        """Unloads the program of this kind that was not used for longest, where there are as many as are kept. Another kind's stay: their states do."""
+        keys = [key for key in self._ready if key[0] == kind]
+        for key in keys[:max(0, len(keys) + 1 - KEPT)]:
+            told(lambda key=key: self._session.unload(self._ready[key].name))
+            del self._ready[key]
 
     def _of_equal(self, kind: str, batch: Any, tensors: Mapping[str, torch.Tensor]) -> Ready:
         plan = self._plan.for_samples(self._calls.samples(tensors)).with_split(self._begins)
@@ -96,7 +110,7 @@ class Programs:
 
     def _loaded(self, kind: str, exports: Exports, model: Any, program: Any) -> Ready:
         self._begins = model.begins
-        name = f"{kind} {len(self._ready)}"
+        name = f"{kind} {next(self._numbers)}"
         told(lambda: self._session.load(name, program))
         self._state.adopt(exports)
         return Ready(name, kind, program, frozenset(program.data), model.begins)

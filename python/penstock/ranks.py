@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -64,7 +65,7 @@ def _session(ranks: Any, plan: Plan | Planned, deadline: float, threads: int) ->
 class RankTrainer:
     """A `Trainer` of several processes, all of which make the same calls. Their results are the same on every rank.
 
-    `lead` makes the trainer of rank 0 on a session. The module's values are read there alone.
+    `steps` says how many it has done, `gradient_norm` the last one's, before clipping. `lead` makes the trainer of rank 0 on a session. The module's values are read there alone.
     """
 
     def __init__(self, lead: Callable[[Any], Any], module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, loss: Callable | None,
@@ -77,11 +78,17 @@ class RankTrainer:
         self._session = _session(ranks, plan, deadline, threads)
         weakref.finalize(self, _close, self._session, os.getpid())
         self._lead: Any = None
+        self.steps, self.gradient_norm = 0, math.nan
 
         def make() -> str:
             self._lead = lead(self._session)
             return self._lead.explain()
         self._explained = self._led("penstock.trainer", make)
+        self._program = self._session.program(0)
+
+    def __repr__(self) -> str:
+        return (f"<penstock trainer of {type(self.module).__name__}, rank {self.rank}: {self.plan.devices()} devices, schedule {self.plan.schedule}, "
+                f"{self.plan.microbatches} micro-batches, {self.steps} steps done>")
 
     # --- running
 
@@ -91,7 +98,11 @@ class RankTrainer:
         Throws PenstockError, on every rank: a batch that does not fit, or that is another one on some rank; a rank that makes another call,
         failed or ended.
         """
-        return self._led("step(batch)", lambda: self._lead(batch), self._data("training", batch))
+        data = self._data("training", batch)
+        loss, self.gradient_norm, self.steps = self._led("step(batch)", lambda: (self._lead(batch), self._lead.gradient_norm, self._lead.steps), data)
+        if self._optimizer is not None:
+            self._optimizer._opt_called = True  # torch.optim.lr_scheduler asks for it
+        return loss
 
     def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss, and its gradient by each trained parameter; nothing is updated."""
@@ -105,7 +116,7 @@ class RankTrainer:
 
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
         """Predicts what a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""
-        program = self._session.program(0)
+        program = self._program
         if schedule is not None:
             text = self._led(f"predict(schedule={str(schedule)!r})", lambda: str(self._lead.compiled(schedule)))
             program = told(lambda: _core.parse_program(text))
@@ -117,7 +128,7 @@ class RankTrainer:
 
     def program(self) -> str:
         """The program of a step of the example's shape as text."""
-        return str(self._session.program(0))
+        return str(self._program)
 
     def show(self, path: str | Path, device: str = "a100-80", link: str = "nvlink3") -> None:
         """Rank 0 writes the predicted timeline of a step as an HTML page; the others write nothing."""
@@ -155,6 +166,14 @@ class RankTrainer:
         if self._optimizer is not None:
             for group, given in zip(self._optimizer.param_groups, state["param_groups"], strict=True):
                 group["lr"] = given["lr"]
+
+    def sync(self) -> None:
+        """Gives every rank's module, where it is not on the meta device, and every rank's optimizer the trainer's values."""
+        state = self.state_dict()
+        if not any(tensor.is_meta for tensor in self.module.state_dict(keep_vars=True).values()):
+            self.module.load_state_dict(state)
+        if self._optimizer is not None:
+            self._optimizer.load_state_dict(self.optimizer_state_dict())
 
     # --- inside
 

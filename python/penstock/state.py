@@ -48,10 +48,10 @@ class State:
         if unknown:
             values |= computed_buffers(self._module, unknown)
         self._own |= new
+        self.set(values)  # before they are taken for set: an exception may come at any time
         self._read |= new.keys()
         self._unread = {name: value for name, value in self._unread.items() if name not in new}
         self._seen |= {name: tensor._version for name, tensor in new.items()}
-        self.set(values)
 
     def all(self) -> dict[str, torch.Tensor]:
         """Copies by the names and in the order of module.state_dict(); tied ones are one tensor under each of their names."""
@@ -83,7 +83,7 @@ class State:
     def after_step(self) -> None:
         """Views show what a step left, also where another program has moved a state."""
         if self._views:
-            shared = self._shared()
+            shared = self._lying()
             for name, view in self._views.items():
                 if view.data_ptr() != shared[name].data_ptr():
                     view.set_(shared[name])
@@ -124,6 +124,14 @@ class State:
                                     "gives the trainer's")
         self._seen = versions
 
+    def give(self) -> None:
+        """The module's own tensors get the values that the devices have. Throws PenstockError where they are on the meta device."""
+        on_meta = [name for name, tensor in self._module.state_dict(keep_vars=True).items() if tensor.is_meta]
+        if on_meta:
+            raise PenstockError(f'"{on_meta[0]}" of the module is on the meta device: it cannot be given values', hint="state_dict() has them")
+        self._module.load_state_dict(self.all())
+        self._seen = self._versions()
+
     def save_pretrained(self, path: str | os.PathLike, max_shard_size: int | str | None) -> None:
         """Writes the folder: keys, dtypes and, without `max_shard_size`, files as in the folder that the weights came from; else the module's."""
         module, folder, aliases = self._module, self._folder, self._aliases
@@ -146,7 +154,11 @@ class State:
         return value.to(own.dtype) if own is not None and own.is_floating_point() and value.is_floating_point() else value
 
     def _shared(self) -> dict[str, torch.Tensor]:
-        """The tensors that lie whole on one device of this process, where they lie."""
+        """The tensors that lie whole on one device of this process, where they lie. Throws PenstockError where they are of no step."""
+        told(self._session.check_state)
+        return self._lying()
+
+    def _lying(self) -> dict[str, torch.Tensor]:
         return {name: shared_tensor(*found) for name, found in told(self._session.share_state).items()}
 
     def _gathered(self, name: str) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -73,6 +74,16 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     return RankTrainer(make, module, optimizer, loss, whole, placed, ranks, threads, deadline, seed, autocast) if ranks else make()
 
 
+def _check_frequencies(text: str, microbatches: int) -> None:
+    """Throws PenstockError where a gradient is divided by how often a row is read: each micro-batch would take its own number for the batch's."""
+    by_frequency = re.search(r'^.*scale_grad_by_freq=true.*phase="backward".*$', text, re.MULTILINE)
+    if by_frequency and microbatches > 1:
+        origin = re.search(r'origin="([^"]*)"', by_frequency[0])
+        raise PenstockError("an embedding with scale_grad_by_freq=True divides its gradient by how often the whole batch reads a row",
+                            [*([f"in module {origin[1]}"] if origin else []), f"each of {microbatches} micro-batches knows only what it reads itself"],
+                            "scale_grad_by_freq=False, or microbatches=1")
+
+
 def _planned(plan: Planned, given: Plan) -> Planned:
     """The plan with the limit of the gradients' norm. Throws PenstockError where more is given beside it."""
     other = [field.name for field in fields(Plan) if field.name != "clip" and getattr(given, field.name) != field.default]
@@ -85,7 +96,12 @@ def _planned(plan: Planned, given: Plan) -> Planned:
 class Trainer:
     """A step of training: `trainer` makes it. Parameters and the optimiser's state live in it; `state_dict` gives them back.
 
-    `steps` says how many it has done, `gradient_norm` the last one's, before clipping.
+    `steps` says how many it has done, `gradient_norm` the last one's, before clipping. The module and the optimizer stay as they are; `sync` gives
+    them the trainer's values.
+
+    A step that fails before a device writes state, as one with a bad label or token does, changes nothing: state can be read, and the next step may
+    follow. Where one had begun to write, what it left is of no step, and is not given out. Ctrl-C gives up a step that has not begun to write; one
+    that has is ended and counted, and the KeyboardInterrupt comes with the next call of step, `gradients` or `evaluate`.
     """
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,
@@ -93,7 +109,8 @@ class Trainer:
                  reduction: str | None, autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Any = None) -> None:
         self.module, self.loss, self.seed, self.autocast = module, loss, seed, autocast
         self.calls = Calls(module, loss, whole, plan.microbatches)
-        self.steps, self.gradient_norm, self._log = 0, math.nan, writer
+        self._done, self._late = _core.Count(), None  # _late: an interrupt that came while a step was writing
+        self.gradient_norm, self._log = math.nan, writer
         if writer is not None and not hasattr(writer, "add_scalar"):
             raise PenstockError(f"log is a {type(writer).__name__}, which has no add_scalar", hint="torch.utils.tensorboard.SummaryWriter(folder)")
         self._entered = Entered()
@@ -101,13 +118,26 @@ class Trainer:
         folder = Folder(weights, module) if weights is not None else None
         self.exports = Exports(self.calls, loss, dynamic, autocast, example, reduction)
         self.plan = plan.with_split(begins_of(plan.split, self.exports.first))
+        _check_frequencies(self.exports.first.text, self.plan.microbatches)
         self.optimiser = self._optimiser(optimizer) if optimizer else None
         self._session = session or _core.Session(plan.devices(), deadline, threads)
         self._state = State(module, self.exports, self._session, folder)
         self._programs = Programs(self.calls, loss, self.exports, self.plan, self._table, self.optimiser, self._session, self._state,
                                   deadline)
         self._threads, self._example = threads, example
+        self._trains = [(name, parameter, parameter.requires_grad) for name, parameter in module.named_parameters()]
         self._first = self._programs.of("training" if optimizer else "gradients", example, self.calls.tensors(example))
+        if optimizer and optimizer.state:
+            self._state.set(optimiser_state.loaded(self._optimised(), optimizer.state_dict(), 0))
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has done."""
+        return self._done.value
+
+    def __repr__(self) -> str:
+        return (f"<penstock trainer of {type(self.module).__name__}: {self.plan.devices()} devices, schedule {self.plan.schedule}, "
+                f"{self.plan.microbatches} micro-batches, {self.steps} steps done>")
 
     # --- running
 
@@ -116,11 +146,11 @@ class Trainer:
 
         Throws PenstockError: a batch that does not fit, a device that failed.
         """
-        self._optimised()
+        optimiser = self._optimised()
         with self._entered:
             self._state.check_unchanged()
         outputs = self._run("training", batch)
-        self.steps += 1
+        optimiser.torchs._opt_called = True  # torch.optim.lr_scheduler asks for it
         self.gradient_norm = outputs["gradient_norm"].item()
         if self._log is not None:
             for name in ("loss", "gradient_norm", "learning_rate"):
@@ -223,8 +253,15 @@ class Trainer:
         Throws PenstockError for one of other parameters, and for settings beside the learning rates that are not the trainer's.
         """
         with self._entered:
-            done = self._state.copies(["step"])["step"].item()
-            self._state.set(optimiser_state.loaded(self._optimised(), state, done))
+            self._state.set(optimiser_state.loaded(self._optimised(), state, self.steps))
+
+    def sync(self) -> None:
+        """Gives the module the trainer's parameters and buffers, and the optimizer what is kept of them, as they are now. Throws PenstockError for a
+        module on the meta device."""
+        with self._entered:
+            self._state.give()
+        if self.optimiser is not None:
+            self.optimiser.torchs.load_state_dict(self.optimizer_state_dict())
 
     # --- inside
 
@@ -254,16 +291,39 @@ class Trainer:
 
     def _optimiser(self, optimizer: torch.optim.Optimizer) -> Optimiser:
         trained = set(self.exports.trained)
-        return optimiser_of(optimizer, {id(parameter): name for name, parameter in self.module.named_parameters() if name in trained})
+        names: tuple[dict[int, str], dict[int, str]] = {}, {}
+        for name, parameter in self.module.named_parameters():
+            names[name not in trained][id(parameter)] = name
+        return optimiser_of(optimizer, *names)
+
+    def _check_trained(self) -> None:
+        """Throws PenstockError where a parameter was frozen or unfrozen since the trainer was made."""
+        changed = [name for name, parameter, trained in self._trains if parameter.requires_grad != trained]
+        if changed:
+            now = dict(self.module.named_parameters())[changed[0]].requires_grad
+            raise PenstockError(f'requires_grad of "{changed[0]}" was set to {now} since the trainer was made',
+                                ["what is trained is part of the trainer's programs", f"{len(changed)} of {len(self._trains)} parameters were changed"],
+                                "step.sync() gives the module the trainer's values; then make a new trainer of it")
+
+    def _check_late(self) -> None:
+        """Throws what a signal handler threw while a step could not be given up."""
+        if self._late is not None:
+            late, self._late = self._late, None
+            raise late
 
     def _run(self, kind: str, batch: Any) -> dict[str, torch.Tensor]:
         """The outputs of a step on the batch."""
+        self._check_late()
+        if kind != "evaluation":
+            self._check_trained()
         tensors = self.calls.tensors(batch)
         with self._entered:
             ready = self._programs.of(kind, batch, tensors)
             self._state.before_step()
             packed, kept = addresses(self._given(ready, batch, tensors))
-            report = told(lambda: self._session.step(ready.name, packed, False))
+            report, self._late = told(lambda: self._session.step(ready.name, packed, False, self._done if kind == "training" else None))
             del kept  # they had to live until here
             self._state.after_step()
+        if kind != "training":
+            self._check_late()
         return {name: tensor_of(*value) for name, value in report.outputs.items()}

@@ -6,6 +6,8 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
+#include "program/state_parts.h"
+#include "trace/microbatch_port.h"
 
 namespace penstock {
 namespace {
@@ -21,21 +23,31 @@ DeviceLane lane_of(Opcode opcode) {
 }
 
 // By instruction: an input whose reader is not the first run behind it.
-std::vector<bool> inputs_ahead(const DeviceProgram& device) {
+std::vector<bool> inputs_ahead(const Program& program, const DeviceProgram& device) {
   std::vector<bool> out(device.instructions.size());
   std::span<const SlotId> read;
   for (std::size_t i = device.instructions.size(); i-- > 0;) {
     const Instruction& instruction = device.instructions[i];
     if (instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy) read = device.operands_of(instruction);
-    out[i] = instruction.opcode == Opcode::input && std::ranges::find(read, instruction.slot) == read.end();
+    out[i] = instruction.opcode == Opcode::input && program.data[instruction.port].name != kMicrobatchPort &&
+             std::ranges::find(read, instruction.slot) == read.end();
   }
   return out;
+}
+
+// In a window each step counts from 0.
+void number_microbatches(const Port& port, const StepInput& input, std::int64_t first, std::span<std::byte> out) {
+  const std::int64_t of_step = port.type.elements() / input.steps;
+  for (std::size_t i = 0; i * sizeof(std::int64_t) < out.size(); ++i) {
+    const std::int64_t number = (first + static_cast<std::int64_t>(i)) % of_step;
+    std::memcpy(out.data() + i * sizeof number, &number, sizeof number);
+  }
 }
 
 }  // namespace
 
 Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
-             std::chrono::nanoseconds deadline)
+             Commit& commit, std::chrono::nanoseconds deadline)
     : program_(std::move(program)),
       device_(device),
       own_(program_->devices[device]),
@@ -45,13 +57,15 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
       lanes_(executor.lanes()),
       asynchronous_(executor.asynchronous()),
       data_(data),
-      read_ahead_(inputs_ahead(own_)),
+      commit_(commit),
+      read_ahead_(inputs_ahead(*program_, own_)),
       deadline_(deadline),
       state_(own_),
       inner_(own_.instructions.size(), kNoEvent) {
   invariant(!asynchronous_ || (lanes_ && transport.lanes() == lanes_), "an asynchronous executor shares its lanes with its transport");
   if (!lanes_ && std::ranges::find(read_ahead_, true) != read_ahead_.end()) reader_.emplace(data_);
   noted_.reserve(own_.instructions.size());
+  for (const Instruction& instruction : own_.instructions) writes_state_.push_back(!checks::states_written(own_, instruction).empty());
   memory_.reserve(own_.slots.size());
   for (std::size_t slot = 0; slot < own_.slots.size(); ++slot) memory_.push_back(executor_.address(SlotId(slot)));
   for (const Instruction& instruction : own_.instructions) {
@@ -117,8 +131,13 @@ void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_p
     spans_.push_back({device_, static_cast<std::uint32_t>(instruction), waited, (begin - begin_).count(), (end - begin_).count(), 0});
 }
 
+void Actor::begin_to_write(std::size_t instruction) {
+  if (writes_state_[instruction] && !commit_.begin()) throw Aborted();
+}
+
 Event Actor::run(const Instruction& instruction) {
   const std::size_t index = number(instruction);
+  begin_to_write(index);
   const Clock::time_point begin = Clock::now();
   if (asynchronous_) order(DeviceLane::compute);
   inner_[index] = executor_.issue(instruction);
@@ -131,6 +150,7 @@ Event Actor::run(const Instruction& instruction) {
 
 Event Actor::start(const Instruction& instruction) {
   const std::size_t index = number(instruction);
+  begin_to_write(index);
   const Clock::time_point begin = record_ ? Clock::now() : Clock::time_point();
   if (asynchronous_) order(lane_of(instruction.opcode));
   switch (instruction.opcode) {
@@ -191,7 +211,10 @@ Event Actor::fill(const Instruction& instruction) {
   const std::int64_t first = part ? rows * instruction.microbatch : std::max<std::int64_t>(port.row, 0);
   if (by_reader(number(instruction))) return reader_->read({&port, input_, first, rows, memory_[instruction.slot].first(bytes)});
   const std::span<std::byte> out = std::span(input_bytes_).first(bytes);
-  data_.fill(port, *input_, first, rows, out);
+  if (port.name == kMicrobatchPort)
+    number_microbatches(port, *input_, first, out);
+  else
+    data_.fill(port, *input_, first, rows, out);
   return executor_.write(instruction.slot, 0, out);
 }
 

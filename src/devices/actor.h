@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "devices/cluster.h"
+#include "devices/commit.h"
 #include "devices/data_reader.h"
 #include "devices/executor.h"
 #include "penstock/program.h"
@@ -23,11 +24,12 @@ namespace penstock {
 class Actor {
  public:
   // `executor` has loaded this device's program and loads no other while the actor lives. All references outlive the actor.
-  // A wait longer than `deadline` ends the step.
+  // A wait longer than `deadline` ends the step. `commit` is told before state is written.
   Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
-        std::chrono::nanoseconds deadline);
+        Commit& commit, std::chrono::nanoseconds deadline);
 
-  // Throws Error naming device, instruction and peer when a wait passes its deadline or a peer is lost; the actor is then unusable.
+  // Throws Error naming device, instruction and peer when a wait passes its deadline or a peer is lost, Aborted where the step was given
+  // up; the actor is then unusable.
   DeviceReport step(const StepInput& input, bool record_spans);
 
   struct Output {
@@ -51,6 +53,7 @@ class Actor {
   bool on_compute_lane(std::size_t instruction) const;
   bool on_executor(std::size_t instruction) const;  // on its compute lane or that of host copies
   bool by_reader(std::size_t instruction) const { return reader_ && read_ahead_[instruction]; }
+  void begin_to_write(std::size_t instruction);
   Event transfer(const Instruction& instruction);
   Event collective(const Instruction& instruction);
   std::vector<std::int32_t> peers_of(const Instruction& instruction) const;
@@ -75,6 +78,8 @@ class Actor {
   DeviceLanes* lanes_;  // null: none
   bool asynchronous_;
   const DataSource& data_;
+  Commit& commit_;
+  std::vector<bool> writes_state_;      // by instruction
   std::vector<bool> read_ahead_;        // by instruction: an input that something else than its reader follows
   std::optional<DataReader> reader_{};  // of these, where they lie in the host's memory
   std::chrono::nanoseconds deadline_;

@@ -91,8 +91,9 @@ class Cluster {
   // Sets the state that the loaded programs name. Of values each device gets what it has. Throws Error (missing tensors, other shapes),
   // naming file and tensor.
   virtual void set_state(const StateSource& source) = 0;
-  // Runs one step. Throws Error when a wait passes its deadline (device, instruction and peer named) or a device is lost; the cluster is
-  // then unusable.
+  // Runs one step. Throws Error when a wait passes its deadline (device, instruction and peer named), a task fails or a device is lost.
+  // Where no device had begun to write state, that is as it was before, and the next step may follow; where one had, what the step updates
+  // must be set before it can be read or another step can be made. A device that was lost makes no step, and neither do the others.
   virtual StepResult step(std::uint64_t program, const StepInput& input, bool record_spans = false) = 0;
   // Each device writes the state it owns to <folder>/device-<n>.safetensors. Returns the files' names, of the devices that own any.
   virtual std::vector<std::string> save_state(const std::string& folder) = 0;
@@ -101,6 +102,8 @@ class Cluster {
   // Every state tensor that lies whole in the memory of a device of this process, its owner, by name: as steps leave it, until a load or a
   // step of another program moves it.
   virtual std::map<std::string, SharedTensor> share_state() = 0;
+  // Throws Error where a failed step has written a part of the state, as step(), state() and save_state() do, and share_state() does not.
+  virtual void check_state() const = 0;
   // Where the devices' processes make the same calls as this one (gloo_cluster.h, Follower): begin_call waits for them all, and throws
   // Error where one makes another `call`; end_call, behind each begin_call, gives them the results, or the error that the call ended with.
   virtual void begin_call(const std::string& call) = 0;

@@ -53,6 +53,7 @@ class ThreadTransport : public Transport {
 
   ThreadHub& hub_;
   int device_;
+  std::uint64_t resets_ = 0;  // of the hub, when this end last looked
   std::uint32_t misses_ = 0;
   std::vector<std::vector<Mailbox*>> outgoing_, incoming_;  // [peer][tag]
   std::vector<std::vector<Gathering*>> gatherings_;         // [group of the program][tag]
@@ -81,6 +82,13 @@ void ThreadHub::abort() {
   }
 }
 
+void ThreadHub::reset() {
+  for (std::deque<Mailbox>& channel : channels_) channel.clear();
+  gatherings_.clear();
+  aborted_.store(false);
+  ++resets_;
+}
+
 void ThreadHub::open(int from, int to, std::size_t count, std::vector<Mailbox*>& boxes) {
   if (boxes.size() >= count) return;
   const std::lock_guard lock(mutex_);
@@ -106,6 +114,12 @@ void ThreadHub::wake(int device) {
 
 void ThreadTransport::begin_step(const Program& program, int device) {
   invariant(device == device_, "a thread endpoint serves one device");
+  if (resets_ != hub_.resets_) {
+    for (auto* boxes : {&outgoing_, &incoming_}) boxes->assign(boxes->size(), {});
+    gatherings_.clear();
+    groups_.clear();
+    resets_ = hub_.resets_;
+  }
   if (groups_ != program.groups) {
     gatherings_.assign(program.groups.size(), {});
     groups_ = program.groups;

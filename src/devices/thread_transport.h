@@ -37,6 +37,8 @@ class ThreadHub {
   std::unique_ptr<Transport> endpoint(int device);
   // Ends every wait, now and later, with Aborted. From any thread.
   void abort();
+  // Makes the hub ready for steps after that, while no device is in one: what was under way is forgotten.
+  void reset();
 
  private:
   friend class ThreadTransport;
@@ -62,6 +64,7 @@ class ThreadHub {
   std::map<std::vector<std::int32_t>, std::deque<Gathering>> gatherings_;  // by members
   std::vector<Bell> bells_;
   std::atomic<bool> aborted_{false};
+  std::uint64_t resets_ = 0;
 };
 
 }  // namespace penstock

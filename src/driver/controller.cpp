@@ -8,6 +8,8 @@
 #include "base/invariant.h"
 #include "base/machine.h"
 #include "base/text.h"
+#include "base/words.h"
+#include "driver/holders.h"
 #include "driver/memory_check.h"
 #include "penstock/error.h"
 #include "program/memory_plan.h"
@@ -43,6 +45,17 @@ const Reply* last_blamed(const std::vector<Reply>& replies, const Reply& first) 
     if (!blames) return &one;
   }
   return blames_silent ? blames_silent : &first;
+}
+
+// Whether it would be half done without the devices that were lost.
+bool needs_all(Command::Kind kind) {
+  using Kind = Command::Kind;
+  return kind == Kind::load || kind == Kind::set_state || kind == Kind::step || kind == Kind::save_state;
+}
+
+// Whether the device is no more there: it, or who should hear of it, blames itself.
+bool is_gone(const Reply& reply, std::size_t device) {
+  return std::ranges::find(reply.lost, static_cast<std::int32_t>(device)) != reply.lost.end();
 }
 
 // The error nearest to the cause: not that another device failed, and rather a lost device's own words than those of who lost it.
@@ -119,6 +132,7 @@ class Controller : public Cluster {
   std::vector<std::string> save_state(const std::string& folder) override;
   std::vector<std::byte> state(const std::string& name) override;
   std::map<std::string, SharedTensor> share_state() override;
+  void check_state() const override;
   void begin_call(const std::string& call) override;
   void end_call(const Shared& results, const std::string& error) override;
 
@@ -126,23 +140,44 @@ class Controller : public Cluster {
   std::vector<Reply> exchange(const Command& command) { return exchange(std::vector<const Command*>(devices(), &command)); }
   std::vector<Reply> exchange(const std::vector<const Command*>& commands);
   void set_values(const StateSource& source);
+  void bring(const std::vector<std::string>& tensors);
+  void after_failed_step(std::uint64_t program, const std::vector<Reply>& replies);
 
   std::unique_ptr<Carrier> carrier_;
   std::map<std::uint64_t, std::vector<std::size_t>> loaded_;  // hash -> instructions of each of the program's devices
   std::vector<HeldState> held_;                               // by device, of all loaded programs
+  Holders holders_;                                           // who has the present value of what
   std::int64_t held_bytes_ = 0;                               // that the devices here have
-  bool stopped_ = false;                                      // after a failed step or a lost device
+  bool failed_ = false;                                       // the last step: devices are to be made ready for another
+  bool stopped_ = false;                                      // a device was lost, or could not be made ready: no more steps
+  std::set<std::string> torn_;                                // what a step that failed had begun to write, and nobody has set since
 };
 
 std::vector<Reply> Controller::exchange(const std::vector<const Command*>& commands) {
-  if (stopped_) throw Error("the devices stopped after an earlier failure");
+  const bool is_step = commands.front() && commands.front()->kind == Command::Kind::step;
+  if (stopped_ && std::ranges::any_of(commands, [](const Command* command) { return command && needs_all(command->kind); }))
+    throw Error("the devices stopped after an earlier failure", {"one of them was lost"},
+                "the state of those that are left can be read; begin again from a state that was kept");
   std::vector<Reply> replies = carrier_->exchange(commands);
   if (const Reply* failed = cause(replies)) {
-    stopped_ = commands.front() && commands.front()->kind == Command::Kind::step;
-    for (const Reply& reply : replies) stopped_ = stopped_ || !reply.lost.empty();
+    for (std::size_t d = 0; d < replies.size(); ++d) stopped_ = stopped_ || is_gone(replies[d], d);
+    if (is_step) after_failed_step(commands.front()->program, replies);
     throw Error(failed->error + silent_members(replies, *failed));
   }
   return replies;
+}
+
+// Where no device had begun to write state, all of it is as it was before the step.
+void Controller::after_failed_step(std::uint64_t program, const std::vector<Reply>& replies) {
+  if (std::ranges::any_of(replies, &Reply::wrote)) torn_ = holders_.updated(program);
+  failed_ = true;
+}
+
+void Controller::check_state() const {
+  if (torn_.empty()) return;
+  throw Error("a step failed after it had begun to write the state, so what the devices hold is of no step",
+              {concat(counted(std::ssize(torn_), "tensor"), " that it updates, such as ", quote(*torn_.begin()))},
+              "set all of them from a state that was kept, or begin again from it");
 }
 
 std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
@@ -167,17 +202,21 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
   Command command;
   command.kind = Command::Kind::load;
   command.program = key;
-  command.body = std::move(body);
+  command.body = body;
   exchange(command);
   held_bytes_ = std::max(held_bytes_, planned_bytes(program, here));  // one program after the other has the same memory
   for (const DeviceProgram& device : program.devices) loaded_[key].push_back(device.instructions.size());
   for (std::size_t d = 0; d < wanted.size(); ++d)
     for (auto& [tensor, names] : wanted[d]) held_[d][tensor].merge(names);
+  holders_.load(key, program);
   return key;
 }
 
 void Controller::unload(std::uint64_t program) {
-  if (loaded_.erase(program) == 0) return;
+  if (!loaded_.contains(program)) return;
+  bring(holders_.outdated(program));
+  loaded_.erase(program);
+  holders_.unload(program);
   Command command;
   command.kind = Command::Kind::unload;
   command.program = program;
@@ -190,6 +229,8 @@ void Controller::set_state(const StateSource& source) {
   command.kind = Command::Kind::set_state;
   command.source = source;
   exchange(command);
+  holders_.set_all();
+  torn_.clear();
 }
 
 // One device after the other, so that no more than one device's values lie here beside the source.
@@ -212,6 +253,22 @@ void Controller::set_values(const StateSource& source) {
     commands[d] = &command;
     exchange(commands);
   }
+  const auto is_set = [&](const std::string& tensor) {
+    holders_.set(tensor);
+    torn_.erase(tensor);
+  };
+  for (const auto& entry : source.values) is_set(entry.first);
+  for (const auto& entry : source.files) is_set(entry.first);
+}
+
+// One after the other, so that no more than one lies here.
+void Controller::bring(const std::vector<std::string>& tensors) {
+  for (const std::string& tensor : tensors) {
+    StateSource source;
+    source.kind = StateSource::Kind::values;
+    source.values[tensor] = state(tensor);
+    set_values(source);
+  }
 }
 
 void Controller::begin_call(const std::string& call) {
@@ -232,6 +289,10 @@ void Controller::end_call(const Shared& results, const std::string& error) {
 StepResult Controller::step(std::uint64_t program, const StepInput& input, bool record_spans) {
   const auto loaded = loaded_.find(program);
   if (loaded == loaded_.end()) throw Error("a step of a program that was never loaded");
+  check_state();
+  if (failed_ && !stopped_) stopped_ = !carrier_->recover();
+  failed_ = false;
+  bring(holders_.outdated(program));
   Command command;
   command.kind = Command::Kind::step;
   command.program = program;
@@ -239,6 +300,7 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
   command.record_spans = record_spans;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Reply> replies = exchange(command);
+  holders_.stepped(program);
   StepResult result;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (const Reply& reply : replies) result.stopping = result.stopping || reply.stopping;
@@ -253,6 +315,8 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
 }
 
 std::vector<std::string> Controller::save_state(const std::string& folder) {
+  check_state();
+  bring(holders_.outdated());
   Command command;
   command.kind = Command::Kind::save_state;
   command.text = folder;
@@ -263,20 +327,24 @@ std::vector<std::string> Controller::save_state(const std::string& folder) {
 }
 
 std::vector<std::byte> Controller::state(const std::string& name) {
+  check_state();
   Command command;
   command.kind = Command::Kind::state;
   command.text = name;
+  std::vector<const Command*> commands(devices(), &command);
+  for (const std::size_t device : holders_.behind(name)) commands[device] = nullptr;
   std::vector<OwnedState> owned;
-  for (Reply& reply : exchange(command))
+  for (Reply& reply : exchange(commands))
     for (OwnedState& state : reply.state) {
       if (state.name == name) return std::move(state.bytes);
       owned.push_back(std::move(state));
     }
   if (!owned.empty()) return put_together(owned);
-  throw Error(concat("no device has a state named ", quote(name)));
+  throw Error(concat(stopped_ ? "no device that is left" : "no device", " has a state named ", quote(name)));
 }
 
 std::map<std::string, SharedTensor> Controller::share_state() {
+  if (torn_.empty()) bring(holders_.outdated());
   Command command;
   command.kind = Command::Kind::share_state;
   std::map<std::string, SharedTensor> out;

@@ -18,6 +18,8 @@ class Carrier {
   // By device, of the same kind for all, and often the same one. Null: a device gets none, and its reply is empty. A device that is gone
   // has a reply with an error. Never throws for what a device or a peer can cause.
   virtual std::vector<Reply> exchange(const std::vector<const Command*>& commands) = 0;
+  // After a failed step to which all devices have replied: makes them ready for another one. False where that cannot be.
+  virtual bool recover() { return false; }
   // Tells those that obey from other processes, and waits for no reply.
   virtual void tell(const Command&) {}
 };

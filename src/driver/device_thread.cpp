@@ -30,6 +30,12 @@ Reply DeviceThread::wait() {
   return reply;
 }
 
+std::optional<Reply> DeviceThread::wait_for(std::chrono::milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, longest, [&] { return reply_.has_value(); })) return std::nullopt;
+  return std::exchange(reply_, std::nullopt);
+}
+
 void DeviceThread::answer(Reply reply) {
   if (!reply.error.empty()) failed_();
   const std::lock_guard lock(mutex_);

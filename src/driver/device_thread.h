@@ -1,6 +1,7 @@
 // A worker on a thread of its own.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -23,6 +24,8 @@ class DeviceThread {
   // `command` lives until its reply is here.
   void post(const Command& command);
   Reply wait();
+  // The same, if it comes within that time.
+  std::optional<Reply> wait_for(std::chrono::milliseconds longest);
 
  private:
   void serve(const std::function<std::unique_ptr<Worker>()>& make);

@@ -338,6 +338,7 @@ std::vector<std::byte> encode(const Reply& reply) {
     out.put(state.bytes);
     out.put(state.dtype);
   }
+  out.put(reply.wrote);
   out.put(reply.stopping);
   return out.take();
 }
@@ -360,6 +361,7 @@ Reply decode_reply(std::span<const std::byte> bytes) {
     state.bytes = in.items<std::byte>();
     state.dtype = in.choice(DType::boolean);
   }
+  reply.wrote = in.flag();
   reply.stopping = in.flag();
   in.finish();
   return reply;

@@ -24,6 +24,8 @@ struct Command {
     save_state,
     state,
     share_state,
+    disconnect,
+    reconnect,
     begin_call,
     end_call,
     stop
@@ -33,7 +35,8 @@ struct Command {
   StateSource source;                   // for set_state
   StepInput input;                      // for step
   bool record_spans = false;            // for step
-  std::string text;                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call
+  std::string text;                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call;
+                                        // for reconnect: a name that no connections had before
   Shared results;                       // for end_call
   std::string error;                    // for end_call and stop: a whole message; empty: no error
 };
@@ -56,6 +59,7 @@ struct Reply {
   std::string file;                                       // for save_state: empty if this device owns nothing
   std::vector<OwnedState> state;                          // for state: empty if this device owns nothing of it
   std::map<std::string, SharedTensor> shared;             // for share_state: what stays in this process
+  bool wrote = false;                                     // for step: whether a device of this process had begun to write state
   bool stopping = false;                                  // whether a signal asks the device's process to stop
 };
 

@@ -97,17 +97,18 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
 }
 
 std::string print(const Hello& hello) {
-  return concat(hello.build, "\n", hello.torch, "\n", hello.size, "\n", hello.run);
+  return concat(hello.build, "\n", hello.torch, "\n", hello.size, "\n", hello.process, "\n", hello.run);
 }
 
 Hello parse_hello(const std::string& text) {
   const std::vector<std::string> lines = split(text, '\n');
   Hello hello;
-  if (lines.size() < 4) return hello;
+  if (lines.size() < 5) return hello;
   hello.build = lines[0];
   hello.torch = lines[1];
   std::from_chars(lines[2].data(), lines[2].data() + lines[2].size(), hello.size);
-  hello.run = join({lines.begin() + 3, lines.end()}, "\n");
+  hello.process = lines[3];
+  hello.run = join({lines.begin() + 4, lines.end()}, "\n");
   return hello;
 }
 

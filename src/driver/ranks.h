@@ -14,10 +14,11 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
 
 // Facts that must be equal in all processes of a run.
 struct Hello {
-  std::string build;  // build_id() of base/build_id.h
-  std::string torch;  // libtorch's version
-  int size = 0;       // number of processes
-  std::string run;    // what all do, and with which data: lines, those of a configuration after their [section]
+  std::string build;         // build_id() of base/build_id.h
+  std::string torch;         // libtorch's version
+  int size = 0;              // number of processes
+  std::string run;           // what all do, and with which data: lines, those of a configuration after their [section]
+  std::string process = {};  // this_process(), which is each one's own
 };
 std::string print(const Hello& hello);
 Hello parse_hello(const std::string& text);  // lines that cannot be read leave their field empty

@@ -20,11 +20,12 @@ Duration of_seconds(double seconds) {
 class ThreadCarrier : public Carrier {
  public:
   ThreadCarrier(int devices, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data, const ClusterOptions& options)
-      : hub_(devices, options.spin < 0 ? std::chrono::microseconds(-1) : of_seconds<std::chrono::microseconds>(options.spin)) {
+      : interrupted_(options.interrupted),
+        hub_(devices, options.spin < 0 ? std::chrono::microseconds(-1) : of_seconds<std::chrono::microseconds>(options.spin)) {
     const auto make = [this, executor, data, options](int device) {
       std::unique_ptr<Transport> transport = hub_.endpoint(device);
       if (options.wrap) transport = options.wrap(device, std::move(transport));
-      return std::make_unique<Worker>(device, executor(device), std::move(transport), data,
+      return std::make_unique<Worker>(device, executor(device), std::move(transport), data, commit_,
                                       of_seconds<std::chrono::nanoseconds>(options.deadline));
     };
     for (int device = 0; device < devices; ++device)
@@ -39,20 +40,44 @@ class ThreadCarrier : public Carrier {
 
   std::vector<Reply> exchange(const std::vector<const Command*>& commands) override {
     stepping_ = commands.front() && commands.front()->kind == Command::Kind::step;
+    if (stepping_) commit_->reset();
     for (std::size_t d = 0; d < threads_.size(); ++d)
       if (commands[d]) threads_[d]->post(*commands[d]);
     std::vector<Reply> out(threads_.size());
+    bool given_up = false;
     for (std::size_t d = 0; d < threads_.size(); ++d)
-      if (commands[d]) out[d] = threads_[d]->wait();
+      if (commands[d]) out[d] = stepping_ && interrupted_ ? wait(*threads_[d], given_up) : threads_[d]->wait();
+    for (Reply& reply : out)
+      if (given_up && reply.aborted) reply.error = "the step was interrupted";
     return out;
   }
 
- private:
-  // The others may wait for what the failed device would have sent.
-  void failed() {
-    if (stepping_) hub_.abort();
+  bool recover() override {
+    hub_.reset();
+    return true;
   }
 
+ private:
+  static constexpr std::chrono::milliseconds kLook{20};  // how often it is looked for an interrupt
+
+  // The others may wait for what the failed device would have sent. They write no state any more.
+  void failed() {
+    if (!stepping_) return;
+    commit_->give_up();
+    hub_.abort();
+  }
+
+  Reply wait(DeviceThread& thread, bool& given_up) {
+    for (;;) {
+      if (std::optional<Reply> reply = thread.wait_for(kLook)) return std::move(*reply);
+      if (given_up || !interrupted_() || !commit_->give_up()) continue;
+      given_up = true;
+      hub_.abort();
+    }
+  }
+
+  const std::function<bool()> interrupted_;
+  const std::shared_ptr<Commit> commit_ = std::make_shared<Commit>();
   ThreadHub hub_;
   std::atomic<bool> stepping_ = false;
   std::vector<std::unique_ptr<DeviceThread>> threads_;  // last: they use the rest

@@ -11,6 +11,9 @@ namespace penstock {
 struct ClusterOptions {
   double deadline = 60;  // seconds that one wait may take
   double spin = -1;      // seconds a waiting thread looks before it sleeps; negative: chosen by cores and devices
+  // Asked now and then while a step runs, by the thread that waits for it: true gives the step up, if no device has begun to write state. A
+  // step that was given up throws Error, and changes nothing.
+  std::function<bool()> interrupted = {};
   // Wraps each device's transport (tests).
   std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)> wrap = {};
 };

@@ -13,8 +13,14 @@
 namespace penstock {
 
 Worker::Worker(int device, std::unique_ptr<Executor> executor, std::unique_ptr<Transport> transport, std::shared_ptr<const DataSource> data,
-               std::chrono::nanoseconds deadline)
-    : device_(device), executor_(std::move(executor)), transport_(std::move(transport)), data_(std::move(data)), deadline_(deadline) {}
+               std::shared_ptr<Commit> commit, std::chrono::nanoseconds deadline, Connect connect)
+    : device_(device),
+      executor_(std::move(executor)),
+      transport_(std::move(transport)),
+      data_(std::move(data)),
+      commit_(std::move(commit)),
+      deadline_(deadline),
+      connect_(std::move(connect)) {}
 
 Reply Worker::obey(const Command& command) {
   Reply reply;
@@ -32,6 +38,7 @@ Reply Worker::obey(const Command& command) {
   } catch (const std::exception& error) {
     reply.error = error.what();
   }
+  if (command.kind == Command::Kind::step) reply.wrote = commit_->begun();
   return reply;
 }
 
@@ -57,6 +64,17 @@ void Worker::obey(const Command& command, Reply& reply) {
     case Command::Kind::share_state:
       reply.shared = share_state();
       return;
+    case Command::Kind::disconnect:
+      actor_.reset();
+      transport_.reset();
+      stopped_ = true;
+      return;
+    case Command::Kind::reconnect:
+      actor_.reset();
+      transport_.reset();
+      transport_ = connect_(command.text);
+      stopped_ = executor_->lanes() != nullptr;
+      return;
     case Command::Kind::begin_call:
     case Command::Kind::end_call:
     case Command::Kind::stop:
@@ -65,19 +83,27 @@ void Worker::obey(const Command& command, Reply& reply) {
 }
 
 void Worker::bind(std::uint64_t program) {
-  if (actor_ && bound_ == program) return;
+  if (is_bound_ && bound_ == program) return;
   actor_.reset();  // it holds addresses of the old program
-  const std::shared_ptr<const Program>& body = programs_.at(program);
-  executor_->load(body, device_);
-  actor_ = std::make_unique<Actor>(body, device_, *executor_, *transport_, *data_, deadline_);
+  is_bound_ = false;
+  executor_->load(programs_.at(program), device_);
   bound_ = program;
+  is_bound_ = true;
 }
 
 void Worker::step(const Command& command, Reply& reply) {
   const auto program = programs_.find(command.program);
   if (program == programs_.end()) return;
+  if (stopped_) throw Error("the device stopped after an earlier failure");
   bind(command.program);
-  reply.report = actor_->step(command.input, command.record_spans);
+  if (!actor_) actor_ = std::make_unique<Actor>(program->second, device_, *executor_, *transport_, *data_, *commit_, deadline_);
+  try {
+    reply.report = actor_->step(command.input, command.record_spans);
+  } catch (...) {
+    actor_.reset();
+    stopped_ = executor_->lanes() != nullptr;
+    throw;
+  }
   for (const Actor::Output& output : actor_->outputs()) reply.outputs[program->second->outputs[output.port].name] = output.bytes;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -17,11 +18,15 @@ namespace penstock {
 
 class Worker {
  public:
+  // Makes a transport anew, under a name that all devices say.
+  using Connect = std::function<std::unique_ptr<Transport>(const std::string& name)>;
+
+  // `commit`: that of all devices of this process. `connect`: none where the transport is made ready by its hub.
   Worker(int device, std::unique_ptr<Executor> executor, std::unique_ptr<Transport> transport, std::shared_ptr<const DataSource> data,
-         std::chrono::nanoseconds deadline);
+         std::shared_ptr<Commit> commit, std::chrono::nanoseconds deadline, Connect connect = {});
 
   // Never throws what a user or a peer can cause: it is in the reply. A program with fewer devices than this one's number leaves it idle.
-  // After a failed step the worker is unusable.
+  // After a failed step it does all but steps; those too where its executor has no lanes, and its transport was made ready.
   Reply obey(const Command& command);
 
  private:
@@ -50,11 +55,15 @@ class Worker {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<const DataSource> data_;
+  std::shared_ptr<Commit> commit_;
   std::chrono::nanoseconds deadline_;
+  Connect connect_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const Program>> programs_;  // that this device takes part in
   std::vector<std::uint64_t> order_;                                            // as they came
   std::uint64_t bound_ = 0;
-  std::unique_ptr<Actor> actor_;  // of the bound program; none: no program is bound
+  bool is_bound_ = false;
+  std::unique_ptr<Actor> actor_;  // of the bound program; none: it has made no step since
+  bool stopped_ = false;          // a step failed, and its lanes are stopped or its transport is gone
 };
 
 }  // namespace penstock

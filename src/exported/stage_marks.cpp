@@ -56,25 +56,33 @@ std::vector<Begin> begins_of(const Graph& graph, double& total) {
 void mark_backward(Graph& graph) {
   std::unordered_map<std::int64_t, std::string> stage_of;  // by sequence
   for (const Op& op : graph.ops)
-    if (op.phase == Phase::forward && !op.stage.empty()) stage_of[op.sequence] = op.stage;
+    if (op.phase == Phase::forward && !op.stage.empty()) stage_of.emplace(op.sequence, op.stage);
   for (Op& op : graph.ops) {
     const auto forward = stage_of.find(op.sequence);
     if (op.phase == Phase::backward && op.name != "add_n" && !op.operands.empty() && forward != stage_of.end()) op.stage = forward->second;
   }
 }
 
+// What an op of PyTorch has become lies in one stage, also what stands behind all others (carried.h).
 void mark_forward(Graph& graph, const std::vector<std::string>& begins) {
   std::size_t next = 0;
   std::set<std::string> passed;
+  std::unordered_map<std::int64_t, std::string> stage_of;  // by sequence
   for (Op& op : graph.ops) {
     if (op.phase == Phase::backward) continue;
+    if (const auto known = stage_of.find(op.sequence); op.sequence >= 0 && known != stage_of.end()) {
+      if (!op.operands.empty()) op.stage = known->second;
+      continue;
+    }
     for (; next < begins.size() && !begins[next].empty() && lies_in(op.origin, begins[next]); ++next) {
       if (passed.contains(begins[next]))
         throw Error(concat("stage ", next + 1, " begins at ", quote(begins[next]), ", which has begun before"), {},
                     "name the modules in the order in which they run");
     }
     for (const std::string& path : prefixes(op.origin)) passed.insert(path);
-    if (!op.operands.empty()) op.stage = std::to_string(next);
+    if (op.operands.empty()) continue;
+    op.stage = std::to_string(next);
+    if (op.sequence >= 0) stage_of.emplace(op.sequence, op.stage);
   }
   while (next < begins.size() && begins[next].empty()) ++next;  // nothing of these stages is left
   if (next == begins.size()) return;

@@ -45,6 +45,17 @@ std::string place(const Program& program, const StatePart& part) {
   return concat("device ", part.device, ": slot %", program.devices[part.device].slots[part.slot].name);
 }
 
+std::vector<SlotId> states_written(const DeviceProgram& device, const Instruction& instruction) {
+  std::vector<SlotId> out;
+  const auto note = [&](SlotId slot) {
+    if (holds_state(device.slots[slot].kind)) out.push_back(slot);
+  };
+  if (defines_slot(instruction.opcode)) note(instruction.slot);
+  if (has_operands(instruction.opcode))
+    for (const Result& result : device.results_of(instruction)) note(result.slot);
+  return out;
+}
+
 std::int64_t whole_elements(const std::vector<StatePart>& parts) {
   std::int64_t elements = 0;
   for (const StatePart& part : parts) elements = std::max(elements, part.elements());

@@ -27,6 +27,8 @@ std::string place(const Program& program, const StatePart& part);
 // The state parts of the slots of one class; they refer to the program. Throws Error where a name is no piece's, or the type not the
 // piece's.
 StateParts state_parts(const Program& program, SlotClass kind);
+// The slots of state that the instruction writes.
+std::vector<SlotId> states_written(const DeviceProgram& device, const Instruction& instruction);
 // How many elements a tensor has of which these parts are all.
 std::int64_t whole_elements(const std::vector<StatePart>& parts);
 

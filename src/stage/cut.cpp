@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/text.h"
@@ -81,20 +82,22 @@ void bundle_sums(const Body& body, const TaskPlans& plans, StageDag& dag) {
   for (auto& [tasks, bundle] : by_tasks) add_bundle(dag, std::move(bundle));
 }
 
+// Each is of one dtype: devices that share micro-batches sum it as one.
 void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms,
                          const std::vector<std::uint32_t>& apart, StageDag& dag) {
-  std::map<std::pair<std::uint32_t, std::vector<StageTaskId>>, Bundle> by_producers;
+  std::map<std::tuple<std::uint32_t, std::vector<StageTaskId>, DType>, Bundle> by_producers;
   for (std::size_t o = 0; o < body.graph.outputs.size(); ++o) {
     std::vector<StageTaskId> tasks;
     for (const Term& term : terms[o]) tasks.push_back(term.task);
-    Bundle& bundle = by_producers[{apart.empty() ? 0 : apart[o], tasks}];
+    const TensorType& type = body.graph.type(body.graph.outputs[o]);
+    Bundle& bundle = by_producers[{apart.empty() ? 0 : apart[o], tasks, type.dtype}];
     bundle.source = Bundle::Source::accumulator;
-    bundle.types.push_back(body.graph.type(body.graph.outputs[o]));
+    bundle.types.push_back(type);
     bundle.members.push_back(static_cast<std::int32_t>(o));
     bundle.producers = tasks;
   }
   for (auto& [key, bundle] : by_producers) {
-    for (StageTaskId task : key.second)
+    for (StageTaskId task : std::get<1>(key))
       if (const auto found = plans.light.find(task); found != plans.light.end()) bundle.producers.push_back(found->second);
     add_bundle(dag, std::move(bundle));
   }

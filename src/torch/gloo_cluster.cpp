@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <future>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/build_id.h"
 #include "base/machine.h"
+#include "base/process.h"
 #include "base/stop.h"
 #include "base/text.h"
 #include "driver/controller.h"
@@ -52,11 +54,12 @@ std::string from(int rank) {
 }
 
 Hello hello(const Ranks& ranks, const GlooOptions& options) {
-  return {build_id(), TORCH_VERSION, ranks.size, options.run};
+  return {build_id(), TORCH_VERSION, ranks.size, options.run, this_process()};
 }
 
-// Rank 0 hears every other rank, then tells all of them whether they fit (an empty text) or why not.
-void meet_all(Mail& mail, const Ranks& ranks, const GlooOptions& options) {
+// Rank 0 hears every other rank, then tells all of them whether they fit (an empty text) or why not. Gives the ranks' processes.
+std::vector<std::string> meet_all(Mail& mail, const Ranks& ranks, const GlooOptions& options) {
+  std::vector<std::string> processes(1);
   const Clock::time_point end = Clock::now() + of_seconds(options.rendezvous);
   std::string refusal;
   for (int rank = 1; rank < ranks.size && refusal.empty(); ++rank) {
@@ -65,13 +68,15 @@ void meet_all(Mail& mail, const Ranks& ranks, const GlooOptions& options) {
       if (!heard)
         throw Error(concat("rank ", rank, " did not come within ", options.rendezvous, " s"),
                     {concat("the world has ", ranks.size, " ranks")}, "see what that process says");
-      check_hello(hello(ranks, options), parse_hello(text_of(*heard)), rank);
+      const Hello other = parse_hello(text_of(*heard));
+      check_hello(hello(ranks, options), other, rank);
+      processes.push_back(other.process);
     } catch (const Error& error) {
       refusal = error.what();
     }
   }
   for (int rank = 1; rank < ranks.size; ++rank) mail.put(to(rank), bytes_of(refusal));
-  if (refusal.empty()) return;
+  if (refusal.empty()) return processes;
   // The store may end with this process: those that are there say that they have read it.
   for (int rank = 1; rank < ranks.size; ++rank) mail.take(from(rank), milliseconds(500));
   throw Error(refusal);
@@ -88,34 +93,55 @@ void meet_first(Mail& mail, const Ranks& ranks, const GlooOptions& options) {
   throw Error(text_of(*answer));
 }
 
-std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const GlooOptions& options) {
+std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const GlooOptions& options, const std::string& name = "gloo") {
   try {
     // A wait for a collective that starts with it reaches its own deadline first.
-    return make_gloo_transport(mail.store("gloo"), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous),
+    return make_gloo_transport(mail.store(name), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous),
                                of_seconds(options.deadline) + milliseconds(1000));
   } catch (const std::exception& error) {
     throw Error(concat("rank ", ranks.rank, " cannot connect to the others"), {reason(error)});
   }
 }
 
+// The devices of this process are one.
+struct OwnDevice {
+  std::shared_ptr<Commit> commit = std::make_shared<Commit>();
+  std::unique_ptr<DeviceThread> thread;
+  std::future<void> closing;  // of its connections
+
+  void post(const Command& command) {
+    if (closing.valid()) closing.get();
+    if (command.kind == Command::Kind::step) commit->reset();
+    thread->post(command);
+  }
+  Reply wait() { return thread->wait(); }
+  // So that whoever waits for the device hears of it. That takes as long as a collective under way may take, for which nobody should wait
+  // who has an error to tell. What is no step the device does as ever.
+  void disconnect() {
+    if (closing.valid()) return;
+    closing = std::async(std::launch::async, [this] {
+      Command command;
+      command.kind = Command::Kind::disconnect;
+      thread->post(command);
+      thread->wait();
+    });
+  }
+};
+
 // This rank's device, on a thread of its own; Gloo's threads start there too. They keep to their share of the machine's cores: they, and a
 // peer that they wake, would otherwise take another rank's core in the middle of its work.
-std::unique_ptr<DeviceThread> start_device(const Mail& mail, const Ranks& ranks, const ExecutorFactory& executor,
-                                           const std::shared_ptr<const DataSource>& data, const GlooOptions& options) {
+// `mail` outlives the device.
+void start_device(OwnDevice& own, const Mail& mail, const Ranks& ranks, const ExecutorFactory& executor,
+                  const std::shared_ptr<const DataSource>& data, const GlooOptions& options) {
   const auto make = [&] {
     if (ranks.local_size > 0) keep_to_share(ranks.local_rank, ranks.local_size);
     std::unique_ptr<Transport> transport = connect(mail, ranks, options);
-    return std::make_unique<Worker>(ranks.rank, executor(ranks.rank), std::move(transport), data, of_seconds(options.deadline));
+    const auto again = [&mail, ranks, options](const std::string& name) { return connect(mail, ranks, options, name); };
+    return std::make_unique<Worker>(ranks.rank, executor(ranks.rank), std::move(transport), data, own.commit, of_seconds(options.deadline),
+                                    again);
   };
-  auto device = std::make_unique<DeviceThread>(make, [] {});
-  if (const Reply made = device->wait(); !made.error.empty()) throw Error(made.error);
-  return device;
-}
-
-// Closes the device's connections, so that whoever waits for it hears of it. That takes as long as a collective under way may take, for
-// which nobody should wait who has an error to tell.
-std::future<void> close(std::unique_ptr<DeviceThread>& device) {
-  return std::async(std::launch::async, [closing = std::shared_ptr<DeviceThread>(std::move(device))]() mutable { closing.reset(); });
+  own.thread = std::make_unique<DeviceThread>(make, [] {});
+  if (const Reply made = own.thread->wait(); !made.error.empty()) throw Error(made.error);
 }
 
 class GlooCarrier : public Carrier {
@@ -123,31 +149,37 @@ class GlooCarrier : public Carrier {
   GlooCarrier(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,
               const GlooOptions& options)
       : ranks_(ranks), options_(options), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
-    meet_all(mail_, ranks, options);
-    own_ = start_device(mail_, ranks, executor, data, options);
+    processes_ = meet_all(mail_, ranks, options);
+    start_device(own_, mail_, ranks, executor, data, options);
   }
   ~GlooCarrier() override;
 
   int devices() const override { return ranks_.size; }
   int devices_here() const override { return std::max(ranks_.local_size, 1); }
   std::vector<Reply> exchange(const std::vector<const Command*>& commands) override;
+  bool recover() override;
   void tell(const Command& command) override;
 
  private:
   // After a failed step the others' own words are worth a moment, no more. `penstock launch` waits for it, and longer.
   static constexpr milliseconds kLastWords{1000};
 
+  static constexpr milliseconds kLook{500};  // how often it is looked whether a silent rank's process has ended
+
   void send(const std::vector<const Command*>& commands);
+  std::optional<std::vector<std::byte>> take(int rank, milliseconds timeout);
   Reply answer(int rank, milliseconds timeout);
 
   Ranks ranks_;
   GlooOptions options_;
   Mail mail_;
   SentTasks sent_;
-  bool failed_ = false;                                // a step failed or a device was lost: no more commands will come
+  bool failed_ = false;                                // what was asked for last of the devices failed, and they have not recovered
   const int exceptions_ = std::uncaught_exceptions();  // that were on their way when this began
-  std::unique_ptr<DeviceThread> own_;
-  std::future<void> closing_;  // of own_
+  std::vector<std::string> processes_;                 // by rank
+  std::set<int> gone_;                                 // ranks that were lost
+  int reconnections_ = 0;
+  OwnDevice own_;
 };
 
 // The store may live here: the others must have heard before it goes. They hear too where the run fails here, be it behind the last step.
@@ -157,7 +189,7 @@ GlooCarrier::~GlooCarrier() {
     if (failed_ || std::uncaught_exceptions() > exceptions_) stop.error = "the run has failed\n  hint: see what rank 0 says";
     tell(stop);
     const Clock::time_point end = Clock::now() + of_seconds(options_.deadline);
-    for (int rank = 1; rank < ranks_.size && !failed_; ++rank) mail_.take(from(rank), left_until(end));
+    for (int rank = 1; rank < ranks_.size && gone_.empty(); ++rank) mail_.take(from(rank), left_until(end));
   } catch (const std::exception&) {
     // They are gone already.
   }
@@ -175,22 +207,33 @@ void GlooCarrier::send(const std::vector<const Command*>& commands) {
   const Command* encoded = nullptr;
   std::vector<std::byte> message;
   for (std::size_t rank = 1; rank < commands.size(); ++rank) {
-    if (!commands[rank]) continue;
+    if (!commands[rank] || gone_.contains(static_cast<int>(rank))) continue;
     if (commands[rank] != encoded) message = encode(*(encoded = commands[rank]), sent_);
     mail_.put(to(static_cast<int>(rank)), message);
+  }
+}
+
+// None where the rank was silent for so long, or its process has ended.
+std::optional<std::vector<std::byte>> GlooCarrier::take(int rank, milliseconds timeout) {
+  for (const Clock::time_point end = Clock::now() + timeout;;) {
+    const bool ended = has_ended(processes_[static_cast<std::size_t>(rank)]);  // before the look: it may have said something
+    if (auto bytes = mail_.take(from(rank), std::min(kLook, left_until(end)))) return bytes;
+    if (ended || Clock::now() >= end) return std::nullopt;
   }
 }
 
 Reply GlooCarrier::answer(int rank, milliseconds timeout) {
   Reply reply;
   try {
-    if (const auto bytes = mail_.take(from(rank), timeout)) {
+    if (const auto bytes = take(rank, timeout)) {
       reply = decode_reply(*bytes);
       for (const std::int32_t peer : reply.lost)
         if (peer < 0 || peer >= ranks_.size) throw Error(concat("it blames device ", peer, " of ", ranks_.size));
       return reply;
     }
-    reply.error = concat("device ", rank, " was lost: it did not answer within ", std::chrono::duration<double>(timeout).count(), " s");
+    reply.error = has_ended(processes_[static_cast<std::size_t>(rank)]) ? concat("device ", rank, " was lost: its process has ended")
+                                                                        : concat("device ", rank, " was lost: it did not answer within ",
+                                                                                 std::chrono::duration<double>(timeout).count(), " s");
   } catch (const std::exception& error) {
     reply = {};
     reply.error = concat("device ", rank, " was lost: ", reason(error));
@@ -209,25 +252,38 @@ std::vector<Reply> GlooCarrier::exchange(const std::vector<const Command*>& comm
     replies[0].lost = {0};
     return replies;
   }
-  if (commands[0]) own_->post(*commands[0]);
+  if (commands[0]) own_.post(*commands[0]);
   mail_.tidy();
-  if (commands[0]) replies[0] = own_->wait();
+  if (commands[0]) replies[0] = own_.wait();
   const bool step = commands[0] && commands[0]->kind == Command::Kind::step;
-  failed_ = failed_ || (step && !replies[0].error.empty());
+  bool failed = step && !replies[0].error.empty();
   Clock::time_point last_words = Clock::now() + kLastWords;
   for (int rank = 1; rank < ranks_.size; ++rank) {
-    if (!commands[static_cast<std::size_t>(rank)]) continue;
+    if (!commands[static_cast<std::size_t>(rank)] || gone_.contains(rank)) continue;
     Reply& reply = replies[static_cast<std::size_t>(rank)];
     const milliseconds deadline = of_seconds(options_.deadline);
     // Asking takes some time too, so that a rank that has answered already is heard.
     const milliseconds moment = std::max(left_until(last_words), milliseconds(100));
-    reply = answer(rank, failed_ ? std::min(moment, deadline) : deadline);
-    if (failed_) continue;
-    failed_ = !reply.lost.empty() || (step && !reply.error.empty());
+    reply = answer(rank, failed ? std::min(moment, deadline) : deadline);
+    if (std::ranges::find(reply.lost, rank) != reply.lost.end()) gone_.insert(rank);
+    if (failed) continue;
+    failed = !reply.lost.empty() || (step && !reply.error.empty());
     last_words = Clock::now() + kLastWords;
   }
-  if (failed_ && own_) closing_ = close(own_);
+  if (failed) own_.disconnect();
+  failed_ = failed_ || failed;
   return replies;
+}
+
+// All connections are made anew: what is left of the step in the old ones, nobody reads.
+bool GlooCarrier::recover() {
+  Command command;
+  command.kind = Command::Kind::reconnect;
+  command.text = concat("gloo again ", ++reconnections_);
+  const std::vector<Reply> replies = exchange(std::vector<const Command*>(static_cast<std::size_t>(ranks_.size), &command));
+  const bool recovered = std::ranges::all_of(replies, [](const Reply& reply) { return reply.error.empty(); });
+  failed_ = failed_ && !recovered;
+  return recovered;
 }
 
 // State is saved where this rank's own configuration says that the run writes, wherever a message wants it.
@@ -259,15 +315,16 @@ class GlooFollower : public Follower {
   void answer(const Reply& reply) { mail_.put(from(ranks_.rank), encode(reply)); }
   void say_goodbye(const std::string& error);
   Shared obey_until_end(const std::string& call);
+  void note_program(const Command& command);
 
   Ranks ranks_;
   GlooOptions options_;
   Mail mail_;
   SentTasks sent_;
-  std::vector<std::shared_ptr<const Program>> programs_;  // of calls
+  std::vector<std::shared_ptr<const Program>> programs_;  // of calls,
+  std::vector<std::uint64_t> hashes_;                     // and their hashes
   bool ended_ = false;                                    // rank 0 has said stop, or is gone, or has been told that this rank ends
-  std::unique_ptr<DeviceThread> device_;
-  std::future<void> closing_;  // of device_
+  OwnDevice own_;
 };
 
 GlooFollower::GlooFollower(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,
@@ -275,7 +332,7 @@ GlooFollower::GlooFollower(const Ranks& ranks, const ExecutorFactory& executor, 
     : ranks_(ranks), options_(options), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
   meet_first(mail_, ranks, options);
   try {
-    device_ = start_device(mail_, ranks, executor, data, options);
+    start_device(own_, mail_, ranks, executor, data, options);
   } catch (const Error& error) {
     say_goodbye(error.what());
     throw;
@@ -309,15 +366,14 @@ std::optional<Command> GlooFollower::next(milliseconds patience) {
 std::string GlooFollower::answer(const Command& command) {
   Reply reply;
   if (command.kind == Command::Kind::save_state) reply.error = folder_error(command.text, options_.folder);
-  if (!device_) reply.error = "the device stopped after an earlier failure";
   if (reply.error.empty()) {
-    device_->post(command);
-    reply = device_->wait();
+    own_.post(command);
+    reply = own_.wait();
   }
   reply.stopping = stop_requested();
   answer(reply);
   if (command.kind != Command::Kind::step || reply.error.empty()) return {};
-  closing_ = close(device_);
+  own_.disconnect();
   return reply.error;
 }
 
@@ -351,6 +407,18 @@ Shared GlooFollower::obey(const std::string& call) {
   }
 }
 
+void GlooFollower::note_program(const Command& command) {
+  if (command.kind == Command::Kind::load) {
+    programs_.push_back(command.body);
+    hashes_.push_back(command.program);
+  }
+  if (command.kind != Command::Kind::unload) return;
+  const auto place = std::ranges::find(hashes_, command.program) - hashes_.begin();
+  if (place == std::ssize(hashes_)) return;
+  programs_.erase(programs_.begin() + place);
+  hashes_.erase(hashes_.begin() + place);
+}
+
 Shared GlooFollower::obey_until_end(const std::string& call) {
   std::string failure;  // of a step here: rank 0 knows more
   bool begun = false;
@@ -360,7 +428,6 @@ Shared GlooFollower::obey_until_end(const std::string& call) {
     if (!command && Clock::now() - heard < patience) continue;
     heard = Clock::now();
     if (command && command->kind == Command::Kind::end_call) {
-      ended_ = !failure.empty();
       if (!command->error.empty()) throw Error(command->error);
       return command->results;
     }
@@ -374,7 +441,7 @@ Shared GlooFollower::obey_until_end(const std::string& call) {
           concat("rank 0 was silent for ", std::chrono::duration<double>(patience).count(), " s, rank ", ranks_.rank, " was at ", name), {},
           "see what that process is doing; raise the deadline if it may take that long");
     }
-    if (command->kind == Command::Kind::load) programs_.push_back(command->body);
+    note_program(*command);
     if (command->kind != Command::Kind::begin_call) {
       failure = answer(*command);
       continue;

@@ -35,9 +35,9 @@ class Follower {
   virtual ~Follower() = default;  // tells rank 0, unless that has ended
   // Obeys rank 0 from the begin of its next call to the end, and gives what rank 0 gives. `call`: what rank 0 must say of it (check_call).
   // Throws Error: what the call ended with on rank 0, another call there, rank 0 is lost, or has closed its cluster, or does not begin a
-  // call within the deadline. After a failed step no call succeeds.
+  // call within the deadline.
   virtual Shared obey(const std::string& call) = 0;
-  // All that calls have loaded, in their order.
+  // All that calls have loaded, and not unloaded, in their order.
   virtual const std::vector<std::shared_ptr<const Program>>& programs() const = 0;
 };
 

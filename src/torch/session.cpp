@@ -15,6 +15,7 @@
 #include "torch/executor.h"
 #include "torch/given_rows.h"
 #include "torch/gloo_cluster.h"
+#include "trace/microbatch_port.h"
 
 namespace penstock {
 
@@ -40,7 +41,8 @@ std::vector<std::string> names_of(const auto& map) {
 
 void check_data(const Program& program, const HostTensors& data) {
   std::map<std::string, TensorType> wanted;
-  for (const Port& port : program.data) wanted[port.name] = port.type;
+  for (const Port& port : program.data)
+    if (port.name != kMicrobatchPort) wanted[port.name] = port.type;
   for (const auto& [name, tensor] : data)
     if (!wanted.contains(name))
       throw Error(concat("program @", program.name, " reads no data ", quote(name)), {concat("it reads ", join(names_of(wanted), ", "))},
@@ -156,7 +158,8 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
     throw Error(concat("a session of ", devices, " devices, ", options.threads, " threads each and a deadline of ", options.deadline, " s"),
                 {}, "all are above 0");
   if (!options.ranks) {
-    impl_->cluster = make_thread_cluster(devices, torch_executor_factory(options.threads), impl_->data, {.deadline = options.deadline});
+    impl_->cluster = make_thread_cluster(devices, torch_executor_factory(options.threads), impl_->data,
+                                         {.deadline = options.deadline, .interrupted = options.interrupted});
     return;
   }
   const Ranks& ranks = *options.ranks;
@@ -185,9 +188,19 @@ void Session::load(const std::string& name, const Program& program) {
   }
   const auto loaded = std::make_shared<const Program>(program);
   const std::uint64_t id = devices.load(loaded);
-  const bool known = std::ranges::any_of(impl_->named, [&](const auto& other) { return other.second.hash == id; });
-  impl_->named[name] = {loaded, id};
-  if (!known) impl_->add(loaded);
+  const auto known = std::ranges::find_if(impl_->named, [&](const auto& other) { return other.second.hash == id; });
+  const bool is_new = known == impl_->named.end();
+  impl_->named[name] = {is_new ? loaded : known->second.program, id};
+  if (is_new) impl_->add(loaded);
+}
+
+void Session::unload(const std::string& name) {
+  Cluster& devices = impl_->devices();
+  const Impl::Loaded unloaded = impl_->loaded(name);
+  impl_->named.erase(name);
+  if (std::ranges::any_of(impl_->named, [&](const auto& other) { return other.second.hash == unloaded.hash; })) return;
+  devices.unload(unloaded.hash);
+  std::erase(impl_->programs, unloaded.program);
 }
 
 void Session::initialise(const std::vector<ParameterSpec>& parameters, std::int64_t seed) {
@@ -241,6 +254,10 @@ std::map<std::string, SharedTensor> Session::share_state() {
   return impl_->cluster->share_state();
 }
 
+void Session::check_state() const {
+  if (impl_->cluster) impl_->cluster->check_state();
+}
+
 std::vector<StatePiece> Session::pieces() const {
   std::vector<StatePiece> out;
   for (const auto& [name, state] : impl_->states) out.insert(out.end(), state.pieces.begin(), state.pieces.end());
@@ -270,9 +287,10 @@ StepReport Session::step(const std::string& name, const HostTensors& data, bool 
 
 Shared Session::Impl::follow(const std::string& call, const HostTensors& given) {
   data->tensors = &given;
-  const std::size_t known = programs.size();
   Shared results = follower->obey(described(call, given));
-  for (std::size_t p = known; p < follower->programs().size(); ++p) add(follower->programs()[p]);
+  for (const auto& program : follower->programs())
+    if (std::ranges::find(programs, program) == programs.end()) add_states(*program);
+  programs = follower->programs();
   return results;
 }
 

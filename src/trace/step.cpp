@@ -1,6 +1,7 @@
 // Training, gradient, evaluation and generation steps of a model.
 #include "penstock/step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -8,7 +9,9 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "ops/builder.h"
 #include "penstock/error.h"
+#include "trace/microbatch_port.h"
 #include "trace/update.h"
 
 namespace penstock {
@@ -175,11 +178,10 @@ struct CutBatch {
   }
 };
 
-// For each micro-batch what those behind it leave of what it adds: keep to the power of their number. f64 [microbatches].
-Tensor left_behind(Tensor like, double keep, int microbatches) {
-  const Tensor place = arange(like, microbatches, DType::f64);
-  if (keep <= 0) return to(eq(place, microbatches - 1), DType::f64);
-  return exp((place * -1.0 + (microbatches - 1)) * std::log(keep));
+// What the micro-batches behind one leave of what it adds: keep to the power of their number, f64 []. `number`: of this one, i64 [1].
+Tensor left_behind(Tensor number, double keep, int microbatches) {
+  if (keep <= 0) return to(reshape(eq(number, microbatches - 1), {}), DType::f64);
+  return exp((to(reshape(number, {}), DType::f64) * -1.0 + (microbatches - 1)) * std::log(keep));
 }
 
 struct Sums {
@@ -189,44 +191,51 @@ struct Sums {
 };
 
 // What the micro-batch adds to the loop's results: loss, gradients, and what is carried, as much as the others behind it leave of that.
-std::vector<Tensor> results_of(const StepSums& sums, const std::vector<Carried>& carried, const std::map<double, Tensor>& left) {
+std::vector<Tensor> results_of(const StepSums& sums, const std::vector<Carried>& carried, Tensor number, int microbatches) {
   std::vector<Tensor> out = {sums.loss};
   for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second);
   for (const Carried& c : carried) {
     const Tensor added = sums.carried[c.parameter];
-    out.push_back(c.keep == 1 ? added : added * to(reshape(left.at(c.keep), {}), added.dtype()));
+    const Op* made = added.builder()->producer(ValueId(added.value()));
+    const Stage here(made != nullptr ? made->stage : "");
+    out.push_back(c.keep == 1 ? added : added * to(left_behind(number, c.keep, microbatches), added.dtype()));
   }
   return out;
 }
 
-Sums loss_and_gradients(const Model& model, const Parameters& parameters, const BatchTensors& data, int context, int microbatches) {
+// What a training step carries from one micro-batch to the next.
+struct CarriedBatch {
+  std::vector<Carried> carried;
+  Tensor numbers;  // of the micro-batches; none: nothing asks for them
+};
+
+Sums loss_and_gradients(const Model& model, const Parameters& parameters, const BatchTensors& data, int context, int microbatches,
+                        const CarriedBatch& carrying = {}) {
   Model::Batch batch = data.batch;
   const Tensor count = data.count ? data.count : model.count(batch);
   const CutBatch cut{batch, cut_ports(model, batch, context)};
-  std::vector<Tensor> split = cut.tensors();
   const Parameters shared = model.shared(parameters, data.batch, microbatches);
   for (const auto& [name, tensor] : shared.entries()) batch.ports.set(name, tensor);
-  const std::vector<Carried> carried = model.carried();
-  std::map<double, std::size_t> left_at;
-  for (const Carried& c : carried)
-    if (c.keep != 1 && left_at.try_emplace(c.keep, split.size()).second) split.push_back(left_behind(batch.rows, c.keep, microbatches));
+  std::vector<Tensor> split = cut.tensors();
+  if (carrying.numbers) split.push_back(carrying.numbers);
   std::vector<std::string> names;
   const std::vector<Tensor> results = accumulate(split, microbatches, [&](const auto& parts) {
-    std::map<double, Tensor> left;
-    for (const auto& [keep, at] : left_at) left[keep] = parts[at];
     const StepSums sums = model.sums(parameters, cut.part(parts));
     for (const auto& entry : sums.gradients.entries()) names.push_back(entry.first);
-    return results_of(sums, carried, left);
+    return results_of(sums, carrying.carried, parts.back(), microbatches);
   });
   Sums sums{results[0], to(maximum(count, full_like(count, 1)), results[0].dtype()), {}, {}};
   std::size_t next = 1;
   for (const std::string& name : names) sums.gradients.set(name, results[next++]);
-  for (const Carried& c : carried) {
+  for (const Carried& c : carrying.carried) {
     const Tensor value = parameters[c.parameter];
     sums.carried.set(c.parameter, (c.keep == 1 ? value : value * std::pow(c.keep, microbatches)) + results[next++]);
   }
   return sums;
 }
+
+// What torch.nn.utils.clip_grad_norm_ adds to the norm that clips. A step whose rates are given is a step of PyTorch's.
+constexpr double kClipMargin = 1e-6;
 
 // x divided by a scalar of another dtype.
 Tensor over(Tensor x, Tensor scalar) {
@@ -319,6 +328,9 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     const auto groups = static_cast<std::int64_t>(std::max<std::size_t>(1, options.groups.size()));
     inputs.emplace_back("learning_rates", TensorType{DType::f64, {groups}});
   }
+  const std::vector<Carried> carried = model.carried();
+  const bool numbered = std::ranges::any_of(carried, [](const Carried& c) { return c.keep != 1; });
+  if (numbered) inputs.emplace_back(kMicrobatchPort, TensorType{DType::i64, {microbatches}});
   check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
@@ -327,11 +339,13 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     BatchTensors data = reader.take_batch(ports, count);
     data.batch.step = state.step;
     data.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
-    const Sums sums = loss_and_gradients(model, state.parameters, data, context, microbatches);
+    const CarriedBatch carrying{carried, numbered ? tensors.back() : Tensor()};
+    const Sums sums = loss_and_gradients(model, state.parameters, data, context, microbatches, carrying);
     const Tensor norm = over(global_norm(sums.gradients), sums.count);
     // The mean and the clipping are one factor, so that they take one pass over the gradients.
     const auto unclipped = [&] { return over(full_like(norm, 1), sums.count); };
-    const Tensor factor = options.clip > 0 ? over(clip_factor(norm, options.clip), sums.count) : unclipped();
+    const Tensor clipping = options.decay == "given" ? norm + kClipMargin : norm;
+    const Tensor factor = options.clip > 0 ? over(clip_factor(clipping, options.clip), sums.count) : unclipped();
     const Tensor step = state.step + 1;
     const std::vector<Tensor> rates = rates_of(reader, step, options);
     const TrainingState next = options.validated && options.clip > 0

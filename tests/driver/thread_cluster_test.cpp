@@ -125,29 +125,114 @@ TEST(ThreadCluster, UnknownState) {
   EXPECT_EQ(message_of([&] { cluster->state("w"); }), "no device has a state named \"w\"");
 }
 
-// Device 1 fails in its first run; device 0 waits for what it would have sent.
-class FailingData : public HashData {
+// Device 0 updates "v", before device 1 reads its data or after it has heard of it.
+Program updating(bool update_first) {
+  return parse_program(concat(R"(penstock program 1
+program @updating {microbatches=1}
+data %d: i64[8]
+task @use {scratch=0}
+graph @use(%x: i64[8]) -> (i64[8]) {
+  %0: i64[8] = fake::mix(%x)
+  return %0
+}
+device 0 {state_bytes=64, step_bytes=128, scratch_bytes=0}
+  slot %v state @0 (i64[8] "v")
+  slot %d step @0 (i64[8])
+  slot %x step @64 (i64[8])
+  input %d = %d
+  run 0F0 @use(%d) -> (store %x)
+)",
+                              update_first ? "  run 0F0 @use(%x) -> (update %v)\n  send %x to 1 #0\n" : "  send %x to 1 #0\n", R"(  free %d
+  free %x
+  recv %x from 1 #0
+)",
+                              update_first ? "" : "  run 0F0 @use(%x) -> (update %v)\n", R"(  free %x
+device 1 {state_bytes=0, step_bytes=192, scratch_bytes=0}
+  slot %x step @0 (i64[8])
+  slot %d step @64 (i64[8])
+  slot %y step @128 (i64[8])
+  recv %x from 0 #0
+  free %x
+  input %d = %d
+  run 1F0 @use(%d) -> (store %y)
+  send %y to 0 #0
+  free %d
+  free %y
+)"));
+}
+
+// Device 1's read in step 2 calls `then`, once.
+class Reading : public HashData {
  public:
+  explicit Reading(std::function<void()> then) : then_(std::move(then)) {}
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override {
-    if (input.step == 2 && calls_++ == 5) throw Error("the text is gone");
+    if (input.step == 2 && calls_++ == 1) then_();  // device 0 has read before
     HashData::fill(port, input, first_row, rows, out);
   }
 
  private:
+  std::function<void()> then_;
   mutable std::atomic<int> calls_ = 0;
 };
 
-TEST(ThreadCluster, AFailureStopsAllDevicesAtOnceAndIsTheOneReported) {
-  auto cluster = make_thread_cluster(2, fake_executors(microseconds(0)), std::make_shared<FailingData>());
-  const std::uint64_t key = cluster->load(test::random_program(4, 2, 100));
+StepInput number(std::int64_t step) {
   StepInput input;
-  input.step = 1;
-  cluster->step(key, input);
-  input.step = 2;
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(message_of([&] { cluster->step(key, input); }), "the text is gone");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_EQ(message_of([&] { cluster->step(key, input); }), "the devices stopped after an earlier failure");
+  input.step = step;
+  return input;
+}
+
+const char* const kTorn =
+    "a step failed after it had begun to write the state, so what the devices hold is of no step\n"
+    "  1 tensor that it updates, such as \"v\"\n  hint: set all of them from a state that was kept, or begin again from it";
+
+TEST(ThreadCluster, AFailureStopsAllDevicesAtOnceAndIsTheOneReported) {
+  for (const bool update_first : {false, true}) {
+    auto cluster =
+        make_thread_cluster(2, fake_executors(microseconds(0)), std::make_shared<Reading>([] { throw Error("the text is gone"); }));
+    const std::uint64_t key = cluster->load(updating(update_first));
+    cluster->step(key, number(1));
+    const std::vector<std::byte> before = cluster->state("v");
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(message_of([&] { cluster->step(key, number(2)); }), "the text is gone");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    if (update_first) {
+      EXPECT_EQ(message_of([&] { cluster->state("v"); }), kTorn);
+      EXPECT_EQ(message_of([&] { cluster->step(key, number(2)); }), kTorn);
+      EXPECT_EQ(message_of([&] { cluster->check_state(); }), kTorn);
+      StateSource kept;
+      kept.kind = StateSource::Kind::values;
+      kept.values["v"] = before;
+      cluster->set_state(kept);
+    }
+    EXPECT_EQ(cluster->state("v"), before);
+    cluster->step(key, number(2));
+    EXPECT_NE(cluster->state("v"), before);
+  }
+}
+
+TEST(ThreadCluster, AnInterruptedStepIsGivenUpOrEnded) {
+  for (const bool update_first : {false, true}) {
+    std::atomic<bool> wanted = false, asked = false;
+    ClusterOptions options;
+    options.interrupted = [&] {
+      asked = asked || wanted;
+      return wanted.load();
+    };
+    const auto wait = [&] {
+      wanted = true;
+      while (!asked) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the step is given up behind the answer
+    };
+    auto cluster = make_thread_cluster(2, fake_executors(microseconds(0)), std::make_shared<Reading>(wait), options);
+    const std::uint64_t key = cluster->load(updating(update_first));
+    cluster->step(key, number(1));
+    const std::vector<std::byte> before = cluster->state("v");
+    EXPECT_EQ(message_of([&] { cluster->step(key, number(2)); }), update_first ? "no error" : "the step was interrupted");
+    wanted = false;
+    EXPECT_EQ(cluster->state("v") == before, !update_first);
+    cluster->step(key, number(3));
+    EXPECT_NE(cluster->state("v"), before);
+  }
 }
 
 // A transport whose device 1 never starts its sends.

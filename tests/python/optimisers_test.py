@@ -4,6 +4,7 @@ usage: optimisers_test.py
 """
 
 import contextlib
+import copy
 import math
 import unittest
 
@@ -113,10 +114,8 @@ class Steps(Case):
                 theirs.zero_grad()
                 their_loss = token_loss(twin(tokens), targets)
                 their_loss.backward()
-                if clip:  # PyTorch's own adds 1e-6 to the norm
-                    gradients = [p.grad for p in twin.parameters()]
-                    factor = clip / nn.utils.get_total_norm(gradients).clamp(min=clip)
-                    torch._foreach_mul_(gradients, factor)
+                if clip:
+                    nn.utils.clip_grad_norm_(twin.parameters(), clip)
                 theirs.step()
                 for rate in rates:
                     rate.step()
@@ -197,6 +196,46 @@ class OptimiserState(Case):
                 for batch in batches[3:]:
                     step(batch)
                 self.assert_alike(step.state_dict(), twin.state_dict(), 1e-10)
+
+    def test_the_state_that_the_optimizer_has(self):
+        """Two steps in PyTorch; then a trainer of the module and the optimizer as they are does two more, as PyTorch does."""
+        batches = [texts() for _ in range(4)]
+        own = {"AdamW": lambda p: optim.AdamW(p, lr=1e-2), "momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9), "SGD": lambda p: optim.SGD(p, lr=0.1),
+               "nesterov": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), "plain Adam": lambda p: optim.Adam(p, lr=1e-2, weight_decay=0.1)}
+        for name, make in (OPTIMISERS | own).items():
+            with self.subTest(name), default_dtype(torch.float64):
+                twin = seeded(Model, layers=1)
+                theirs = make(groups(twin))
+                theirs.param_groups[0]["lr"] = 2.0**-7  # f32 has it too
+                theirs.param_groups[1]["lr"] = 2.0**-8
+                in_pytorch(twin, theirs, batches[:2])
+                module = copy.deepcopy(twin)
+                ours = make(groups(module))
+                ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+                step = trained(module, batches[0], ours)
+                given, wanted = step.optimizer_state_dict()["state"], theirs.state_dict()["state"]
+                self.assertEqual(given.keys(), {i for i, entry in wanted.items() if any(value is not None for value in entry.values())})
+                for i, entry in given.items():
+                    for key, value in entry.items():
+                        if isinstance(value, torch.Tensor):
+                            torch.testing.assert_close(value, wanted[i][key], rtol=1e-12, atol=1e-14, check_dtype=key != "step", msg=f"{i} {key}")
+                        else:
+                            self.assertEqual(value, wanted[i][key], key)
+                in_pytorch(twin, theirs, batches[2:])
+                for batch in batches[2:]:
+                    step(batch)
+                self.assert_alike(step.state_dict(), twin.state_dict(), 1e-10)
+
+    def test_a_state_that_a_trainer_cannot_take(self):
+        module, batch = seeded(Model, layers=1), texts()
+        optimizer = optim.AdamW(module.parameters(), lr=1e-2)
+        in_pytorch(module, optimizer, [batch])
+        optimizer.state[module.embed.weight]["step"] += 1
+        with self.assertRaisesRegex(penstock.PenstockError, "parameters have done different numbers of steps\n  1, 2\n"):
+            trained(module, batch, optimizer)
+        del optimizer.state[module.embed.weight]
+        with self.assertRaisesRegex(penstock.PenstockError, "parameters have done different numbers of steps\n  0, 1\n"):
+            trained(module, batch, optimizer)
 
     def test_what_is_missing(self):
         module, batch = seeded(Model, layers=1), texts()

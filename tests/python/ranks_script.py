@@ -189,18 +189,37 @@ def calls():
     refused(lambda: small_trainer(backend="nccl"))
     module = seeded(small)
     refused(lambda: penstock.trainer(module, (inputs, labels), loss=functional.cross_entropy, microbatches=4)((inputs, labels)))
+    before = step.state_dict()
+    refused(lambda: step((inputs, labels + 100)))  # fails on one device; connections are made anew for the next step
+    assert all(torch.equal(value, before[name]) for name, value in step.state_dict().items())
+    assert step.steps == 0
     first = step((inputs, labels)).item()
     second = step((inputs, labels)).item()
     assert second < first
     alone = small_trainer(backend="threads")[0]
     assert [alone((inputs, labels)).item() for _ in range(2)] == [first, second]
+    assert (step.steps, step.gradient_norm) == (alone.steps, alone.gradient_norm)
+    step.sync()
+    assert all(torch.equal(value, step.module.state_dict()[name]) for name, value in alone.state_dict().items())
     say("steps as ever")
+
+
+def what_is_left(step, batch):
+    """Rank 1 is gone: the state of rank 0's device is there, that of the other is not, and no step is made."""
+    assert torch.isfinite(step.parameter("0.weight")).all()
+    for call, text in ((step.state_dict, "no device that is left has a state named"), (lambda: step(batch), "the devices stopped after an earlier failure")):
+        try:
+            call()
+        except penstock.PenstockError as error:
+            assert str(error).startswith(text), error
+        else:
+            raise AssertionError(text)
 
 
 def ends(how):
     """A rank ends in the third step; the other says what it heard."""
     who, how = how.split("-")
-    step, batch = small_trainer(deadline=4.0)
+    step, batch = small_trainer(deadline=300.0)  # nobody waits for it
 
     def loader():
         yield batch
@@ -217,6 +236,8 @@ def ends(how):
             step(each)
     except penstock.PenstockError as error:
         say(json.dumps(str(error)))
+        if RANK == 0:
+            what_is_left(step, batch)
     say("ends")
 
 

@@ -93,6 +93,7 @@ class Mistakes(unittest.TestCase):
             r"there are 2 processes \(WORLD_SIZE\) for 4 devices\n  actors=2, data=2\n  hint: torchrun --nproc-per-node 4 train.py, or backend=\"threads\"",
             r"there is no backend 'nccl'\n  there are \"threads\" and \"gloo\"",
             r"the trainer has no optimizer\n  hint: penstock.trainer\(",
+            r"107|10\d",
         )
         for rank, (process, (out, error)) in enumerate(zip(processes, results, strict=True)):
             self.assertEqual(process.returncode, 0, error[-3000:])
@@ -104,7 +105,7 @@ class Mistakes(unittest.TestCase):
 
     def test_a_rank_ends(self):
         """Each time the process that goes on says what it heard, and ends."""
-        ended, lost = "rank 1 has ended\n  hint: see what that process says", "device 1 was lost: it did not answer within 4 s"
+        ended, lost = "rank 1 has ended\n  hint: see what that process says", "device 1 was lost: its process has ended"
         first = "rank 0 has ended, rank 1 was at step(batch)\n  hint: all ranks make the same calls"
         cases = {"1-raises": (ended, 1), "1-stops": (ended, 0), "1-interrupted": (ended, 130), "1-killed": (lost, -9), "0-raises": (first, 1),
                  "0-killed": ("rank 0 was lost in step(batch)", -9)}
