@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .draws import SameDraws
 from .errors import PenstockError
 from .losses import call_model, find_loss
 from .placing import schedules
@@ -29,17 +30,24 @@ class Comparison:
         return f"loss {self.loss:.1e}, gradients {self.gradients:.1e}, the farthest {self.worst} {self.worst_difference:.1e}"
 
 
+class Ranking(dict[str, Prediction]):
+    """Predictions by the schedule's name, the fastest first; as text a line each."""
+
+    def __str__(self) -> str:
+        width = max(map(len, self), default=0)
+        return "\n".join(f"{name:{width}}  {prediction}" for name, prediction in self.items())
+
+    __repr__ = __str__
+
+
 def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, in_parts: bool | None = None, **plan: Any) -> Comparison:
     """Compares the loss and the gradients of a plan (`trainer`'s arguments) with autograd's on the same batch.
 
     Autograd runs the module on the whole batch or, `in_parts`, on one micro-batch after the other, whose mean it takes. That is right for a
     module in which a sample's loss depends on the others of its micro-batch: without being told it is done where there are batch norms, but
-    a loss that compares samples (CLIP's) must be named. Random ops draw other numbers than PyTorch's, so a module with dropout cannot be compared; throws
-    PenstockError then, and what `trainer` throws.
+    a loss that compares samples (CLIP's) must be named. Dropout drops the same elements in both. Throws PenstockError for other random ops, and
+    what `trainer` throws.
     """
-    for name, part in module.named_modules():
-        if isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
-            raise PenstockError(f'"{name}" drops at random, and draws other numbers here than in PyTorch', hint=f"set {name}.p = 0 to compare")
     step = trainer(module, batch, **({} if "plan" in plan else {"microbatches": microbatches}), **plan)
     loss, gradients = step.gradients(batch)
     their_loss, theirs = _autograd(step, module, batch, step.plan.microbatches if _in_parts(module, in_parts) else 1)
@@ -52,8 +60,8 @@ def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, in_part
 
 
 def compare(module: torch.nn.Module, batch: Any, *, names: list[str] | None = None, device: str = "a100-80", link: str = "nvlink3",
-            **plan: Any) -> dict[str, Prediction]:
-    """What each schedule makes of the module's step, by published figures of a device and of the links, the fastest first.
+            **plan: Any) -> Ranking:
+    """What each schedule makes of the module's step, by published figures of a device and of the links, the fastest first; by name.
 
     `names`: all that take the plan's sizes unless they are given. The module is exported once; nothing runs. `plan` are `trainer`'s
     arguments.
@@ -66,7 +74,7 @@ def compare(module: torch.nn.Module, batch: Any, *, names: list[str] | None = No
         except PenstockError:
             if names:
                 raise
-    return dict(sorted(found.items(), key=lambda entry: entry[1].seconds))
+    return Ranking(sorted(found.items(), key=lambda entry: entry[1].seconds))
 
 
 def _in_parts(module: torch.nn.Module, told: bool | None) -> bool:
@@ -82,7 +90,9 @@ def _autograd(step: Any, module: torch.nn.Module, batch: Any, parts: int) -> tup
             size = tensor.shape[0] // parts if tensor.dim() else 0
             return tensor[part * size: (part + 1) * size] if tensor.dim() else tensor
         args, kwargs, target = step.calls.inputs(tree_map_only(torch.Tensor, cut, batch) if parts > 1 else batch)
-        loss = find_loss(call_model(twin, args, kwargs, step.loss, target, step.autocast))[0] / shares
+        samples = step.calls.samples(step.calls.tensors(batch)) // parts
+        with SameDraws(samples, part * samples, step.seed, parts == step.plan.microbatches):
+            loss = find_loss(call_model(twin, args, kwargs, step.loss, target, step.autocast))[0] / shares
         total = loss if total is None else total + loss
     total.backward()
     return total.detach(), {name: parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)

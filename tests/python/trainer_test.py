@@ -294,8 +294,17 @@ class Gradients(Case):
         found = penstock.check(seeded(Model), texts(), loss=token_loss, actors=2)
         self.assertLess(found.gradients, 1e-12)
         self.assertIn("gradients", str(found))
-        with self.assertRaisesRegex(penstock.PenstockError, 'drops at random'):
-            penstock.check(seeded(Model, dropout=0.1), texts(), loss=token_loss)
+
+    def test_check_draws_the_same_masks(self):
+        for plan in ({"schedule": "zb-h1"}, {"data": 2}, {"in_parts": True}):
+            batch = texts(ignored="in_parts" not in plan)
+            self.assertLess(penstock.check(seeded(Model, dropout=0.3), batch, loss=token_loss, seed=5, **plan).gradients, 1e-11)
+
+        class Noisy(Model):
+            def forward(self, tokens):
+                return super().forward(tokens) * (torch.rand(19, dtype=torch.float64) < 0.5)
+        with self.assertRaisesRegex(penstock.PenstockError, "aten::rand draws other numbers here than in PyTorch"):
+            penstock.check(seeded(Noisy), texts(), loss=token_loss)
 
 
 class Steps(Case):
