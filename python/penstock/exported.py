@@ -92,7 +92,8 @@ def read_exported(path: str | os.PathLike, key: str | None = None) -> Exported:
         raise PenstockError(f"{path}: this is no exported module", hint="penstock.export(...).save(path) writes one")
     if metadata.get(KEY) != key:
         raise PenstockError(f"{path}: this is an entry of a cache, made of what another key says")
-    found = {name: parse_json(metadata.get(name, "null"), f"{path}: {name} of this exported module") for name in ("header", "absent", "order", "notes")}
+    found = {name: parse_json(metadata.get(name, "null"), f"{path}: {name} of this exported module")
+             for name in ("header", "absent", "order", "notes")}
     header, absent, order, notes = found.values()
     if not isinstance(header, dict) or header.get("penstock") != FORMAT:
         version = header.get("penstock") if isinstance(header, dict) else None

@@ -118,8 +118,10 @@ class Exports:
         """The dims of the first shapes in which any of these, or of those until now, differ and, if there are such, the samples; none where the
         module fixed all such dims before."""
         others = [*shapes, *self._seen]
-        out = {name: {dim: AUTO for dim, size in enumerate(shape) if any(dim < len(other.get(name, ())) and other[name][dim] != size for other in others)}
-               for name, shape in shapes[0].items()}
+
+        def differs(name: str, dim: int, size: int) -> bool:
+            return any(dim < len(other.get(name, ())) and other[name][dim] != size for other in others)
+        out = {name: {dim: AUTO for dim, size in enumerate(shape) if differs(name, dim, size)} for name, shape in shapes[0].items()}
         if self._fixed or not any(out.values()):
             return {}
         return {name: dims | ({} if name in calls.whole else {0: AUTO}) for name, dims in out.items()}

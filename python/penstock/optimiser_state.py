@@ -75,7 +75,8 @@ def _check_form(state: Any) -> None:
     """Throws PenstockError for what no optimizer's state_dict() gives: states come from files."""
     def need(is_so: bool, what: str) -> None:
         if not is_so:
-            raise PenstockError(f"this is no state_dict() of an optimizer: {what}", hint="optimizer.state_dict(), or a trainer's optimizer_state_dict()")
+            raise PenstockError(f"this is no state_dict() of an optimizer: {what}",
+                                hint="optimizer.state_dict(), or a trainer's optimizer_state_dict()")
     need(isinstance(state, Mapping) and isinstance(state.get("state"), Mapping) and isinstance(state.get("param_groups"), (list, tuple)),
          "it has no state and param_groups")
     for group in state["param_groups"]:

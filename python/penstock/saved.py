@@ -193,14 +193,16 @@ def type_of(dtype: Any, shape: Any) -> torch.Tensor | None:
 
 
 def _entry(file: _Open, name: str, entry: Any, data: int, checksum: str | None) -> Stored:
-    file.check(isinstance(entry, dict) and entry.keys() >= {"dtype", "shape", "data_offsets"}, f'the entry of "{name}" needs dtype, shape and data_offsets')
+    file.check(isinstance(entry, dict) and entry.keys() >= {"dtype", "shape", "data_offsets"},
+               f'the entry of "{name}" needs dtype, shape and data_offsets')
     if isinstance(entry["dtype"], str) and entry["dtype"] not in DTYPES:
         raise PenstockError(f'{file.path}: "{name}" is of dtype {entry["dtype"]}', [f"there are {', '.join(DTYPES)}"])
     type, offsets = type_of(entry["dtype"], entry["shape"]), entry["data_offsets"]
     file.check(type is not None, f'dtype or shape of "{name}" is none')
     file.check(isinstance(offsets, list) and len(offsets) == 2 and all(map(is_count, offsets)), f'data_offsets of "{name}" are no two numbers')
     begin, end = offsets
-    file.check(end <= file.size - data and end - begin == type.numel() * type.element_size(), f'"{name}" spans bytes {begin} to {end}, which its type or the file has not')
+    file.check(end <= file.size - data and end - begin == type.numel() * type.element_size(),
+               f'"{name}" spans bytes {begin} to {end}, which its type or the file has not')
     return Stored(file, name, type, data + begin, checksum)
 
 

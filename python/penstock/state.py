@@ -92,7 +92,8 @@ class State:
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets what has these names in module.state_dict(). Throws PenstockError for names that are not there, and what is no tensor with values."""
         if not isinstance(state, Mapping):
-            raise PenstockError(f"a {type(state).__name__} is no state: it has no tensors by name", hint="module.state_dict(), or a trainer's state_dict()")
+            raise PenstockError(f"a {type(state).__name__} is no state: it has no tensors by name",
+                                hint="module.state_dict(), or a trainer's state_dict()")
         wrong = [name for name, value in state.items() if not isinstance(value, torch.Tensor) or value.is_meta or value.layout != torch.strided]
         if wrong:
             raise PenstockError(f'"{wrong[0]}" of the state is no dense tensor with values')
