@@ -64,8 +64,10 @@ class Calls:
         if name in self.whole:
             return tensor
         if tensor.dim() == 0 or tensor.shape[0] % self.microbatches:
+            alike = tensor.dim() == 0 or tensor.shape[0] == 1  # for all samples, such as positions [1, S]
             raise PenstockError(f'"{name}" of shape {list(tensor.shape)} cannot be cut into {self.microbatches} equal micro-batches',
-                                hint="samples lie along dim 0; give a batch that is a multiple of the micro-batches")
+                                hint=f'where it is the same for all samples, whole=("{name}",) hands it whole to each micro-batch' if alike else
+                                "samples lie along dim 0; give a batch that is a multiple of the micro-batches")
         return tensor[: tensor.shape[0] // self.microbatches]
 
     def parts(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -130,9 +130,15 @@ def _check_samples(arguments: Sequence[Argument]) -> None:
                             hint="tensors of the batch are arguments, samples along dim 0")
     for argument in split:
         if argument.tensor.dim() == 0 or argument.tensor.shape[0] != split[0].tensor.shape[0]:
-            raise PenstockError(f'argument "{argument.name}" cannot be cut into micro-batches along dim 0',
-                                [f"it has shape {list(argument.tensor.shape)}, \"{split[0].name}\" has {list(split[0].tensor.shape)}"],
-                                f'samples lie along dim 0 of all; whole=("{argument.name}",) hands it whole to each micro-batch')
+            odd, other = (split[0], argument) if _has_no_samples(split[0], argument) else (argument, split[0])
+            raise PenstockError(f'argument "{odd.name}" cannot be cut into micro-batches along dim 0',
+                                [f"it has shape {list(odd.tensor.shape)}, \"{other.name}\" has {list(other.tensor.shape)}"],
+                                f'samples lie along dim 0 of all; whole=("{odd.name}",) hands it whole to each micro-batch')
+
+
+def _has_no_samples(argument: Argument, beside: Argument) -> bool:
+    """Whether of two arguments it is this one that is the same for all samples, such as positions of shape [1, S] or [S] beside tokens [B, S]."""
+    return beside.tensor.dim() > 0 and (argument.tensor.shape[0] == 1 or argument.tensor.dim() < beside.tensor.dim())
 
 
 def _dims(arguments: Sequence[Argument], dynamic: Mapping[str, Any]) -> list[dict[int, Any]]:

@@ -66,7 +66,8 @@ class Optimiser:
                 key = next(key for key in before if now[key] != before[key])
                 raise PenstockError(f"{key} of the optimizer's group {number} was changed from {before[key]} to {now[key]}",
                                     ["the trainer's programs are made for its settings; learning rates alone may change"],
-                                    "give a scheduler that cycles momentum cycle_momentum=False")
+                                    "give a scheduler that cycles momentum cycle_momentum=False" if key in ("momentum", "betas") else
+                                    f"set {key} back, or make a trainer for the new one: load_optimizer_state_dict takes this one's state on")
         return rates_of(self.torchs)
 
 

@@ -32,7 +32,12 @@ class Plan:
         """The schedule's table. Throws PenstockError: no such schedule, or none of these sizes."""
         if self._in_file():
             path = Path(self.schedule)
-            return told(lambda: _core.parse_schedule(read_text(path), str(path)))
+            table = told(lambda: _core.parse_schedule(read_text(path), str(path)))
+            rows = str(table).count("\n")
+            if rows != self.actors:
+                raise PenstockError(f"{path} is a table of {rows} actors, and actors is {self.actors}", ["each row is an actor"],
+                                    f"actors={rows}")
+            return table
         return told(lambda: _core.schedule(self.schedule, self.actors, self.microbatches // self.data, self.chunks_or_default()))
 
     def _in_file(self) -> bool:

@@ -353,6 +353,10 @@ class Refusals(Case):
         self.refused(r"betas of the optimizer's group 0 was changed from \(0.9, 0.999\) to \(0.95, 0.999\)\n[^$]*cycle_momentum=False", lambda: step(batch))
         del schedule
         optimizer.param_groups[0]["betas"] = (0.9, 0.999)
+        optimizer.param_groups[0]["weight_decay"] = 0.5
+        self.refused(r"weight_decay of the optimizer's group 0 was changed from 0 to 0.5\n[^$]*set weight_decay back, or make a trainer",
+                     lambda: step(batch))
+        optimizer.param_groups[0]["weight_decay"] = 0
         step(batch)
 
 

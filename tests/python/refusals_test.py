@@ -408,6 +408,14 @@ class Calls(Refusals):
         self.assertEqual(self.refused(nn.Bilinear(4, 4, 4), torch.ones(2, 4), torch.ones(3, 4)),
                          'argument "input2" cannot be cut into micro-batches along dim 0\n  it has shape [3, 4], "input1" has [2, 4]\n'
                          '  hint: samples lie along dim 0 of all; whole=("input2",) hands it whole to each micro-batch')
+        # It is positions that are the same for all samples, wherever they stand among the arguments.
+        for shape in ([1, 4], [4]):
+            class Model(nn.Module):
+                def forward(self, positions, x):
+                    return (x + positions).sum()
+            self.assertEqual(self.refused(Model(), torch.ones(shape), torch.ones(3, 4)),
+                             f'argument "positions" cannot be cut into micro-batches along dim 0\n  it has shape {shape}, "x" has [3, 4]\n'
+                             '  hint: samples lie along dim 0 of all; whole=("positions",) hands it whole to each micro-batch')
         self.assertEqual(self.refused(nn.Linear(4, 4), torch.ones(2, 4), whole=("input",)).splitlines()[0],
                          "the module is called without a tensor that could be cut into micro-batches")
 

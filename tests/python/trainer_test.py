@@ -458,7 +458,7 @@ class Refusals(Case):
         for text, plan in (
                 (r'no op comes from the module "layers.9"[^$]*hint: did you mean "layers', {"split": ["layers.9"]}),
                 (r"begins at", {"split": ["layers.2", "layers.1"], "actors": 3}),
-                (r"cut into 3 equal micro-batches", {"microbatches": 3}),
+                (r"cut into 3 equal micro-batches\n  hint: samples lie along dim 0", {"microbatches": 3}),
                 (r"1f1b", {"schedule": "1f2b"}),
                 (r"stage", {"actors": 40}),
         ):
@@ -486,7 +486,22 @@ class Refusals(Case):
             table.write_text(step.explain().split("\n", 1)[1])
             listed = penstock.trainer(module, batch, loss=token_loss, microbatches=4, schedule=table)
             self.refused("cannot be cut into 4", lambda: listed.gradients(texts(batch=6)))
+            table.write_text("0F0,0B0\n1F0,1B0\n2F0,2B0\n")
+            self.refused(r"table.csv is a table of 3 actors, and actors is 2\n[^$]*hint: actors=3",
+                         lambda: penstock.trainer(module, batch, loss=token_loss, microbatches=1, schedule=table))
         self.refused("cannot be traced", lambda: step.gradients((batch[0].to(torch.int8), batch[1])))
+
+        class Placed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+
+            def forward(self, x, positions):
+                return self.layer(x + positions).sum()
+
+        placed = {"x": torch.ones(8, 4), "positions": torch.ones(1, 4)}
+        self.refused(r'"positions" of shape \[1, 4\] cannot be cut[^$]*whole=\("positions",\) hands it whole',
+                     lambda: penstock.trainer(Placed(), placed, microbatches=4))
 
     def test_a_step_inside_a_step(self):
         module, batch = seeded(Model), texts()
