@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "data/line_keys.h"
 #include "data/synthetic.h"
 #include "data/text_files.h"
 #include "models/layers.h"
@@ -145,22 +146,11 @@ ImageFilesDataset::ImageFilesDataset(const std::vector<std::string>& paths, cons
                 "name more files, or lower train.batch");
 }
 
-namespace {
-
-// Lines may have further keys, which are passed over, but none that stands for one that may be missing.
-void check_misspelt(const JsonNode& line, const std::string& key) {
-  line.each_member([&](const std::string& other, const JsonNode&) {
-    if (!nearest(other, {key}).empty()) line.fail(concat("has no key ", quote(key), ", but ", quote(other)), did_you_mean(other, {key}));
-  });
-}
-
-}  // namespace
-
 void ImageFilesDataset::add_line(const std::string& line, const std::string& folder, const std::string& place) {
   const JsonFile file{place, "each line is an object with \"images\", a list of files, and \"text\""};
   const nlohmann::json value = parse_json(line, file);
   const JsonNode node(value, file);
-  if (!node.has("images")) check_misspelt(node, "images");
+  check_misspelt(node, "images");
   Sample& sample = samples_.emplace_back();
   sample.text = node.at("text").text();
   if (sample.text.size() < 2) node.at("text").fail("is too short: a sample predicts each byte from those before it");

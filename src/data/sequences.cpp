@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "data/line_keys.h"
 #include "data/text_files.h"
 #include "penstock/error.h"
 
@@ -22,7 +23,11 @@ struct Texts {
 // What is learnt of a line. Lines may have further keys, which are passed over.
 Texts texts_of(const JsonNode& line, bool pairs) {
   const bool is_pair = pairs || (!line.has("text") && (line.has("input") || line.has("target")));
-  if (!is_pair) return {"", line.at("text").text()};
+  if (!is_pair) {
+    check_misspelt(line, "text");
+    return {"", line.at("text").text()};
+  }
+  for (const char* key : {"input", "target"}) check_misspelt(line, key);
   if (pairs && line.at("input").text().empty()) line.at("input").fail("is empty");
   return {line.at("input").text(), line.at("target").text()};
 }

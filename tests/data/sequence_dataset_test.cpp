@@ -137,7 +137,7 @@ TEST(SequenceDataset, Refused) {
   EXPECT_EQ(refusal("{\"input\": \"a\"}\n"),
             "x.jsonl:1 has no key \"target\"\n  hint: the file is damaged, or of another version: each line is an object with \"text\", or "
             "with \"input\" and \"target\"");
-  EXPECT_EQ(refusal("{\"txt\": \"a\"}\n"), "x.jsonl:1 has an unknown key \"txt\"\n  hint: did you mean \"text\"?");
+  EXPECT_EQ(refusal("{\"txt\": \"a\"}\n"), "x.jsonl:1 has no key \"text\", but \"txt\"\n  hint: did you mean \"text\"?");
   EXPECT_EQ(refusal("{\"text\": \"abc\"}\n", 2),
             "there are fewer sequences than one batch takes: 1 in x.jsonl\n  one batch takes 2; 1 are there beside validation\n"
             "  hint: name more documents, or lower train.batch");

@@ -92,7 +92,7 @@ TEST(Sequences, BadPairsAreNamed) {
       refusal(good + "{\"input\": \"a\"}\n"),
       "p.jsonl:2 has no key \"target\"\n  hint: the file is damaged, or of another version: each line is an object with \"input\" and "
       "\"target\"");
-  EXPECT_EQ(refusal(good + "{\"text\": \"a\"}\n").substr(0, 26), "p.jsonl:2 has no key \"input\"");
+  EXPECT_EQ(refusal(good + "{\"text\": \"a\"}\n").substr(0, 28), "p.jsonl:2 has no key \"input\"");
   EXPECT_EQ(refusal(good + "{\"input\": \"\", \"target\": \"b\"}\n"), "p.jsonl:2: input is empty");
   EXPECT_EQ(refusal("{\"input\": \"a\", \"target\": \"\"}\n"),
             "no pair has a target, of 1 in p.jsonl\n  hint: nothing can be learnt from them");
