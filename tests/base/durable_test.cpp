@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -66,21 +68,20 @@ TEST(Durable, AddsToNothingBehindALink) {
   EXPECT_EQ(failure(), concat("cannot write ", file, ": No such device or address"));
 }
 
+// Prints what is said of files that may have no more than 1000 bytes.
+[[noreturn]] void outgrow(const TemporaryFolder& folder) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit = {1000, 1000};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  const std::string text(2000, 'x');
+  std::fputs(message_of([&] { write_file(folder.file("file"), text); }).c_str(), stderr);
+  std::fputs(message_of([&] { AppendedFile(folder.file("lines")).append(text); }).c_str(), stderr);
+  std::_Exit(0);
+}
+
 TEST(Durable, AFileBeyondTheLimitIsNamed) {
   const TemporaryFolder folder;
-  EXPECT_EXIT(
-      {
-        std::signal(SIGXFSZ, SIG_IGN);
-        const rlimit limit = {1000, 1000};
-        ::setrlimit(RLIMIT_FSIZE, &limit);
-        const std::string text(2000, 'x');
-        const std::string whole = message_of([&] { write_file(folder.file("file"), text); });
-        const std::string added = message_of([&] { AppendedFile(folder.file("lines")).append(text); });
-        const bool named = whole == concat("cannot write ", folder.file("file"), ": File too large") &&
-                           added == concat("cannot write ", folder.file("lines"), ": File too large");
-        std::_Exit(named ? 0 : 1);
-      },
-      testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(outgrow(folder), testing::ExitedWithCode(0), "cannot write .*/file: File too largecannot write .*/lines: File too large");
 }
 
 }  // namespace
