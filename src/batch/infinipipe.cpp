@@ -159,16 +159,21 @@ PlannedBatch infinipipe_batch(const SearchedBatchProblem& problem, const InfiniP
   for (const SampleLengths& sample : problem.samples) longest = std::max(longest, sample.input);
   while (reference / 2 >= std::max(longest, problem.round)) reference /= 2;
   std::optional<PlannedBatch> best;
+  double least = kInfinity;  // that a plan keeps on a stage
   for (int pieces = 1;; pieces = std::min(2 * pieces, options.slices)) {
-    std::optional<PlannedBatch> plan = within_limit(problem, cut_into(pieces, reference, problem));
+    PlannedBatch cut = cut_into(pieces, reference, problem);
+    least = std::min(least, cut.peak);
+    std::optional<PlannedBatch> plan = within_limit(problem, std::move(cut));
     if (plan && (!best || plan->time < best->time)) best = std::move(plan);
     if (pieces == options.slices) break;
   }
   if (best) return *std::move(best);
-  throw Error(concat("a batch of ", problem.samples.size(), " sequences keeps no limit of ", number(problem.limit),
-                     " on a stage, cut into ", options.slices, " slices or fewer"),
-              {concat("the longest has ", longest, " tokens, all of which live at once unless their stage recomputes")},
-              "raise the limit or batch.slices, or set batch.recompute = \"inputs\"");
+  throw Error(
+      concat("a batch of ", problem.samples.size(), " sequences keeps no limit of ", number(problem.limit), " on a stage, cut into ",
+             options.slices, " slices or fewer"),
+      {concat("the plan that keeps least has ", number(std::ceil(least)), " at once on a stage, of all micro-batches that it holds"),
+       concat("the longest sequence has ", longest, " tokens")},
+      concat("raise the limit or batch.slices", problem.recompute ? "" : ", or set batch.recompute = \"inputs\""));
 }
 
 }  // namespace penstock

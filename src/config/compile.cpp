@@ -91,14 +91,42 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
   return models.at(config.model.name).make(options);
 }
 
+// How many chunks the configured schedule would need for a table of stages that the model can be cut into: fewer if there are such, else
+// more; 0: no number. Long tables are not tried.
+int fitting_chunks(const Config& config, const ModelRegistry& models) {
+  constexpr double kMost = 1e5;  // forwards of a table
+  ScheduleOptions options = schedule_options(config);
+  std::vector<int> candidates;
+  for (int fewer = options.chunks - 1; fewer >= 1; --fewer) candidates.push_back(fewer);
+  for (int more = 1; more <= 64; ++more) candidates.push_back(options.chunks + more);
+  for (const int candidate : candidates) {
+    options.chunks = candidate;
+    if (1.0 * options.actors * options.chunks * options.microbatches * options.slices > kMost) continue;
+    try {
+      make_model(config, load_schedule(config.pipeline.schedule, options).whole_stages(), models);
+      return candidate;
+    } catch (const Error&) {
+      continue;  // no such table, or no such cut
+    }
+  }
+  return 0;
+}
+
 // The model in as many stages as the table names. If it can be cut, but not into so many, the error names the action that asks for the last
-// stage.
+// stage, or the chunks of the schedule that ask for as many as there can be.
 std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
   try {
     return make_model(config, schedule.whole_stages(), models);
   } catch (const Error& error) {
-    if (schedule.cells.empty()) throw;
     make_model(config, 1, models);
+    if (schedule.cells.empty()) {
+      const int chunks = config.pipeline.schedule == "plan" ? 0 : fitting_chunks(config, models);
+      if (chunks == 0) throw;
+      throw Error(split(error.what(), '\n').front(),
+                  {concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ",
+                          counted(config.pipeline.actors, "actor"), " and ", counted(config.pipeline.chunks, "chunk"), " each")},
+                  concat("--chunks ", chunks));
+    }
     for (std::int32_t actor = 0; const auto& row : schedule.actors) {
       const auto last = std::find_if(row.begin(), row.end(), [&](const Action& action) { return action.stage + 1 == schedule.stages(); });
       if (last != row.end())

@@ -33,6 +33,27 @@ struct Assignment {
   throw Error(concat(place, "unknown ", what, " ", quote(found)), {}, near.empty() ? "known: " + join(known, ", ") : near);
 }
 
+// The whole names of the keys of this name.
+std::vector<std::string> paths_of(const std::vector<ConfigKey>& keys, std::string_view name) {
+  std::vector<std::string> out;
+  for (const ConfigKey& key : keys)
+    if (key.name == name) out.push_back(key.path());
+  return out;
+}
+
+// The hint for a key that is in no section, or not in this one: it may be another section's, or misspelt.
+std::string hint_for_key(const std::string& found, const std::vector<ConfigKey>& keys) {
+  const std::string name = found.substr(found.rfind('.') + 1);
+  if (const std::vector<std::string> elsewhere = paths_of(keys, name); !elsewhere.empty())
+    return concat("its whole name is ", join(elsewhere, " or "));
+  std::vector<std::string> names;
+  for (const ConfigKey& key : keys) names.push_back(key.name);
+  std::vector<std::string> near;
+  if (const std::string meant = nearest(name, names); !meant.empty()) near = paths_of(keys, meant);
+  return near.empty() ? "penstock config lists all keys"
+                      : concat("did you mean ", join(near, " or ", [](const std::string& path) { return quote(path); }), "?");
+}
+
 std::vector<std::string> names_of(const std::vector<ConfigKey>& keys, const std::string& section) {
   std::vector<std::string> names;
   for (const ConfigKey& key : keys)
@@ -205,15 +226,11 @@ void add_dims(Config& config, const std::vector<Assignment>& assignments, const 
 // The whole name of a key: "steps" -> "train.steps", where only one section has it.
 std::string full_key(const Override& override, const std::vector<ConfigKey>& keys) {
   std::vector<std::string> found;
-  std::vector<std::string> known;
   for (const ConfigKey& key : keys) {
     if (override.key == key.path()) return override.key;
-    const bool is_short = override.key.find('.') == std::string::npos;
-    if (is_short && key.by_path) continue;
-    if (override.key == key.name) found.push_back(key.path());
-    known.push_back(is_short ? key.name : key.path());
+    if (override.key == key.name && !key.by_path) found.push_back(key.path());
   }
-  if (found.empty()) fail_unknown(override.source + ": ", "key", override.key, known);
+  if (found.empty()) throw Error(concat(override.source, ": unknown key ", quote(override.key)), {}, hint_for_key(override.key, keys));
   if (found.size() > 1) throw Error(concat(override.source, ": ", quote(override.key), " is in several sections"), {}, join(found, " or "));
   return found.front();
 }
@@ -241,7 +258,10 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigK
     if (key == keys.end()) {
       const std::string what =
           assignment.section == "model" ? concat("key of model ", quote(model)) : concat("key of [", assignment.section, "]");
-      fail_unknown(assignment.key_place, what.c_str(), assignment.name, names_of(keys, assignment.section));
+      const std::vector<std::string> own = names_of(keys, assignment.section);
+      if (did_you_mean(assignment.name, own).empty() && !paths_of(keys, assignment.name).empty())
+        throw Error(concat(assignment.key_place, "unknown ", what, " ", quote(assignment.name)), {}, hint_for_key(assignment.name, keys));
+      fail_unknown(assignment.key_place, what.c_str(), assignment.name, own);
     }
     std::visit(Assign{*key, assignment}, key->target);
   }

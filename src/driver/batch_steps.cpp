@@ -198,6 +198,9 @@ std::vector<std::int64_t> BatchSteps::in_teams(std::vector<std::int64_t> samples
 
 PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double limit) const {
   const Config::Batch& batch = config_.batch;
+  if (limit <= 0)
+    throw Error(concat("batch.memory_limit = ", bytes_text(batch.memory_limit), " leaves no room for what lives on a stage"),
+                {concat("what a program takes beside is ", bytes_text(batch.memory_limit - limit), " on a device")}, "raise the limit");
   std::vector<SampleLengths> lengths;  // by team, the longest input and the longest target
   const std::size_t members = at(devices_of_actor(config_));
   for (std::size_t i = 0; i < samples.size(); ++i) {

@@ -82,7 +82,7 @@ class VisionEncoder {
     Tensor x;
     for (std::int64_t i = 0; i < c.vision_layers; ++i) {
       const Stage stage(stage_of(c, part, i));
-      if (i == 0) x = to(patch_(p, images) + p[position_.at("weight")], c.compute);
+      if (i == 0) x = patch_(p, images) + to(p[position_.at("weight")], c.compute);
       x = layers_[i](p, x, false);
     }
     const Stage stage(stage_of(c, part, c.vision_layers - 1));

@@ -143,10 +143,19 @@ bool takes(const ScheduleInfo& info, std::string_view flag) {
   return std::find(info.takes.begin(), info.takes.end(), flag) != info.takes.end();
 }
 
+// What it takes, for messages. Some of it no run has: there are only tables of it.
+std::string taken(const ScheduleInfo& info) {
+  std::vector<std::string> by_all, by_tables;
+  for (const std::string& flag : info.takes) (flag == "--self-conditioning" || flag == "--balance" ? by_tables : by_all).push_back(flag);
+  if (by_tables.empty()) return concat("it takes ", join(by_all, ", "));
+  return concat("it takes ", join(by_all, ", "), by_all.empty() ? "" : "; ", "in penstock schedule ", by_all.empty() ? "" : "also ",
+                join(by_tables, ", "));
+}
+
 void check_number(const ScheduleInfo& info, const std::string& flag, int value) {
   if (value == 0) return;
   if (!takes(info, flag)) {
-    const std::vector<std::string> own = info.takes.empty() ? info.takes : std::vector{concat("it takes ", join(info.takes, ", "))};
+    const std::vector<std::string> own = info.takes.empty() ? info.takes : std::vector{taken(info)};
     throw Error(concat(info.name, " takes no ", flag), own,
                 concat("schedules that do: ", join(names_of([&](const ScheduleInfo& other) { return takes(other, flag); }), ", ")));
   }

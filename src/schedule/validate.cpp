@@ -196,10 +196,13 @@ WorkIndex index_once(const Schedule& schedule, const StageShape& shape, std::int
   return index_work(schedule, shape, microbatches, [&](Position earlier, Position later) {
     const std::string first = text_at(schedule, earlier);
     const std::string second = text_at(schedule, later);
+    const auto is = [&](Position p, Kind kind) { return schedule.actors[p.actor][p.index].kind == kind; };
+    const bool old_names = (is(earlier, Kind::B) && is(later, Kind::W)) || (is(earlier, Kind::W) && is(later, Kind::B));
     throw Error(concat(place(schedule, later), ": ", second, first == second ? " stands twice" : concat(" repeats work of ", first)),
                 {concat(first, " stands at ", place(schedule, earlier)),
                  "each stage does F, and B or I and W, once per micro-batch, R or OFFLOAD and RELOAD at most once"},
-                "remove one of them");
+                old_names ? "beside a W write I for the gradients of inputs, as PyTorch does now; older tables write B for it"
+                          : "remove one of them");
   });
 }
 

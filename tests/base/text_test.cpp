@@ -31,6 +31,10 @@ TEST(Text, QuotedReadsBack) {
 TEST(Text, NearestFindsTypos) {
   EXPECT_EQ(nearest("widht", {"width", "heads", "layers"}), "width");
   EXPECT_EQ(nearest("zzz", {"width", "heads"}), "");
+  EXPECT_EQ(nearest("f23", {"f64", "f32"}), "f32");
+  // A word that shares half of its letters is another word.
+  for (const char* other : {"momentum", "batch", "lr"})
+    EXPECT_EQ(nearest(other, {"width", "bag", "tied", "distance", "documents"}), "") << other;
 }
 
 TEST(Text, BytesHaveUnits) {

@@ -121,7 +121,8 @@ TEST(InfiniPipe, NothingKeepsTheLimit) {
   problem.limit = 40;
   EXPECT_EQ(test::message_of([&] { infinipipe_batch(problem, {.context = 64, .slices = 3}); }),
             "a batch of 2 sequences keeps no limit of 40.0 on a stage, cut into 3 slices or fewer\n"
-            "  the longest has 64 tokens, all of which live at once unless their stage recomputes\n"
+            "  the plan that keeps least has 72.0 at once on a stage, of all micro-batches that it holds\n"
+            "  the longest sequence has 64 tokens\n"
             "  hint: raise the limit or batch.slices, or set batch.recompute = \"inputs\"");
 }
 

@@ -45,7 +45,7 @@ class BadInput(ProgramTest):
         config.write_text("[train\n")
         self.fails([config, "--text", self.text], "run.toml:1:7: ")
         self.fails([self.folder / "none.toml"], "none.toml: No such file or directory")
-        self.fails(["--set", "widht=3"], 'unknown key "widht"', 'did you mean "width"?')
+        self.fails(["--set", "widht=3"], 'unknown key "widht"', 'did you mean "model.width"?')
         self.fails(["--set", "width=wide"], "model.width needs a number, this is a text")
         self.fails(["--batch", 10], "train.batch = 10 is not divisible by pipeline.microbatches = 4")
         self.fails(["--set", "vocabulary=100"], "model.vocabulary is 100; tokenizer bytes has 256 tokens")
@@ -80,6 +80,22 @@ class BadInput(ProgramTest):
         table.write_text("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0X3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n")
         self.fails(text, "plan.csv:1:8: ")
         self.fails(["--text", self.text, "--schedule", self.folder / "none.csv"], "none.csv: No such file or directory")
+
+    def test_ways_out(self):
+        """The hint of each is what mends it."""
+        check = lambda *arguments: run("check", *SMALL, *arguments)
+        exchange = ["--schedule", "slimpipe-exchange", "--actors", 2, "--slices", 4]
+        helix = ["--schedule", "helixpipe", "--actors", 2]
+        for arguments, stages in ((exchange, 6), (helix, 5), (["--schedule", "interleaved-1f1b", "--chunks", 3], 6)):
+            self.assert_fails(check(*arguments), f"with 4 layers cannot be cut into {stages} stages", f"{arguments[1]} has {stages} stages for 2 actors and ",
+                              "hint: --chunks 2\n")
+            self.assertEqual(check(*arguments, "--chunks", 2).code, 0)
+        takes = check("--schedule", "1f1b", "--group", 2)
+        self.assert_fails(takes, "1f1b takes no --group", "it takes --in-flight; in penstock schedule also --self-conditioning\n")
+        self.fails(["--set", "prefetch=true"], 'unknown key "prefetch"', "its whole name is pipeline.prefetch")
+        table = self.folder / "old.csv"
+        table.write_text("".join(",".join(f"{s}{kind}{m}" for m in range(4) for kind in "FBW") + "\n" for s in range(2)))
+        self.fails(["--text", self.text, "--schedule", table], "0W0 repeats work of 0B0", "hint: beside a W write I for the gradients of inputs")
 
     def test_checkpoint(self):
         self.train("run", 4, "--set", "checkpoint_every=2")

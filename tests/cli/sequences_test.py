@@ -225,6 +225,8 @@ class Sequences(ProgramTest):
                       self.refusal(*documents, *SLICED, "--set", "pipeline.slices=2"))  # fmt: skip
         self.assertIn("plans one stage for each actor", self.refusal(*documents, *SLICED, "--schedule", "interleaved-1f1b", "--chunks", 2))
         self.assertIn("keeps no limit of 16.0 on a stage, cut into 4 slices or fewer", self.refusal(*documents, *SLICED, "--set", "batch.memory=16"))
+        self.assertRegex(self.refusal(*documents, *SLICED, "--set", "batch.memory_limit=300"),
+                         r"batch.memory_limit = 300 B leaves no room for what lives on a stage\n  what a program takes beside is .*iB on a device")
         self.assertIn("batch.slices", self.refusal(*documents, *SLICED, "--set", "batch.slices=0"))
         self.assertIn("both data.documents and data.pairs are set", self.refusal(*documents, *self.pairs()))
         texts = [documents[0], documents[1].replace("documents", "pairs"), *T5]

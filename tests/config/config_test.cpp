@@ -88,7 +88,26 @@ TEST(Config, UnknownKeysNameTheNearest) {
   EXPECT_EQ(failure("train = 4\n"), "run.toml:1:1: train is a section, not a key\n  hint: write [train]");
   EXPECT_EQ(failure("", {parse_override("train.stesp=4")}),
             "--set train.stesp: unknown key \"train.stesp\"\n  hint: did you mean \"train.steps\"?");
-  EXPECT_EQ(failure("", {parse_override("widht=4")}), "--set widht: unknown key \"widht\"\n  hint: did you mean \"width\"?");
+  EXPECT_EQ(failure("", {parse_override("widht=4")}), "--set widht: unknown key \"widht\"\n  hint: did you mean \"model.width\"?");
+  EXPECT_EQ(failure("", {parse_override("recomptue=inputs")}),
+            "--set recomptue: unknown key \"recomptue\"\n  hint: did you mean \"batch.recompute\" or \"pipeline.recompute\"?");
+  EXPECT_EQ(failure("", {parse_override("colour=4")}), "--set colour: unknown key \"colour\"\n  hint: penstock config lists all keys");
+}
+
+// A name that several sections could have is not looked for in all of them, but said.
+TEST(Config, KeysOfOtherSectionsAreNamedWithTheirs) {
+  EXPECT_EQ(failure("", {parse_override("prefetch=true")}),
+            "--set prefetch: unknown key \"prefetch\"\n  hint: its whole name is pipeline.prefetch");
+  EXPECT_EQ(failure("", {parse_override("distance=1")}),
+            "--set distance: unknown key \"distance\"\n  hint: its whole name is pipeline.distance");
+  EXPECT_EQ(failure("", {parse_override("prefech=true")}),
+            "--set prefech: unknown key \"prefech\"\n  hint: did you mean \"pipeline.prefetch\"?");
+  EXPECT_EQ(failure("", {parse_override("train.schedule=gpipe")}),
+            "--set train.schedule: unknown key \"train.schedule\"\n  hint: its whole name is pipeline.schedule");
+  EXPECT_EQ(failure("[train]\nschedule = \"gpipe\"\n"),
+            "run.toml:2:1: unknown key of [train] \"schedule\"\n  hint: its whole name is pipeline.schedule");
+  EXPECT_EQ(failure("[data]\nslices = 2\n"),
+            "run.toml:2:1: unknown key of [data] \"slices\"\n  hint: its whole name is batch.slices or pipeline.slices");
 }
 
 TEST(Config, WrongTypesHaveAPlace) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <tuple>
 
 #include "base/text.h"
 #include "models/support.h"
@@ -336,6 +337,29 @@ TEST(T5, HasThePublishedCheckpointsParameters) {
             "decoder.block.0.layer.2.DenseReluDense.wo.weight: f32[4,16] normal 0.25, decay\n"
             "decoder.block.0.layer.2.layer_norm.weight: f32[4] ones\n"
             "decoder.final_layer_norm.weight: f32[4] ones\n");
+}
+
+// Also of what a word or a number makes another model.
+TEST(Models, TraceInEveryDtype) {
+  using Numbers = std::map<std::string, double>;
+  using Words = std::map<std::string, std::string>;
+  std::vector<std::tuple<std::string, Numbers, Words>> variants = {{"multimodal", {{"context", 112}}, {{"input", "images"}}},
+                                                                   {"gpt", {}, {{"positions", "rotary"}, {"gelu", "none"}}},
+                                                                   {"gpt", {{"tied", 0}, {"dropout", 0.1}}, {}},
+                                                                   {"gpt", {{"lora", 4}}, {}},
+                                                                   {"moe", {{"lora", 4}}, {}},
+                                                                   {"t5", {{"lora", 4}}, {}}};
+  for (const auto& [name, entry] : builtin_models())
+    if (name != "exported") variants.push_back({name, {}, {}});
+  for (const auto& [name, numbers, words] : variants)
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+      const ModelEntry& entry = builtin_models().at(name);
+      const auto model = make_model(builtin_models(), name, {.numbers = numbers, .words = words, .stages = 1, .compute = dtype});
+      const auto of_entry = entry.numbers.find("context");
+      const double context = numbers.contains("context") ? numbers.at("context") : of_entry != entry.numbers.end() ? of_entry->second : 0;
+      EXPECT_EQ(message_of([&] { verify(training_step(*model, 4, static_cast<int>(context), 2, {})); }), "no error")
+          << name << " in " << penstock::name(dtype);
+    }
 }
 
 TEST(Models, RefuseSizesThatDoNotFit) {
