@@ -30,7 +30,7 @@ class ConfigCommand(ProgramTest):
         self.assertEqual((keys["pipeline.actors"]["value"], keys["pipeline.microbatches"]["value"]), (3, 2))
 
     def test_bad_ones_are_errors(self):
-        self.assert_fails(run("config", "--set", "widht=1"), 'unknown key "widht"', 'did you mean "width"?')
+        self.assert_fails(run("config", "--set", "widht=1"), 'unknown key "widht"', 'did you mean "model.width"?')
 
 
 class Json(ProgramTest):

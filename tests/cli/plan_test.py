@@ -357,7 +357,7 @@ class PlanTest(ProgramTest):
         two = ["--devices", 2, "--bandwidth", 1e10]
         self.assert_fails(run("plan", self.graph(), *two, "--vary", "slices=1"), "is taken as a graph", "give CONFIG.toml")
         self.assert_fails(run("plan", config, *two, "--vary", "slices"), "--vary slices: not a key with values", "--vary slices=1,4,8")
-        self.assert_fails(run("plan", config, *two, "--vary", "slice=1,2"), '--vary slice: unknown key "slice"', 'did you mean "slices"?')
+        self.assert_fails(run("plan", config, *two, "--vary", "slice=1,2"), '--vary slice: unknown key "slice"', 'did you mean "batch.slices" or "pipeline.slices"?')
         self.assert_fails(run("plan", config, *two, "--vary", "slices=999,998"), "none of the configurations can be run", "slices=998: ", "other values")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--out", "best.json"), "--out best.json", "FILE.toml")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--planner", "sequences"), "says itself what it varies")

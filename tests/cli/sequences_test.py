@@ -230,11 +230,11 @@ class Sequences(ProgramTest):
         self.assertIn("batch.slices", self.refusal(*documents, *SLICED, "--set", "batch.slices=0"))
         self.assertIn("both data.documents and data.pairs are set", self.refusal(*documents, *self.pairs()))
         texts = [documents[0], documents[1].replace("documents", "pairs"), *T5]
-        self.assertIn('5.jsonl:2 has an unknown key "text"', self.refusal(*texts))
+        self.assertIn('5.jsonl:2 has no key "input"', self.refusal(*texts))
         self.assertIn("sequences_test.py has no pairs", self.refusal("--set", f"data.pairs={pathlib.Path(__file__).resolve()}", *T5))
         bad = pathlib.Path(self.folder) / "bad.jsonl"
         bad.write_text('{"text": "abc"}\n{"txt": "abc"}\n')
-        self.assertIn('bad.jsonl:2 has an unknown key "txt"', self.refusal("--set", f"data.documents={bad}"))
+        self.assertIn('bad.jsonl:2 has no key "text", but "txt"', self.refusal("--set", f"data.documents={bad}"))
 
 
 if __name__ == "__main__":
