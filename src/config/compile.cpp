@@ -127,8 +127,9 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
                           counted(config.pipeline.actors, "actor"), " and ", counted(config.pipeline.chunks, "chunk"), " each")},
                   concat("--chunks ", chunks));
     }
+    const std::int32_t stages = schedule.stages();
     for (std::int32_t actor = 0; const auto& row : schedule.actors) {
-      const auto last = std::find_if(row.begin(), row.end(), [&](const Action& action) { return action.stage + 1 == schedule.stages(); });
+      const auto last = std::find_if(row.begin(), row.end(), [&](const Action& action) { return action.stage + 1 == stages; });
       if (last != row.end())
         throw Error(concat(place(schedule, {actor, static_cast<std::int32_t>(last - row.begin())}), ": ", text(*last), " asks for stage ",
                            last->stage, ": ", error.what()));

@@ -45,10 +45,10 @@ constexpr int kInHead = 2;
 class HeadFirst {
  public:
   HeadFirst(const Schedule& trunk, const EngineWork& work)
-      : trunk_(trunk), work_(work), at_(trunk.actors.size()), head_(trunk.actors.size()) {}
+      : trunk_(trunk), stages_(trunk.stages()), work_(work), at_(trunk.actors.size()), head_(trunk.actors.size()) {}
 
   void ready(const Action& action) {
-    if (action.stage < trunk_.stages())
+    if (action.stage < stages_)
       ready_.insert(action);
     else
       head_[at(work_.actor_of(action.stage, action.microbatch))].push_back(action);
@@ -70,6 +70,7 @@ class HeadFirst {
 
  private:
   const Schedule& trunk_;
+  std::int32_t stages_;  // of the trunk
   const EngineWork& work_;
   std::vector<std::size_t> at_;  // by actor: its next action of the trunk
   std::set<Action> ready_;       // of the trunk

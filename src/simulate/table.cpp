@@ -385,8 +385,9 @@ TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs, double sha
 }
 
 TableCosts uniform_costs(const Schedule& schedule) {
-  TableCosts out = uniform_costs(schedule.stages());
-  for (std::int32_t number = 0; number < schedule.stages(); ++number)
+  const std::int32_t stages = schedule.stages();
+  TableCosts out = uniform_costs(stages);
+  for (std::int32_t number = 0; number < stages; ++number)
     if (const std::size_t stage = at(part_of(number, schedule.slices, schedule.blocks).stage); stage < schedule.forward_times.size())
       for (double& time : out.stages[number].time) time *= schedule.forward_times[stage];
   return out;

@@ -56,10 +56,11 @@ std::optional<double> time_of(Measurements stage, Kind kind, bool split) {
 }
 
 std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& schedule, const CostContext& context, bool& split) {
-  std::vector<Measurements> stages(schedule.stages());
+  const std::int32_t count = schedule.stages();
+  std::vector<Measurements> stages(count);
   split = stages.size() == 1;
   for (const TaskCost& task : costs.tasks) {
-    if (task.stages != schedule.stages() || task.stage < 0 || task.stage >= schedule.stages() || task.kind > Kind::R) continue;
+    if (task.stages != count || task.stage < 0 || task.stage >= count || task.kind > Kind::R) continue;
     const Sample* sample = chosen_sample(task, context, schedule.actors.size());
     Measurements& stage = stages[task.stage];
     std::optional<double>& slot = task.light ? stage.light : stage.of(task.kind);
