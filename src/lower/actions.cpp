@@ -44,10 +44,16 @@ void for_each_action(const LowerInput& input, const Do& act) {
 // Of micro-batches of one shape.
 IdVector<StageId, StageTasks> tasks_of_stages(const LowerInput& input, std::int32_t shape_class) {
   IdVector<StageId, StageTasks> out(input.dag.names.size());
-  for (const StageId stage : out.ids()) {
-    for (Kind kind : kTaskKinds) out[stage].of[static_cast<std::size_t>(kind)] = input.dag.tasks_of(stage, kind, false, shape_class);
-    out[stage].light = input.dag.tasks_of(stage, Kind::F, /*light=*/true, shape_class);
-    out[stage].recomputed.assign(input.table_microbatches(), false);
+  const IdVector<StageTaskId, StageTask>& tasks = input.dag.tasks;
+  for (const StageTaskId t : tasks.ids()) {
+    StageTasks& stage = out[tasks[t].stage];
+    if (tasks[t].shape_class == shape_class)
+      (tasks[t].light ? stage.light : stage.of[static_cast<std::size_t>(tasks[t].kind)]).push_back(t);
+  }
+  for (StageTasks& stage : out) {
+    for (TaskList& list : stage.of) std::ranges::sort(list, {}, [&](StageTaskId t) { return tasks[t].part; });
+    std::ranges::sort(stage.light, {}, [&](StageTaskId t) { return tasks[t].part; });
+    stage.recomputed.assign(input.table_microbatches(), false);
   }
   // A stage without an R of its own has nothing to recompute: its F stays whole.
   for_each_action(input, [&](ActorId, const Action& action, Unit unit) {

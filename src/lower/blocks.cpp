@@ -204,11 +204,11 @@ bool can_be_flat(const Sharers& sharers, ResultId result, ActorId actor) {
 
 // Whether the block's elements lie at the same places in a dtype half as wide, so that a device's share is the same elements in both.
 bool lies_alike_in(const ShareBlock& block, DType narrow) {
-  Slot own, cast;
-  own.parts = cast.parts = block.members;
-  for (TensorType& part : cast.parts) part.dtype = narrow;
-  for (std::size_t p = 0; p < own.parts.size(); ++p)
-    if (part_offset(own, p) != 2 * part_offset(cast, p) || own.parts[p].bytes() != 2 * cast.parts[p].bytes()) return false;
+  ShareBlock cast = block;
+  for (TensorType& member : cast.members) member.dtype = narrow;
+  const std::vector<std::int64_t> own_offsets = member_offsets(block), cast_offsets = member_offsets(cast);
+  for (std::size_t m = 0; m < block.members.size(); ++m)
+    if (own_offsets[m] != 2 * cast_offsets[m] || block.members[m].bytes() != 2 * cast.members[m].bytes()) return false;
   return true;
 }
 

@@ -34,7 +34,9 @@ namespace {
 // Where the instances and runs of actors go on their devices.
 struct Spread {
   const LowerInput& input;
-  const Draft from;                        // actors
+  const Draft from;  // actors
+  // Of each block, as member_offsets() says.
+  IdVector<BlockId, std::vector<std::int64_t>> offsets;
   IdVector<ActorId, std::int32_t> first;   // of its devices
   IdVector<InstanceId, InstanceId> clone;  // the first of its clones
   bool several = false;                    // some device takes or reads several parts of a micro-batch: their slots' names differ
@@ -76,7 +78,7 @@ std::vector<Lying> lying_of(const Spread& s, const Instance& instance, std::int3
   bool has_none = true;
   for (std::size_t p = 0; p < out.size(); ++p) {
     Lying& tensor = out[p];
-    tensor.data = flat_in(block, instance.members[p], devices, local);
+    tensor.data = flat_in(block, s.offsets[instance.block], instance.members[p], devices, local);
     LayoutRange range = range_of(tensor.data, instance.types[p].elements(), devices / local, node);
     tensor.begin = range.begin;
     if (instance.held != kNodeShare) {
@@ -93,8 +95,8 @@ std::vector<Lying> lying_of(const Spread& s, const Instance& instance, std::int3
 
 void place_block(const Spread& s, const Instance& instance, std::int32_t d, Instance& out) {
   const ShareBlock& block = s.from.blocks[instance.block];
-  const std::int64_t bytes =
-      share_bytes(block, s.input.devices(instance.home)) / byte_size(block.members[0].dtype) * byte_size(instance.types[0].dtype);
+  const std::int64_t bytes = share_bytes(block, s.offsets[instance.block], s.input.devices(instance.home)) /
+                             byte_size(block.members[0].dtype) * byte_size(instance.types[0].dtype);
   if (is_all_of_block(s.from, instance)) out.room = bytes * alike(s.input, instance);
   if (instance.held.is_whole()) return;
   out.types.clear();
@@ -261,7 +263,8 @@ Draft without_actors(Draft& draft) {
 void spread_groups(const LowerInput& input, Draft& draft) {
   draft.inputs.clear();
   if (input.parts == 1) return;
-  Spread s{input, without_actors(draft), {}, {}};
+  Spread s{input, without_actors(draft), {}, {}, {}};
+  for (const ShareBlock& block : s.from.blocks) s.offsets.push_back(member_offsets(block));
   std::int32_t devices = 0;
   for (const std::int32_t size : input.group_size) {
     s.first.push_back(devices);

@@ -106,8 +106,8 @@ Holding device_share(const LowerInput& input) {
 Holding holding_of(const LowerInput& input, const Draft& draft, InputId state) {
   const auto member = draft.sharded_states.find(state);
   if (member == draft.sharded_states.end()) return {};
-  const std::vector<InputId>& parameters = draft.blocks[member->second.block].parameters;
-  const bool is_parameter = std::find(parameters.begin(), parameters.end(), state) != parameters.end();
+  const std::vector<InputId>& parameters = draft.blocks[member->second.block].parameters;  // one for each member, or none
+  const bool is_parameter = !parameters.empty() && parameters[member->second.index] == state;
   return is_parameter ? kNodeShare : device_share(input);
 }
 
@@ -115,25 +115,25 @@ bool is_all_of_block(const Draft& draft, const Instance& instance) {
   return instance.members.size() == draft.blocks[instance.block].members.size();
 }
 
-namespace {
-
-Slot slot_of(const ShareBlock& block) {
-  Slot slot;
-  slot.parts = block.members;
-  return slot;
+std::vector<std::int64_t> member_offsets(const ShareBlock& block) {
+  std::vector<std::int64_t> out = {0};
+  for (const TensorType& member : block.members) {
+    Slot slot;
+    slot.parts = {member};
+    out.push_back(out.back() + slot_bytes(slot));
+  }
+  return out;
 }
 
-}  // namespace
-
-std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices) {
+std::int64_t share_bytes(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t devices) {
   const std::int64_t share = block.parameters.empty() ? kAlignment : 2 * kAlignment, unit = share * devices;
-  return (slot_bytes(slot_of(block)) + unit - 1) / unit * share;
+  return (offsets.back() + unit - 1) / unit * share;
 }
 
-Layout flat_in(const ShareBlock& block, std::int32_t member, std::int32_t devices, std::int32_t local) {
-  const Slot slot = slot_of(block);
-  const std::int64_t size = byte_size(slot.parts[member].dtype);
-  return {Layout::Kind::flat, -1, part_offset(slot, member) / size, share_bytes(block, devices) * local / size};
+Layout flat_in(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t member, std::int32_t devices,
+               std::int32_t local) {
+  const std::int64_t size = byte_size(block.members[member].dtype);
+  return {Layout::Kind::flat, -1, offsets[member] / size, share_bytes(block, offsets, devices) * local / size};
 }
 
 Layout flat_in_node(const Layout& along_nodes, std::int32_t node, std::int32_t local) {

@@ -170,10 +170,13 @@ Holding device_share(const LowerInput& input);
 // How devices have a state.
 Holding holding_of(const LowerInput& input, const Draft& draft, InputId state);
 bool is_all_of_block(const Draft& draft, const Instance& instance);
-// Of a device; a multiple of kAlignment, and of parameters also in a dtype half as wide.
-std::int64_t share_bytes(const ShareBlock& block, std::int32_t devices);
+// Where each member of a block begins in it and, last, where it ends, in bytes.
+std::vector<std::int64_t> member_offsets(const ShareBlock& block);
+// Of a device; a multiple of kAlignment, and of parameters also in a dtype half as wide. `offsets`: the block's.
+std::int64_t share_bytes(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t devices);
 // A member's layout along the nodes of so many devices, `local` each; and, of the same member, along the devices of one of these nodes.
-Layout flat_in(const ShareBlock& block, std::int32_t member, std::int32_t devices, std::int32_t local);
+Layout flat_in(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t member, std::int32_t devices,
+               std::int32_t local);
 Layout flat_in_node(const Layout& along_nodes, std::int32_t node, std::int32_t local);
 
 // The collective of devices that an op stands for which members do together.

@@ -21,14 +21,16 @@ void add_bundle(StageDag& dag, Bundle bundle) {
 
 // One bundle per loop operand that is read: a state tensor has a name and a life of its own.
 void bundle_inputs(const Body& body, const TaskPlans& plans, StageDag& dag) {
+  IdVector<ValueId, std::vector<StageTaskId>> readers(body.graph.values.size());
+  for (const StageTaskId t : plans.tasks.ids())
+    for (const ValueId import : plans.tasks[t].imports) readers[import].push_back(t);
   for (std::size_t i = 0; i < body.graph.inputs.size(); ++i) {
     const ValueId input = body.graph.inputs[i];
     Bundle bundle;
     bundle.source = i < body.split ? Bundle::Source::data : Bundle::Source::invariant;
     bundle.types = {body.graph.type(input)};
     bundle.members = {static_cast<std::int32_t>(i)};
-    for (const StageTaskId t : plans.tasks.ids())
-      if (plans.tasks[t].imports.contains(input)) bundle.readers.push_back(t);
+    bundle.readers = std::move(readers[input]);
     if (!bundle.readers.empty()) add_bundle(dag, std::move(bundle));
   }
 }
