@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "exported/place.h"
 #include "exported/subgraph.h"
 #include "ops/infer.h"
@@ -229,7 +230,7 @@ void refuse_sequences(const Graph& joint, const SampleFlows& flows) {
   const IdVector<ValueId, OpId> made = producers(joint);
   for (const FlowFinding& finding : flows.findings) {
     const Op& op = joint.ops[finding.op];
-    const bool fixed = finding.kind == Finding::places && std::ranges::any_of(op.operands, [&](ValueId operand) {
+    const bool fixed = finding.kind == Finding::places && op.name == "add" && std::ranges::any_of(op.operands, [&](ValueId operand) {
                          const SampleFlow& flow = flows.values[operand];
                          return flow.is(Kind::fixed) && !joint.type(operand).shape.empty() && !inputs_of(joint, made, operand).empty();
                        });
@@ -278,29 +279,35 @@ void refuse_gradients(const Graph& joint, const SampleFlows& flows) {
   }
 }
 
-std::string note_of(const FlowFinding& finding, const Op& op) {
-  const std::string place = place_of(op);
-  switch (finding.kind) {
+std::string note_of(Finding kind, const std::string& place) {
+  switch (kind) {
     case Finding::nonlinear:
-      return concat(place, " takes a sum over the samples of each micro-batch, not that of the whole batch");
+      return concat(place, ": a sum over the samples of each micro-batch, not that of the whole batch, is taken where it does not add up");
     case Finding::unequal:
-      return concat(place, " adds a sum over the samples to what is none: both are means over the micro-batches");
+      return concat(place, ": a sum over the samples is added to what is none, both are means over the micro-batches");
     case Finding::places:
-      return concat(place, " reads another value for each place in a micro-batch, not in the whole batch");
+      return concat(place, ": another value for each place in a micro-batch is read, not in the whole batch");
     case Finding::size:
-      return concat(place, " takes a number that may be that of a micro-batch's samples; of an export with dynamic=True it is known");
+      return concat(place, ": a number may be that of a micro-batch's samples; of an export with dynamic=True it is known");
     case Finding::unknown:
-      return concat("it cannot be told whether ", place, " reads several samples: if so, then those of a micro-batch");
+      return concat(place, ": it cannot be told whether several samples are read; if so, those of each micro-batch by themselves");
     default:
-      return concat(place, " reads the samples of each micro-batch by themselves, not those of the whole batch");
+      return concat(place, ": the samples of each micro-batch are read by themselves, not those of the whole batch");
   }
 }
 
+// A note for each kind of finding and name of an op, which names the first such op.
 std::vector<std::string> notes_of(const Graph& joint, const SampleFlows& flows, const CountOptions& options) {
-  std::vector<std::string> notes;
+  std::map<std::pair<Finding, std::string>, std::vector<std::string>> places;
   for (const FlowFinding& finding : flows.findings) {
-    std::string note = note_of(finding, joint.ops[finding.op]);
-    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+    const Op& op = joint.ops[finding.op];
+    std::vector<std::string>& known = places[{finding.kind, op.name}];
+    if (std::ranges::find(known, place_of(op)) == known.end()) known.push_back(place_of(op));
+  }
+  std::vector<std::string> notes;
+  for (const auto& [kind, each] : places) {
+    const std::string more = each.size() == 1 ? "" : concat(" and ", counted(static_cast<int>(each.size()) - 1, "other"));
+    notes.push_back(note_of(kind.first, concat(each[0], more)));
   }
   if (!is_whole(flows.values[joint.outputs[options.loss]], options.loss_is_sum))
     notes.emplace_back(

@@ -214,7 +214,7 @@ class Follower {
     const std::optional<LayoutRow> row = row_of(site, first, at);
     if (!row) {
       find(finding_of(site, at), id);
-      return guessed(site, at[first]);
+      return guessed(site, at, first);
     }
     for (std::size_t i = 0; i < at.size(); ++i) {
       const Layout& wanted = row->operands[i];
@@ -223,8 +223,8 @@ class Follower {
         if (!is_zero(graph_, producers_, site.op.operands[i])) find(Finding::nonlinear, id);
       } else if (from[i].is(Kind::rows)) {
         find(is_product(site.op) && contracts(site, i, at[i]) ? Finding::across : Finding::mixes, id);
-      } else if (!is_uniform(graph_, producers_, site.op.operands[i], wanted, options_.samples)) {
-        find(Finding::places, id);
+      } else if (const auto uniform = is_uniform(graph_, producers_, site.op.operands[i], wanted, options_.samples); uniform != true) {
+        find(uniform ? Finding::places : Finding::unknown, id);
       }
     }
     if (std::ranges::any_of(from, [](const SampleFlow& flow) { return flow.is(Kind::term); })) find(Finding::nonlinear, id);
@@ -251,22 +251,34 @@ class Follower {
     if (!find_op(name) && kind_of_named(name) == NamedKind::unknown && name != "aten::index.Tensor") return Finding::unknown;
     if (name == "attention" || name.find("dot_product") != name.npos || name == "convolution" || name == "aten::convolution")
       return Finding::across;
-    const bool apart = name == "split" || name == "aten::unbind.int" || name == "aten::split_with_sizes";
-    const auto first = std::ranges::find_if(at, &Layout::is_split);
-    const bool each = apart && std::ssize(site.results) == site.operands[0].shape[static_cast<std::size_t>(first->dim)];
-    return each && options_.samples > 1 ? Finding::across : Finding::mixes;
+    return takes_apart(site, at) ? Finding::across : Finding::mixes;
   }
 
-  // What was mixed is treated as if it were still of the samples, where its first dim could be theirs.
-  std::vector<Layout> guessed(const LayoutSite& site, const Layout& like) const {
+  // Whether the op, with others like it, takes out every sample by itself, as a recurrence does.
+  bool takes_apart(const LayoutSite& site, const std::vector<Layout>& at) const {
+    const std::string& name = site.op.name;
+    const std::int64_t size = site.operands[0].shape[static_cast<std::size_t>(at[0].is_split() ? at[0].dim : 0)];
+    if (options_.samples == 1 || !at[0].is_split()) return false;
+    if (name == "split" || name == "aten::unbind.int" || name == "aten::split_with_sizes") return std::ssize(site.results) == size;
+    if (name != "select") return false;
+    std::set<std::int64_t> taken;
+    for (const Op& op : graph_.ops)
+      if (op.name == "select" && op.phase == Phase::forward && op.operands == site.op.operands &&
+          attribute<std::int64_t>(op, "dim") == attribute<std::int64_t>(site.op, "dim"))
+        taken.insert(wrap(attribute<std::int64_t>(op, "index"), size));
+    return std::ssize(taken) == size;
+  }
+
+  // What was mixed is treated as if it were still of the samples, where it has a dim of the size of theirs in the same place, or in front.
+  std::vector<Layout> guessed(const LayoutSite& site, const std::vector<Layout>& at, std::size_t operand) const {
+    const Layout& like = at[operand];
+    const Shape& from = site.operands[operand].shape;
+    const std::int64_t size = from[static_cast<std::size_t>(like.dim)];
     std::vector<Layout> out;
     for (const TensorType& type : site.results) {
-      const auto fits = [&](std::int64_t dim) {
-        return dim < std::ssize(type.shape) && type.shape[static_cast<std::size_t>(dim)] % options_.samples == 0;
-      };
-      const Layout first = split_layout(0, 1, options_.samples, options_.samples);
-      const bool same = fits(like.dim) && type.shape == site.operands[0].shape;
-      out.push_back(same ? like : fits(0) ? first : kWhole);
+      const bool first = !type.shape.empty() && type.shape[0] == size && size % options_.samples == 0;
+      const Layout in_front = split_layout(0, 1, options_.samples, options_.samples);
+      out.push_back(type.shape == from ? like : first ? in_front : kWhole);
     }
     return out;
   }

@@ -36,6 +36,7 @@ constexpr std::string_view kFirst =
 constexpr std::string_view kLeading =
     "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd bmm cholesky_solve linalg_cholesky_ex linalg_inv_ex "
     "linalg_qr linalg_solve_triangular tril triu";
+constexpr std::string_view kChannels = "_native_batch_norm_legit native_batch_norm";
 constexpr std::string_view kAlong =
     "_log_softmax _safe_softmax _softmax all amax amin any argmax argmin argsort cummax cummin cumprod cumsum flip gather glu "
     "index_add index_copy index_fill index_select kthvalue linalg_vector_norm logcumsumexp logsumexp max mean median min mode "
@@ -96,6 +97,19 @@ Rows row_of_leading(const LayoutSite& site, std::size_t operand, std::span<const
   return row;
 }
 
+Rows row_of_channels(const LayoutSite& site, std::span<const Layout> from) {
+  if (from[0].dim != 1) return std::nullopt;
+  const auto on = [&](const TensorType& type) {
+    Layout out = from[0];
+    out.dim = std::ssize(type.shape) == 1 ? 0 : 1;
+    return type.shape.empty() ? kWhole : out;
+  };
+  LayoutRow row;
+  for (const TensorType& type : site.operands) row.operands.push_back(on(type));
+  for (const TensorType& type : site.results) row.results.push_back(on(type));
+  return row;
+}
+
 // Widths say how much is added before and behind each dim, from the last on.
 bool leaves_samples(const LayoutSite& site, const Layout& split) {
   const auto widths = attribute_or(site.op, "pad", Integers());
@@ -118,6 +132,7 @@ NamedKind kind_of_named(std::string_view name) {
     add(kLosses, NamedKind::loss);
     add(kFirst, NamedKind::first);
     add(kLeading, NamedKind::leading);
+    add(kChannels, NamedKind::channels);
     add(kAlong, NamedKind::along);
     add(kDraws, NamedKind::draw);
     return kinds;
@@ -141,6 +156,8 @@ Rows named_row(const LayoutSite& site, std::size_t operand, std::span<const Layo
       return row_of_leading(site, operand, from, 1, 0);
     case NamedKind::leading:
       return row_of_leading(site, operand, from, 2, 1 << 20);
+    case NamedKind::channels:
+      return operand == 0 ? row_of_channels(site, from) : std::nullopt;
     case NamedKind::along:
       return row_along(site, operand, from[operand]);
     case NamedKind::unknown:

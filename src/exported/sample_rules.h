@@ -15,6 +15,7 @@ enum class NamedKind : std::uint8_t {
   loss,         // likewise, and then by the attribute "reduction": not (0), to a mean (1), to a sum (2)
   first,        // dim 0 is the samples'
   leading,      // all dims but the last two are
+  channels,     // dim 1 is kept apart, as by batch norms; of results of one dim it is that
   along,        // the attribute "dim" says along which dims; all others are by themselves
   draw,         // random numbers
 };

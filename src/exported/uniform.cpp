@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "exported/sample_rules.h"
 #include "ops/definition.h"
 #include "ops/layouts.h"
 
@@ -50,42 +51,64 @@ IndexPlace place_of_indices(const LayoutSite& site, const std::vector<int>& of_d
   return out;
 }
 
+// How the indices lie where the result is split along one of their dims; none: it is split along another.
+std::optional<std::vector<Layout>> split_indices(const LayoutSite& site, const Layout& split) {
+  const auto [rank, begin] = place_of_indices(site, indices_of_dims(site));
+  if (split.dim < begin || split.dim >= begin + rank) return std::nullopt;
+  std::vector<Layout> out = {kWhole};
+  for (std::size_t i = 1; i < site.operands.size(); ++i) {
+    Layout own = split;
+    own.dim = static_cast<std::int32_t>(split.dim - begin - rank + std::ssize(site.operands[i].shape));
+    out.push_back(own.dim < 0 ? kWhole : own);
+  }
+  return out;
+}
+
+// How an op's operands lie where its result is split so; none: it cannot be told.
+std::optional<std::vector<Layout>> operands_of_split(const LayoutSite& site, const Layout& split) {
+  const std::string& name = site.op.name;
+  const Shape &from = site.operands[0].shape, &to = site.results[0].shape;
+  Layout first = split;
+  if (name == "aten::index.Tensor") return split_indices(site, split);
+  if (name == "slice") return std::vector<Layout>{split};  // also of more places than there are samples
+  if (name == "embedding") return std::vector<Layout>{kWhole, split};
+  if (name == "expand") {
+    first.dim -= static_cast<std::int32_t>(to.size() - from.size());
+    return std::vector<Layout>{first.dim < 0 || from[static_cast<std::size_t>(first.dim)] == 1 ? kWhole : first};
+  }
+  if (name == "reshape" || name == "unsqueeze" || name == "squeeze") {
+    const std::optional<Layout> before = reshaped(split, to, from, site.members);
+    return before ? std::optional(std::vector<Layout>{*before}) : std::nullopt;
+  }
+  for (std::int32_t i = 0; i < std::ssize(site.operands); ++i)
+    for (std::int32_t dim = 0; dim < std::ssize(site.operands[static_cast<std::size_t>(i)].shape); ++dim) {
+      std::vector<Layout> at(site.operands.size());
+      at[static_cast<std::size_t>(i)] = split;
+      at[static_cast<std::size_t>(i)].dim = dim;
+      const auto operand = static_cast<std::size_t>(i);
+      const std::optional<LayoutRow> row = find_op(name) ? layout_row(site, operand, at[operand]) : named_row(site, operand, at);
+      if (row && row->results[0] == split) return row->operands;
+    }
+  return std::nullopt;
+}
+
 }  // namespace
 
-bool is_uniform(const Graph& graph, const IdVector<ValueId, OpId>& producers, ValueId value, Layout split, std::int64_t samples) {
-  const Shape& shape = graph.type(value).shape;
-  if (shape[static_cast<std::size_t>(split.dim)] == split.outer) return true;
+std::optional<bool> is_uniform(const Graph& graph, const IdVector<ValueId, OpId>& producers, ValueId value, const Layout& split,
+                               std::int64_t samples) {
+  if (graph.type(value).shape[static_cast<std::size_t>(split.dim)] == split.outer) return true;
   const Op* op = producer_of(graph, producers, value);
   if (!op) return false;
-  if (op->name == "full") return true;
-  if (op->operands.empty()) return false;
+  if (op->operands.empty()) return op->name == "full";
   std::vector<TensorType> operands, results;
   for (ValueId operand : op->operands) operands.push_back(graph.type(operand));
   for (ValueId result : op->results) results.push_back(graph.type(result));
-  if (op->name == "expand") {
-    split.dim -= static_cast<std::int32_t>(shape.size() - operands[0].shape.size());
-    if (split.dim < 0 || operands[0].shape[static_cast<std::size_t>(split.dim)] == 1) return true;
-    return is_uniform(graph, producers, op->operands[0], split, samples);
-  }
-  const LayoutSite site{*op, operands, results, samples};
-  std::optional<LayoutRow> row;
-  if (op->name == "reshape" || op->name == "unsqueeze" || op->name == "squeeze") {
-    const std::optional<Layout> before = reshaped(split, shape, operands[0].shape, samples);
-    // A dim of one place that became the samples' has one value.
-    if (before) row = LayoutRow{{*before}, {split}};
-  } else if (op->name == "embedding") {
-    row = LayoutRow{{kWhole, split}, {split}};
-  } else {
-    for (std::size_t i = 0; i < operands.size() && !row; ++i) {
-      if (operands[i].shape.size() != shape.size()) continue;
-      row = layout_row(site, i, split);
-      if (row && row->results[0] != split) row.reset();
-    }
-  }
-  if (!row) return false;
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (row->operands[i].is_split() && !is_uniform(graph, producers, op->operands[i], row->operands[i], samples)) return false;
-  return true;
+  const std::optional<std::vector<Layout>> before = operands_of_split({*op, operands, results, samples}, split);
+  if (!before) return std::nullopt;
+  std::optional<bool> all = true;
+  for (std::size_t i = 0; i < operands.size() && all == true; ++i)
+    if ((*before)[i].is_split()) all = is_uniform(graph, producers, op->operands[i], (*before)[i], samples);
+  return all;
 }
 
 std::optional<LayoutRow> index_row(const Graph& graph, const IdVector<ValueId, OpId>& producers, const LayoutSite& site,

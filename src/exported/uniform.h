@@ -9,8 +9,10 @@
 
 namespace penstock {
 
-// Whether a value that is the same for all micro-batches is the same for all samples too, where they lie as `split`.
-bool is_uniform(const Graph& graph, const IdVector<ValueId, OpId>& producers, ValueId value, Layout split, std::int64_t samples);
+// Whether a value that is the same for all micro-batches is the same for all samples too, where they lie as `split`; none: it cannot be
+// told.
+std::optional<bool> is_uniform(const Graph& graph, const IdVector<ValueId, OpId>& producers, ValueId value, const Layout& split,
+                               std::int64_t samples);
 
 // The row of aten::index.Tensor in which samples stay apart, where its operands lie `at`; none: it reads those of others.
 std::optional<LayoutRow> index_row(const Graph& graph, const IdVector<ValueId, OpId>& producers, const LayoutSite& site,

@@ -184,21 +184,22 @@ TEST(BatchCounts, NotesWhatEachMicroBatchHasByItself) {
   EXPECT_EQ(ports_and_notes(product + R"(  %1: f32[] = mean(%0) {dim=[0, 1], keepdim=false}
   %9: f32[] = sqrt(%1) {origin="loss"}
 )"),
-            "op \"sqrt\" in module \"loss\" takes a sum over the samples of each micro-batch, not that of the whole batch\n");
+            "op \"sqrt\" in module \"loss\": a sum over the samples of each micro-batch, not that of the whole batch, is taken where it "
+            "does not add up\n");
   EXPECT_EQ(ports_and_notes(product + R"(  %1: f32[2] = amax(%0) {dim=[0], keepdim=false}
   %9: f32[] = mean(%1) {dim=[0], keepdim=false}
 )"),
-            "op \"amax\" reads the samples of each micro-batch by themselves, not those of the whole batch\n");
+            "op \"amax\": the samples of each micro-batch are read by themselves, not those of the whole batch\n");
   EXPECT_EQ(ports_and_notes(product + "  %9: f32[] = sum(%0) {dim=[0, 1], keepdim=false}\n"),
             "the loss is a sum over the samples: the batch's is the mean of the micro-batches', reduction=\"sum\" adds them up\n");
   EXPECT_EQ(ports_and_notes(product + "  %9: f32[] = sum(%0) {dim=[0, 1], keepdim=false}\n", {.loss_is_sum = true}), "");
   EXPECT_EQ(ports_and_notes(product + "  %9: f32[] = mine::mean(%0)\n"),
-            "it cannot be told whether op \"mine::mean\" reads several samples: if so, then those of a micro-batch\n");
+            "op \"mine::mean\": it cannot be told whether several samples are read; if so, those of each micro-batch by themselves\n");
   EXPECT_EQ(ports_and_notes(product + R"(  %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false}
   %2: f32[] = mean(%0) {dim=[0, 1], keepdim=false}
   %9: f32[] = add(%1, %2)
 )"),
-            "op \"add\" adds a sum over the samples to what is none: both are means over the micro-batches\n");
+            "op \"add\": a sum over the samples is added to what is none, both are means over the micro-batches\n");
 }
 
 // A number of the graph's text that grows with the samples makes a mean of a sum; two by which two means are divided does not.

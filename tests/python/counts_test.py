@@ -1,6 +1,6 @@
 """Losses that take something of the whole batch, drawn: whatever micro-batches make of them is the whole batch's, or refused, or noted.
 
-usage: counts_test.py   40 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 a thousand.
+usage: counts_test.py   20 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 a thousand.
 """
 
 import os
@@ -16,7 +16,7 @@ import penstock
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or random.randrange(1, 1 << 30)
-DRAWN = 1000 if SOAK else 40
+DRAWN = 1000 if SOAK else 20
 SAMPLES, PLACES = 12, 5
 
 
@@ -124,6 +124,65 @@ class Counts(unittest.TestCase):
                 found[outcome] += 1
                 self.assertNotEqual(outcome, "silently wrong")
         print(f"PENSTOCK_SEED={SEED}: {DRAWN} losses: {dict(found)}")
+
+
+class Core(nn.Module):
+    """Something that may read along a sequence, between layers."""
+
+    def __init__(self, core, exchanged):
+        super().__init__()
+        self.first, self.core, self.last, self.exchanged = nn.Linear(4, 4), core, nn.Linear(4, 3), exchanged
+
+    def forward(self, x):
+        y = self.first(x)
+        y = self.core(y.transpose(0, 1) if self.exchanged else y)
+        y = y[0] if isinstance(y, tuple) else y
+        return self.last(y.transpose(0, 1) if self.exchanged else y).square().mean()
+
+
+class Attends(nn.MultiheadAttention):
+    def forward(self, x):
+        return super().forward(x, x, x, need_weights=False)[0]
+
+
+class AttendsWithWeights(nn.MultiheadAttention):
+    def forward(self, x):
+        return super().forward(x, x, x)[0]
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.randn(50, 1, 4))
+
+    def forward(self, x):
+        return x + self.table[: x.shape[0]]
+
+
+class TimeMajor(unittest.TestCase):
+    """[places, samples, width]: what reads along dim 0 is refused, what does not is right however it is cut."""
+
+    def test_sequences_along_dim_0(self):
+        encoder = lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0)  # noqa: E731
+        cores = {"lstm": lambda: nn.LSTM(4, 4), "attention": lambda: Attends(4, 2), "positions": Positions}
+        cores |= {"gru": lambda: nn.GRU(4, 4), "with weights": lambda: AttendsWithWeights(4, 2), "encoder": encoder} if SOAK else {}
+        for name, make in cores.items():
+            for exchanged in (False, True):
+                for dynamic in (True, False) if SOAK else (name != "lstm",):
+                    with self.subTest(name, exchanged=exchanged, dynamic=dynamic):
+                        torch.manual_seed(0)
+                        module, x = Core(make(), exchanged).double(), torch.randn(6, 5, 4).double()
+                        if not exchanged:
+                            with self.assertRaisesRegex(penstock.PenstockError, "(?s)along dim 0.*hint: give samples first: batch_first=True"):
+                                penstock.trainer(module, x, microbatches=3, actors=1, dynamic=dynamic)
+                            continue
+                        step = penstock.trainer(module, x, microbatches=3, actors=1, dynamic=dynamic)
+                        self.assertTrue(close(step.gradients(x)[0], module(x).detach()))
+                        self.assertEqual(step.exports.first.notes, [])
+
+    def test_places_by_themselves(self):
+        module, x = Core(nn.Linear(4, 4), False).double(), torch.randn(6, 5, 4).double()
+        self.assertTrue(close(penstock.trainer(module, x, microbatches=3, actors=1).gradients(x)[0], module(x).detach()))
 
 
 if __name__ == "__main__":
