@@ -1,7 +1,9 @@
 #include "lower/lower.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/text.h"
 #include "lower/members.h"
@@ -10,6 +12,9 @@
 #include "penstock/error.h"
 #include "program/piece.h"
 #include "schedule/forward_stages.h"
+#include "schedule/kinds.h"
+#include "schedule/versions.h"
+#include "schedule/work.h"
 #include "stage/loop.h"
 #include "transform/collectives.h"
 #include "transform/passes.h"
@@ -36,6 +41,33 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Lo
             {concat("pipeline.recompute = \"inputs\": the backward of stage ", action.stage, " (", quote(stage), ") recomputes by itself")},
             "set pipeline.recompute = \"none\", or take the R actions out of the table");
     }
+}
+
+// What a backward recomputes is what its forward made, if it reads what that read.
+void check_recomputed_versions(const Schedule& schedule, const LowerOptions& options) {
+  if (schedule.steps == 1 || options.recompute.empty()) return;
+  const std::vector<std::vector<ReadVersion>> read = read_versions(schedule);
+  std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion> forward;  // by stage and micro-batch
+  const auto for_each = [&](const auto& act) {
+    for (std::int32_t actor = 0; actor < std::ssize(schedule.actors); ++actor)
+      for (std::int32_t i = 0; i < std::ssize(schedule.actors[actor]); ++i)
+        act(Position{actor, i}, schedule.actors[actor][i], read[actor][i]);
+  };
+  for_each([&](Position, const Action& action, const ReadVersion& version) {
+    if (action.kind == Kind::F) forward[{action.stage, action.microbatch}] = version;
+  });
+  const auto shown = [](const ReadVersion& version) {
+    return concat(version.version, version.ahead > 0 ? concat("+", version.ahead) : "");
+  };
+  for_each([&](Position here, const Action& action, const ReadVersion& version) {
+    if (!is_compute(action.kind) || action.kind == Kind::F) return;
+    const ReadVersion& before = forward.at({action.stage, action.microbatch});
+    if (version == before) return;
+    throw Error(concat(place(schedule, here), ": ", text(action, schedule.slices, schedule.blocks), " reads version ", shown(version),
+                       " of its stage, its forward version ", shown(before)),
+                {"pipeline.recompute = \"inputs\": it would recompute its forward with other parameters than that had"},
+                "set pipeline.recompute = \"none\", or let each backward read what its forward read, as in pipedream");
+  });
 }
 
 // Stages of which the table has an action of one of the kinds.
@@ -142,6 +174,7 @@ void check_table(const LowerInput& input) {
   check_frozen_stages(input);
   validate(input.schedule, input.dag.shape, input.table_microbatches() * input.schedule.steps);
   check_recomputation(input.schedule, input.dag, input.options);
+  check_recomputed_versions(input.schedule, input.options);
 }
 
 LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
 
@@ -57,6 +58,18 @@ std::vector<InstanceId> updated_by(const LowerInput& window, const IdVector<Inpu
     }
     check_unused(window, instance, producer);
     unused.insert(write.instance);
+  }
+  return out;
+}
+
+// What the updates of a row are made of, whatever stands between: the sums of gradients, and what axes make of them.
+std::set<InstanceId> made_into_updates(const std::vector<PlacedRun>& row, const std::vector<std::vector<InstanceId>>& updated) {
+  std::set<InstanceId> out;
+  for (std::size_t r = row.size(); r-- > 0;) {
+    const Run& run = row[r].run;
+    const bool counts =
+        !updated[r].empty() || std::ranges::any_of(run.writes, [&](const Write& write) { return out.contains(write.instance); });
+    if (counts) out.insert(run.reads.begin(), run.reads.end());
   }
   return out;
 }
@@ -163,30 +176,31 @@ std::vector<PlacedRun> in_waves(const LowerInput& window, const IdVector<InputId
                                 ActorId device, Draft& draft) {
   const std::int32_t distance = window.options.distance, steps = steps_of_wave(window.schedule), last = window.schedule.steps - 1;
   const IdVector<ValueId, OpId> producer = producers(window.step);
-  std::set<InstanceId> summed;  // of which updates are made
   std::set<InstanceId> unused;
-  for (const PlacedRun& placed : row)
-    if (!updated_by(window, trained, producer, draft, placed.run, unused).empty())
-      summed.insert(placed.run.reads.begin(), placed.run.reads.end());
-  std::int32_t group = -1;
-  std::erase_if(row, [&](const PlacedRun& placed) {
-    const bool reduces = placed.run.opcode == Opcode::all_reduce && summed.contains(placed.run.reads[0]);
-    if (reduces) group = placed.run.group;
-    return reduces;
-  });
+  std::vector<std::vector<InstanceId>> updated;  // by run
+  for (const PlacedRun& placed : row) updated.push_back(updated_by(window, trained, producer, draft, placed.run, unused));
+  const std::set<InstanceId> own = made_into_updates(row, updated);
   std::map<std::vector<InstanceId>, Waves> waves;
   std::vector<PlacedRun> out;
-  for (PlacedRun& placed : row) {
-    const std::vector<InstanceId> states = updated_by(window, trained, producer, draft, placed.run, unused);
+  std::int32_t group = -1;
+  StageId summed;  // last
+  for (std::size_t r = 0; r < row.size(); ++r) {
+    PlacedRun& placed = row[r];
+    if (placed.run.opcode == Opcode::all_reduce && placed.run.group >= 0 && own.contains(placed.run.reads[0])) {
+      group = placed.run.group;
+      summed = placed.run.stage;
+      continue;
+    }
+    const std::vector<InstanceId>& states = updated[r];
     const std::int32_t step = placed.step;
-    const StageId stage = placed.run.stage;
     if (states.empty()) {
       out.push_back(std::move(placed));
       continue;
     }
+    invariant(group >= 0, "an update is made of sums over the actor's devices");
     Waves& w = waves[states];
     if (w.states.empty()) {
-      w = {states, {}, group, stage};
+      w = {states, {}, group, placed.run.stage ? placed.run.stage : summed};
       for (const InstanceId state : states) w.types.push_back(draft.instances[state].types[0]);
     }
     if (step % steps == 0) begin_wave(draft, w, distance, step, device, out);
