@@ -19,11 +19,21 @@ TaskId add_task(Draft& draft, std::string name, Graph graph) {
   return add_task(draft, std::move(name), TaskGraph(std::move(graph)));
 }
 
+namespace {
+
+std::string unused_name(Draft& draft, const std::string& name) {
+  std::string out = name;
+  for (int number = 2; !draft.task_names.insert(out).second; ++number) out = concat(name, ".", number);
+  return out;
+}
+
+}  // namespace
+
 TaskId add_task(Draft& draft, std::string name, const TaskGraph& graph) {
   const std::uint64_t hash = structural_hash(graph);
   for (auto [it, end] = draft.task_by_hash.equal_range(hash); it != end; ++it)
     if (const TaskGraph& other = draft.tasks[it->second].graph; &*other == &*graph || structurally_equal(other, graph)) return it->second;
-  draft.tasks.push_back({std::move(name), graph, 0});
+  draft.tasks.push_back({unused_name(draft, name), graph, 0});
   const TaskId id(draft.tasks.size() - 1);
   draft.task_by_hash.emplace(hash, id);
   return id;

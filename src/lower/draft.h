@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "lower/input.h"
@@ -54,6 +55,7 @@ struct Instance {
   std::vector<std::int32_t> members{};  // which member each type is, and
   Holding held{};                       // how the devices of `home` have these
   std::int64_t room = 0;                // bytes, from the pass `devices` on
+  std::int32_t terms = 1;               // computed: runs that store it or add to it
 };
 
 // Tensors of one dtype that the devices of an actor hold in equal shares: flattened and one after the other, as the parts of a slot, they
@@ -146,11 +148,12 @@ struct Draft {
 
   // What the above says, to be found quickly. `inputs`: up to the pass `devices`.
   std::unordered_multimap<std::uint64_t, TaskId> task_by_hash;
+  std::unordered_set<std::string> task_names;
   std::map<std::pair<InputId, Unit>, InstanceId> inputs;
 };
 
 InstanceId add(Draft& draft, Instance instance);
-// A task of the graph: one that is there already, or a new one of this name.
+// A task of the graph: one that is there already, or a new one of this name, with a number behind it where others have the name.
 TaskId add_task(Draft& draft, std::string name, Graph graph);
 TaskId add_task(Draft& draft, std::string name, const TaskGraph& graph);  // which keeps the name that it has
 // The instance of a step input as a whole or, of data, of one micro-batch's part; made on first use. With shape classes a micro-batch of

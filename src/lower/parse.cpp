@@ -85,6 +85,7 @@ void parse_task(Reader& r) {
   std::string name = define(r.in, r.tasks);
   Graph graph = parse_graph(r.in);
   r.draft.task_by_hash.emplace(structural_hash(graph), TaskId(r.draft.tasks.size()));
+  r.draft.task_names.insert(name);
   r.draft.tasks.push_back({std::move(name), std::move(graph), 0});
 }
 
@@ -129,6 +130,7 @@ void parse_instance(Reader& r) {
     if (!i.held.is_whole() && r.in.accept(draft_text::kHoldings[1])) i.held.local = Layout::Kind::flat;
   }
   if (r.in.accept("room")) i.room = integer_in(r.in, 1, std::int64_t{1} << 60);
+  if (r.in.accept("terms")) i.terms = static_cast<std::int32_t>(integer_in(r.in, 2, std::int64_t{1} << 31));
   if (r.in.accept("named")) i.name = r.in.string();
   i.types = parse_types(r.in);
   const InstanceId id = add(r.draft, i);

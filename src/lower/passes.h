@@ -32,6 +32,8 @@ Program program_of(const LowerInput& input, Draft draft, TaskPool* pool = nullpt
 // All of lowering: of one input, or of all members' (lower/members.h).
 Program lower(const LowerInput& input, TaskPool* pool = nullptr);
 Program lower(const std::vector<LowerInput>& members, TaskPool* pool = nullptr);
+// Is shown each program that lowering has made, on the thread that made it: tests say here what all programs are. Null: nobody looks.
+inline void (*program_watch)(const Program& program) = nullptr;
 // The rest of lowering. Throws Error unless the draft is one of this input, as verify() of it does.
 Program lower_rest(const LowerInput& input, Draft draft);
 

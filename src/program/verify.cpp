@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/invariant.h"
 #include "base/text.h"
@@ -73,6 +75,14 @@ void check_groups(const Program& program) {
   }
 }
 
+// The text form names tasks, slots and ports.
+template <class List>
+void check_names(const List& named, std::string_view what, std::string_view where = "") {
+  std::unordered_set<std::string_view> names;
+  for (const auto& one : named)
+    if (!names.insert(one.name).second) throw Error(concat(where, "two ", what, "s have the name ", quote(one.name)));
+}
+
 }  // namespace
 
 std::string place(const Program& program, int device, std::size_t instruction) {
@@ -81,7 +91,12 @@ std::string place(const Program& program, int device, std::size_t instruction) {
 
 void check_tables(const Program& program) {
   for (const Task& task : program.tasks) verify(task.graph);
-  for (const DeviceProgram& device : program.devices) {
+  check_names(program.tasks, "task");
+  check_names(program.data, "data port");
+  check_names(program.outputs, "output port");
+  for (std::size_t d = 0; d < program.devices.size(); ++d) {
+    const DeviceProgram& device = program.devices[d];
+    check_names(device.slots, "slot", concat("device ", d, ": "));
     for (const Slot& slot : device.slots)
       invariant(slot.names.size() == (holds_state(slot.kind) ? slot.parts.size() : 0), "a slot's names do not match its parts");
     check_ids(program, device);

@@ -43,6 +43,12 @@ class Window(ProgramTest):
     def test_processes_have_the_same_bits(self):
         self.assertEqual(self.train_here("processes", 8, *WINDOW, "--backend", "gloo", launched=2), self.train_here("threads", 8, *WINDOW))
 
+    def test_predictions_are_the_same_between_processes(self):
+        for schedule in ("xpipe", "pipeoptim"):
+            late = (*MODEL, "--actors", "2", "--microbatches", "2", "--schedule", schedule, "--window", "2")
+            processes = self.train_here(f"{schedule}-processes", 4, *late, "--backend", "gloo", launched=2)
+            self.assertEqual(processes, self.train_here(f"{schedule}-threads", 4, *late))
+
     def test_weights_in_bf16_are_cast_from_the_version_that_is_read(self):
         self.train_here("narrow", 8, *WINDOW, "--dtype", "bf16")
         self.train_here("wide", 8, *WINDOW)
@@ -77,6 +83,11 @@ class Window(ProgramTest):
         for key in ("momentum", "weight_decay"):
             refused = self.refused("train", *DLRM, *PLAIN, "--set", f"{key}=0.5", *AHEAD, *out)
             self.assertIn(f"an update with {key} = 0.5 changes rows that no sample names", refused)
+        workers = ("--schedule", "hetpipe", "--window", "4", "--mesh", "pipe=2,data=2", "--set", "pipeline.distance=0", "--set", "pipeline.prefetch=true")
+        for command in (("check",), ("train", *out)):
+            apart = self.refused(*command, *DLRM, *PLAIN, *workers)
+            self.assertIn("pipeline.prefetch looks rows up a step ahead, and pipeline.distance = 0 is of workers that update by themselves", apart)
+            self.assertIn("hint: set pipeline.prefetch = false, or pipeline.distance = -1", apart)
         short = self.refused("train", *DLRM, *PLAIN, "--schedule", "1f1b", "--set", "pipeline.prefetch=true", *out)
         self.assertIn("pipeline.prefetch looks rows up in the step before, and schedule 1f1b is for one step", short)
         self.assertIn("the last step of a window has no data of a next one", short)
