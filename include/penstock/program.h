@@ -44,7 +44,8 @@ struct Slot {
   std::vector<TensorType> parts;
   std::vector<std::string> names;  // for state and copy: the state's name of each part; else empty
   std::int64_t offset = -1;        // bytes from the begin of its arena (state and copy: the state arena), set by the memory plan
-  std::int64_t room = 0;  // the least bytes that the slot has: a collective that moves equal pieces needs room behind the last part
+  std::int64_t room = 0;   // the least bytes that the slot has: a collective that moves equal pieces needs room behind the last part
+  std::int32_t terms = 1;  // a sum's: what defines it, and each result that is added, before anybody reads it
 };
 std::int64_t part_offset(const Slot& slot, std::size_t part);  // bytes from the slot's begin
 std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment, and at least `room`

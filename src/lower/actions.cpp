@@ -252,15 +252,20 @@ StageId stage_of(const Rows& rows, const Bundle& bundle) {
   return same ? stage : StageId();
 }
 
+// A term more of a sum that another run has stored.
+Write one_more(Rows& rows, InstanceId sum) {
+  ++rows.draft.instances[sum].terms;
+  return {sum, ResultMode::add};
+}
+
 Write write(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   const Bundle& bundle = rows.bundle(b);
   if (bundle.source == Bundle::Source::edge) {
     const InstanceId edge = rows.edges[b][unit.microbatch];
-    const bool adds = bundle.sums && !rows.begun.insert(edge).second;
-    return {edge, adds ? ResultMode::add : ResultMode::store};
+    return bundle.sums && !rows.begun.insert(edge).second ? one_more(rows, edge) : Write{edge};
   }
   InstanceId& instance = rows.used[{b, actor, Unit()}];  // one accumulator per actor
-  if (instance) return {instance, ResultMode::add};
+  if (instance) return one_more(rows, instance);
   Instance sum;
   sum.name = concat("sum:", b.value, ".", actor.value);
   sum.types = bundle.types;

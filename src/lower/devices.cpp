@@ -124,6 +124,16 @@ Instance clone_of(const Spread& s, const Instance& instance, std::int32_t c) {
   return out;
 }
 
+// The sums to which runs on micro-batches add: each device adds as often as it takes parts.
+IdVector<InstanceId, bool> sums_of_parts(const Draft& from) {
+  IdVector<InstanceId, bool> out(from.instances.size());
+  for (const std::vector<Run>& runs : from.actors)
+    for (const Run& run : runs)
+      for (const Write& write : run.writes)
+        if (run.unit && !from.instances[write.instance].unit) out[write.instance] = true;
+  return out;
+}
+
 // The clone that device `d` of the actor reads or writes. Of what another actor's devices all have alike, one gives it.
 InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t d, std::int32_t part) {
   const Instance& instance = s.at(i);
@@ -271,9 +281,13 @@ void spread_groups(const LowerInput& input, Draft& draft) {
     devices += size;
     s.several = s.several || size < input.parts || input.options.prefetch;  // which reads the others' keys
   }
-  for (const Instance& instance : s.from.instances) {
+  const IdVector<InstanceId, bool> is_sum = sums_of_parts(s.from);
+  for (const InstanceId i : s.from.instances.ids()) {
     s.clone.emplace_back(draft.instances.size());
-    for (std::int32_t c = 0; c < clones(input, instance); ++c) draft.instances.push_back(clone_of(s, instance, c));
+    for (std::int32_t c = 0; c < clones(input, s.at(i)); ++c) {
+      draft.instances.push_back(clone_of(s, s.at(i), c));
+      if (is_sum[i]) draft.instances.back().terms *= s.parts_of(s.at(i).home);
+    }
   }
   Made made;
   for (const ActorId actor : ids<ActorId>(input.actors()))

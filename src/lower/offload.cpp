@@ -57,6 +57,7 @@ void offload_residuals(const LowerInput&, Draft& draft) {
         Instance to = draft.instances[original];
         to.name += out ? ".host" : ".back";
         to.host = out;
+        to.terms = 1;
         run.reads.push_back(out ? original : on_host.at(original));
         run.writes.push_back({(out ? on_host : back)[original] = add(draft, std::move(to))});
       }

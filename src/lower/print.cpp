@@ -66,6 +66,7 @@ std::string text_of(const Instance& i, const std::string& handle) {
   if (!i.owned) out += " copy";
   if (i.block) out += concat(" block ", i.block.value, " members ", list(i.members), " ", text_of(i.held));
   if (i.room > 0) out += concat(" room ", i.room);
+  if (i.terms > 1) out += concat(" terms ", i.terms);
   if (shown_name(i.name) != handle) out += concat(" named ", quote(i.name));
   return out + " " + types_text(i.types);
 }

@@ -41,6 +41,7 @@ Slot slot_of(const Instance& instance, ActorId device) {
   slot.name = instance.name;
   slot.parts = instance.types;
   slot.room = instance.room;
+  if (instance.home == device) slot.terms = instance.terms;
   if (instance.host) slot.kind = SlotClass::host;
   if (instance.source == Instance::Source::state) {
     slot.kind = instance.owned && instance.home == device ? SlotClass::state : SlotClass::copy;
@@ -201,6 +202,7 @@ Program program_of(const LowerInput& input, Draft draft, TaskPool* pool) {
   program.tasks = std::move(draft.tasks);
   plan_memory(program);
   verify(program, {ChannelModel::serial, -1});  // so it also finishes where transfers are independent
+  if (program_watch) program_watch(program);
   return program;
 }
 

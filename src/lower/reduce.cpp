@@ -79,6 +79,7 @@ void reduce(Draft& draft, Row& row, Accumulator& sum, StageId stage) {
   if (sum.has_share) {
     row.later.push_back(reduction(Opcode::run, stage, share, {sum.share, ResultMode::add}));
     row.later.back().task = copy_task(draft, sum.block);
+    ++draft.instances[sum.share].terms;
   }
   sum.now = add_block(draft, sum.block, row.actor, concat(name, ".", ++row.reductions), {});
   sum.has_share = true;
@@ -104,13 +105,14 @@ void put(Draft& draft, Row& row, Run run, const std::vector<Accumulator*>& compl
 }
 
 // Lets the run add to what its accumulators are now. Gives those that it is the last to add to.
-std::vector<Accumulator*> redirect(Row& row, Run& run, std::size_t number, const IdVector<InstanceId, std::size_t>& last) {
+std::vector<Accumulator*> redirect(Draft& draft, Row& row, Run& run, std::size_t number, const IdVector<InstanceId, std::size_t>& last) {
   std::vector<Accumulator*> complete;
   for (Write& write : run.writes) {
     const auto found = row.accumulators.find(write.instance);
     if (found == row.accumulators.end()) continue;
     Accumulator& sum = found->second;
     if (last[write.instance] == number) complete.push_back(&sum);
+    if (sum.block && sum.is_open) ++draft.instances[sum.now].terms;
     write = {sum.now, sum.is_open ? ResultMode::add : ResultMode::store};
     sum.is_open = true;
   }
@@ -127,7 +129,7 @@ void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     Run& run = runs[r];
     if (!run.placeholder || run.kind != Kind::REDUCE_GRAD) {
-      const std::vector<Accumulator*> complete = redirect(row, run, r, last);
+      const std::vector<Accumulator*> complete = redirect(draft, row, run, r, last);
       put(draft, row, std::move(run), complete);
       continue;
     }

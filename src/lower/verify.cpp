@@ -158,6 +158,17 @@ void check_order(const Check& c) {
     if (work.next[actor] < c.draft.actors[actor].size()) c.fail(actor, work.next[actor], "the actors wait for each other here");
 }
 
+// A sum has as many terms as it says, or no run makes it here.
+void check_terms(const Check& c) {
+  IdVector<InstanceId, std::int32_t> terms(c.draft.instances.size());
+  for (const std::vector<Run>& runs : c.draft.actors)
+    for (const Run& run : runs)
+      for (const Write& write : run.writes) terms[write.instance] += write.mode != ResultMode::update;
+  for (const InstanceId i : terms.ids())
+    if (terms[i] > 0 && terms[i] != c.draft.instances[i].terms)
+      c.fail(concat("instance ", c.name(i)), concat("runs give it ", terms[i], " of its ", c.draft.instances[i].terms, " terms"));
+}
+
 void check_owners(const Check& c) {
   std::map<std::string, int> owners;
   for (const Instance& i : c.draft.instances)
@@ -266,6 +277,7 @@ void verify(const LowerInput& input, const Draft& draft) {
   for (const ActorId actor : draft.actors.ids())
     for (std::size_t r = 0; r < draft.actors[actor].size(); ++r) check_run(c, actor, r);
   check_order(c);
+  check_terms(c);
   check_phase(c);
   check_shares(c);
   check_loop_ends(c);

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "ops/definition.h"
 #include "penstock/error.h"
 #include "program/checks.h"
@@ -31,10 +32,17 @@ class Lifetimes {
       if (holds_state(device.slots[s].kind)) slots_[s].state = State::defined;
   }
 
-  // A use by anything but a host copy.
-  void use(const Here& here, SlotId id) const {
+  // A read by anything but a host copy.
+  void read(const Here& here, SlotId id) const {
     check_on_device(here, id);
+    reach_sum(here, id);
+  }
+  // Nobody reads, overwrites or frees a sum that lacks terms.
+  void reach_sum(const Here& here, SlotId id) const {
     reach(here, id);
+    const Slot& slot = here.slot(id);
+    if (slots_[id.index()].terms < slot.terms)
+      here.fail(concat("slot %", slot.name, " is a sum of ", slot.terms, " terms, and has ", slots_[id.index()].terms, " of them here"));
   }
   void reach(const Here& here, SlotId id) const {
     const SlotState& state = slots_[id.index()];
@@ -55,10 +63,11 @@ class Lifetimes {
       here.fail(concat("slot %", here.slot(id).name, " is defined twice"), {concat("before at instruction ", state.defined)});
     state.state = State::defined;
     state.defined = here.at;
+    state.terms = 1;
   }
 
   void free(const Here& here, SlotId id) {
-    reach(here, id);
+    reach_sum(here, id);
     if (holds_state(here.slot(id).kind)) here.fail(concat("slot %", here.slot(id).name, " holds a state, which is never freed"));
     slots_[id.index()].state = State::freed;
     slots_[id.index()].freed = here.at;
@@ -68,7 +77,7 @@ class Lifetimes {
   void read_and_write(const Here& here) {
     const auto now = static_cast<std::int64_t>(here.at);
     for (SlotId operand : here.device.operands_of(here.i)) {
-      use(here, operand);
+      read(here, operand);
       slots_[operand.index()].read_by = now;
     }
     for (const auto& [slot, mode] : here.device.results_of(here.i)) {
@@ -76,10 +85,14 @@ class Lifetimes {
       if (mode == ResultMode::store) {
         define(here, slot);
       } else {
-        use(here, slot);
+        check_on_device(here, slot);
+        mode == ResultMode::add ? reach(here, slot) : reach_sum(here, slot);
         if (state.written_by == now) here.fail(concat("slot %", here.slot(slot).name, " is written twice by one instruction"));
         if (mode == ResultMode::add && state.read_by == now)
           here.fail(concat("slot %", here.slot(slot).name, " is both read and added to"), {}, "update it");
+        if (mode == ResultMode::add && ++state.terms > here.slot(slot).terms)
+          here.fail(
+              concat("slot %", here.slot(slot).name, " is a sum of ", counted(here.slot(slot).terms, "term"), ", and has them already"));
       }
       state.written_by = now;
     }
@@ -99,6 +112,7 @@ class Lifetimes {
   enum class State : std::uint8_t { undefined, defined, freed };
   struct SlotState {
     State state = State::undefined;
+    std::int32_t terms = 1;                      // of its sum
     std::size_t defined = 0, freed = 0;          // numbers of instructions
     std::int64_t read_by = -1, written_by = -1;  // the last run or copy that reads it, and that writes it
   };
@@ -165,7 +179,7 @@ void check_host_copy(const Here& here, Lifetimes& slots) {
   if (here.slot(from).kind != source || here.slot(to).kind != target)
     here.fail(concat("slot %", here.slot(from).kind != source ? here.slot(from).name : here.slot(to).name, " is of the wrong class"),
               {out ? "an offload goes from a step slot to a host slot" : "a reload goes from a host slot to a step slot"});
-  slots.reach(here, from);
+  slots.reach_sum(here, from);
   slots.fill(here, to);
   check_same_parts(here, from, to);
 }
@@ -235,7 +249,7 @@ void check(const Here& here, Lifetimes& slots) {
     case Opcode::copy:
       return check_copy(here, slots);
     case Opcode::send:
-      return slots.use(here, here.i.slot);
+      return slots.read(here, here.i.slot);
     case Opcode::recv:
       if (here.slot(here.i.slot).kind != SlotClass::copy) slots.define(here, here.i.slot);
       return;
@@ -244,7 +258,7 @@ void check(const Here& here, Lifetimes& slots) {
     case Opcode::input:
       return check_input(here, slots);
     case Opcode::output:
-      slots.use(here, here.i.slot);
+      slots.read(here, here.i.slot);
       return check_port(here, here.program.outputs[static_cast<std::size_t>(here.i.port)].type);
     case Opcode::offload:
     case Opcode::reload:

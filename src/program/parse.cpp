@@ -91,6 +91,7 @@ Slot parse_slot(Reader& r) {
   } while (r.in.accept(","));
   r.in.expect(")");
   if (r.in.accept("room")) slot.room = integer_in(r.in, 1, kMaxArena);
+  if (r.in.accept("terms")) slot.terms = static_cast<std::int32_t>(integer_in(r.in, 2, std::numeric_limits<std::int32_t>::max()));
   return slot;
 }
 

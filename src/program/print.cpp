@@ -55,6 +55,7 @@ void put_slot(Writer& out, const Slot& slot) {
   }
   out << ")";
   if (slot.room > 0) out << " room " << slot.room;
+  if (slot.terms > 1) out << " terms " << slot.terms;
 }
 
 // Writes the action, "2F3 " or "2U ", or nothing.

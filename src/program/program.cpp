@@ -76,6 +76,7 @@ class ProgramHash {
     list(slot.names, [&](const std::string& name) { text(name); });
     number(slot.offset);
     number(slot.room);
+    number(slot.terms);
   }
   // Hashes what the text form says of it, no more: a program that was sent as text has the hash that it had.
   void instruction(const DeviceProgram& device, const Instruction& i) {

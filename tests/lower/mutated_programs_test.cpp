@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
+#include <random>
 
 #include "base/text.h"
 #include "config/compile.h"
@@ -11,8 +14,12 @@
 #include "driver/thread_cluster.h"
 #include "lower/lower.h"
 #include "models/registry.h"
+#include "penstock/compile.h"
+#include "penstock/error.h"
 #include "penstock/step.h"
 #include "program/piece.h"
+#include "program/verify.h"
+#include "schedule/traits.h"
 #include "support/errors.h"
 #include "support/random_program.h"
 #include "support/random_schedule.h"
@@ -65,6 +72,53 @@ Program of_groups(Random& random) {
   if (coin(random, 0.3)) settings.insert(settings.end(), {"pipeline.local=2", "zero=3"});
   const Config config = config_of(settings);
   return compile_training(config, prepare(config, builtin_models()));
+}
+
+// A window of steps, or one, on a mesh, maybe with slices, shares, workers or recomputation. Nothing where what was drawn does not fit.
+std::optional<Program> of_mesh(Random& random) {
+  const auto one_of = [&](std::initializer_list<const char*> list) { return std::string(list.begin()[below(random, list.size())]); };
+  const std::string schedule =
+      one_of({"1f1b", "zb-h1", "gpipe", "interleaved-1f1b", "chimera", "pipedream", "hetpipe", "layerpipe", "xpipe"});
+  const int pipe = schedule == "chimera" ? 2 : draw(random, 1, 2), data = draw(random, 1, 2), microbatches = 2 * draw(random, 1, 2);
+  const bool is_window = takes(schedule, "--window") || coin(random, 0.4);
+  std::vector<std::string> settings = {"schedule=" + schedule,
+                                       concat("actors=", pipe),
+                                       concat("pipeline.data=", data),
+                                       concat("microbatches=", microbatches),
+                                       concat("batch=", microbatches * data),
+                                       concat("chunks=", schedule == "interleaved-1f1b" ? 2 : 1),
+                                       concat("window=", is_window ? draw(random, 2, 3) : 1),
+                                       "slices=" + one_of({"1", "1", "2"}),
+                                       one_of({"pipeline.context=2", "pipeline.tensor=2", "pipeline.tensor=1", "pipeline.tensor=1"}),
+                                       "pipeline.recompute=" + one_of({"none", "none", "inputs"}),
+                                       "clip=" + one_of({"0", is_window ? "0" : "1"}),
+                                       "tied=" + one_of({"0", is_window ? "0" : "1"})};
+  if (data > 1 && is_window && coin(random, 0.3))
+    settings.insert(settings.end(), {"pipeline.distance=1", "optimiser=sgd", "momentum=0"});
+  else if (data > 1)
+    settings.push_back("zero=" + one_of({"0", "1", "2", "3"}));
+  try {
+    const Config config = config_of(settings);
+    return compile_training(config, prepare(config, builtin_models()));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Micro-batches of two shapes.
+Program of_classes(Random& random) {
+  ModelOptions sizes;
+  sizes.stages = 2;
+  sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
+  const std::unique_ptr<Model> model = make_model(builtin_models(), "mlp", sizes);
+  std::vector<Graph> classes;
+  for (const int length : {4, 2}) classes.push_back(training_step(*model, 2, length, 1, {}, BatchCount::port));
+  const int microbatches = draw(random, 2, 5);
+  std::vector<int> shapes(static_cast<std::size_t>(microbatches));
+  for (int& shape : shapes) shape = draw(random, 0, 1);
+  const char* schedule = coin(random, 0.5) ? "1f1b" : "zb-h1";
+  return compile(classes, shapes, make_schedule(schedule, {.actors = 2, .microbatches = microbatches}),
+                 {.devices = {draw(random, 1, 2), 1}});
 }
 
 // Every place is gone.
@@ -230,6 +284,62 @@ TEST(MutatedPrograms, AreRefusedOrGiveTheSame) {
     EXPECT_GE(kind.made, 5) << kind.name;
     EXPECT_GE(kind.refused, kind.always ? kind.made : 1) << kind.name;
   }
+}
+
+std::string verdict(const Program& program) {
+  return message_of([&] { verify(program, {ChannelModel::serial, -1}); });
+}
+
+// Device and number of each run that does nothing but add.
+std::vector<std::pair<std::size_t, std::size_t>> adding_runs(const Program& program) {
+  std::vector<std::pair<std::size_t, std::size_t>> out;
+  for (std::size_t d = 0; d < program.devices.size(); ++d)
+    for (std::size_t at = 0; at < program.devices[d].instructions.size(); ++at) {
+      const Instruction& i = program.devices[d].instructions[at];
+      const auto results = program.devices[d].results_of(i);
+      const auto adds = [](const Result& result) { return result.mode == ResultMode::add; };
+      if (i.opcode == Opcode::run && !results.empty() && std::ranges::all_of(results, adds)) out.emplace_back(d, at);
+    }
+  return out;
+}
+
+// Without the run, and with it twice, a sum has a term less or more, and nothing else is wrong.
+void expect_to_count(const Program& program, std::size_t device, std::size_t at) {
+  const Instruction run = program.devices[device].instructions[at];
+  SCOPED_TRACE(print(program, program.devices[device], run));
+  Program mutant = program;
+  std::vector<Instruction>& instructions = mutant.devices[device].instructions;
+  const auto place = static_cast<std::ptrdiff_t>(at);
+  instructions.erase(instructions.begin() + place);
+  const std::string dropped = verdict(mutant);
+  EXPECT_TRUE(dropped.find(" is a sum of ") != std::string::npos && dropped.ends_with("of them here")) << dropped;
+  instructions.insert(instructions.begin() + place, 2, run);
+  const std::string doubled = verdict(mutant);
+  EXPECT_TRUE(doubled.ends_with("and has them already")) << doubled;
+}
+
+TEST(MutatedPrograms, LackNoTermOfASum) {
+  const char* given = std::getenv("PENSTOCK_SEED");
+  const std::uint64_t seed = given ? std::stoull(given) : std::random_device{}();
+  const std::size_t wanted = std::getenv("PENSTOCK_SOAK") ? 2000 : 200;
+  const std::size_t most = wanted > 200 ? 1000 : 4;  // runs of a program
+  std::size_t programs = 0, mutants = 0;
+  for (std::uint64_t trial = 0; programs < wanted && !HasFailure(); ++trial) {
+    Random random(seed + trial);
+    SCOPED_TRACE(concat("seed ", seed, ", trial ", trial));
+    const std::optional<Program> program = trial % 8 == 0   ? of_random_table(random)
+                                           : trial % 8 == 1 ? of_groups(random)
+                                           : trial % 8 == 2 ? of_classes(random)
+                                                            : of_mesh(random);
+    if (!program) continue;
+    std::vector<std::pair<std::size_t, std::size_t>> runs = adding_runs(*program);
+    std::ranges::shuffle(runs, random);
+    if (runs.size() > most) runs.resize(most);
+    for (const auto& [device, at] : runs) expect_to_count(*program, device, at);
+    programs += !runs.empty();
+    mutants += 2 * runs.size();
+  }
+  std::printf("%zu mutants of %zu programs, seed %llu\n", mutants, programs, static_cast<unsigned long long>(seed));
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ std::string device_of(const Mesh& mesh, int data, int tensor) {
   const auto group = [&](int axis) { return axis == 0 ? data : 2 + tensor; };
   std::string slots =
       concat("  slot %n ", data + tensor == 0 ? "state" : "copy", " (f32[4] \"n\")\n  slot %w ", data == 0 ? "state" : "copy",
-             " (f32[4] \"w[", 4 * tensor, ":", 4 * tensor + 4, "]\")\n  slot %s step (f32[4], f32[4])\n");
+             " (f32[4] \"w[", 4 * tensor, ":", 4 * tensor + 4, "]\")\n  slot %s step (f32[4], f32[4]) terms 2\n");
   std::string does;
   for (int b = 0; b < 2; ++b) {
     slots += concat("  slot %x", b, " step (f32[1,4])\n  slot %h", b, " step (f32[1,4])\n  slot %t", b, " step (f32[1,4])\n  slot %sum", b,

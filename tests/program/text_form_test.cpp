@@ -40,6 +40,7 @@ TEST(ProgramText, HashFollowsTheText) {
   const Program program = parse_program(two_devices());
   EXPECT_EQ(hash(program), hash(parse_program(two_devices())));
   EXPECT_NE(hash(program), hash(parse_program(with(two_devices(), "run 1F0", "run 1F1"))));
+  EXPECT_NE(hash(program), hash(parse_program(with(two_devices(), " terms 2", " terms 3"))));
   EXPECT_NE(hash(parse_program(host_copies())), hash(parse_program(with(host_copies(), "0OFFLOAD0 ", ""))));
   EXPECT_NE(hash(parse_program(collectives())), hash(parse_program(with(collectives(), "group 0 (0, 1, 2)", "group 0 (0, 1)"))));
 }

@@ -68,8 +68,37 @@ TEST(Verify, WrittenTwiceByOneInstruction) {
             "device 1, instruction 4 (F1 of stage 1): slot %loss is written twice by one instruction");
 }
 
+TEST(Verify, SumsHaveTheirTerms) {
+  const std::string second = "  run 1F1 @F1(%h1) -> (add %loss)\n", sum = "slot %loss is a sum of ";
+  EXPECT_EQ(verdict(with(two_devices(), second, "")),
+            concat("device 1, instruction 5 (output loss): ", sum, "2 terms, and has 1 of them here"));
+  EXPECT_EQ(verdict(with(two_devices(), second, second + second)),
+            concat("device 1, instruction 5 (F1 of stage 1): ", sum, "2 terms, and has them already"));
+  EXPECT_EQ(verdict(with(two_devices(), " terms 2", "")),
+            concat("device 1, instruction 4 (F1 of stage 1): ", sum, "1 term, and has them already"));
+  EXPECT_EQ(verdict(with(two_devices(), " terms 2", " terms 3")),
+            concat("device 1, instruction 6 (output loss): ", sum, "3 terms, and has 2 of them here"));
+  const std::string freed = with(two_devices(), "  output %loss = %loss\n", "");
+  EXPECT_EQ(verdict(with(freed, second, "")), concat("device 1, instruction 5 (free %loss): ", sum, "2 terms, and has 1 of them here"));
+  const std::string early = with(two_devices(), "  output %loss = %loss\n", "");
+  EXPECT_EQ(verdict(with(early, second, "  output %loss = %loss\n" + second)),
+            concat("device 1, instruction 4 (output loss): ", sum, "2 terms, and has 1 of them here"));
+}
+
+// By which the text form knows them.
+TEST(Verify, NamesAreUnique) {
+  const auto refusal = [](void (*rename)(Program&)) {
+    Program program = parse_program(two_devices());
+    rename(program);
+    return message_of([&] { verify(program); });
+  };
+  EXPECT_EQ(refusal([](Program& p) { p.tasks[1].name = "F0"; }), "two tasks have the name \"F0\"");
+  EXPECT_EQ(refusal([](Program& p) { p.data[1].name = "x"; }), "two data ports have the name \"x\"");
+  EXPECT_EQ(refusal([](Program& p) { p.devices[1].slots[1].name = "h0"; }), "device 1: two slots have the name \"h0\"");
+}
+
 TEST(Verify, ReadAndAddedTo) {
-  EXPECT_EQ(verdict(with(two_devices(), "run 1F1 @F1(%h1)", "run 1F1 @F1(%loss)")),
+  EXPECT_EQ(verdict(with(with(two_devices(), " terms 2", ""), "run 1F1 @F1(%h1)", "run 1F1 @F1(%loss)")),
             "device 1, instruction 4 (F1 of stage 1): slot %loss is both read and added to\n  hint: update it");
 }
 
@@ -176,7 +205,7 @@ TEST(Verify, TransfersHaveTwoEnds) {
 }
 
 TEST(Verify, TransfersHaveOneType) {
-  const std::string no_second_run = with(two_devices(), "  run 1F1 @F1(%h1) -> (add %loss)\n", "");
+  const std::string no_second_run = with(with(two_devices(), "  run 1F1 @F1(%h1) -> (add %loss)\n", ""), " terms 2", "");
   EXPECT_EQ(verdict(with(no_second_run, "slot %h1 step @128 (f32[2,16])", "slot %h1 step @128 (f32[16,2])")),
             "device 0, instruction 7 (send to device 1 (tag 1)): its ends differ in type\n"
             "  sent: %h1 (f32[2,16])\n"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <span>
 
@@ -24,7 +25,10 @@ TensorType words(std::int64_t count) {
 class Maker {
  public:
   Maker(std::uint64_t seed, int devices)
-      : random_(seed), live_(static_cast<std::size_t>(devices)), on_host_(static_cast<std::size_t>(devices)) {
+      : random_(seed),
+        live_(static_cast<std::size_t>(devices)),
+        on_host_(static_cast<std::size_t>(devices)),
+        open_(static_cast<std::size_t>(devices)) {
     program_.name = concat("random", seed);
     program_.microbatches = 3;
     program_.devices.resize(static_cast<std::size_t>(devices));
@@ -34,7 +38,7 @@ class Maker {
 
   void event() {
     const int device = pick(static_cast<int>(live_.size()));
-    switch (pick(11)) {
+    switch (pick(12)) {
       case 0:
       case 1:
         return transfer(device);
@@ -52,6 +56,8 @@ class Maker {
         return reload(device);
       case 8:
         return meet();
+      case 9:
+        return overwrite(device);
       default:
         return compute(device);
     }
@@ -149,12 +155,28 @@ class Maker {
     maybe_free(device);
   }
 
-  void accumulate(int device) {
+  void overwrite(int device) {
     if (live(device).empty()) return;
     const SlotId target = live(device)[static_cast<std::size_t>(pick(static_cast<int>(live(device).size())))];
     std::vector<SlotId> reads = operands(device);
     std::erase(reads, target);
-    run(device, reads, {{target, pick(2) == 0 ? ResultMode::add : ResultMode::update}}, {slot_type(device, target)});
+    run(device, reads, {{target, ResultMode::update}}, {slot_type(device, target)});
+  }
+
+  // Begins a sum, or adds to one, which maybe has all its terms then.
+  void accumulate(int device) {
+    std::vector<SlotId>& open = open_[static_cast<std::size_t>(device)];
+    if (open.empty() || pick(3) == 0) {
+      open.push_back(add_slot(device, words(8 * (1 + pick(100)))));
+      return run(device, operands(device), {{open.back(), ResultMode::store}}, {slot_type(device, open.back())});
+    }
+    const auto index = static_cast<std::size_t>(pick(static_cast<int>(open.size())));
+    const SlotId sum = open[index];
+    ++at(device).slots[sum].terms;
+    run(device, operands(device), {{sum, ResultMode::add}}, {slot_type(device, sum)});
+    if (pick(2) == 0) return;
+    live(device).push_back(sum);
+    open.erase(open.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
   void copy(int device) {
@@ -285,6 +307,7 @@ class Maker {
       reload(device);
       if (!on_host(device).empty() && pick(2) == 0) drop(device, 0);
     }
+    std::ranges::copy(open_[static_cast<std::size_t>(device)], std::back_inserter(live(device)));
     std::vector<SlotId> all = live(device);
     all.push_back(state(device));
     if (const auto kept = kept_.find(device); kept != kept_.end()) all.push_back(kept->second);
@@ -300,7 +323,7 @@ class Maker {
 
   std::mt19937_64 random_;
   Program program_;
-  std::vector<std::vector<SlotId>> live_, on_host_;
+  std::vector<std::vector<SlotId>> live_, on_host_, open_;  // open: sums that may get more terms
   std::map<std::pair<int, int>, int> tags_;
   std::vector<int> met_;                 // number of collectives of each group
   std::map<int, SlotId> copies_, kept_;  // by owner; by holder
