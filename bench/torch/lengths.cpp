@@ -190,7 +190,7 @@ class Race {
     const int m = static_cast<int>(shapes.size());
     const auto& [schedule, chunks] = std::tie(config_.pipeline.schedule, config_.pipeline.chunks);
     const ScheduleOptions options{.actors = kActors, .microbatches = m, .chunks = static_cast<int>(chunks)};
-    const Program program = programs_.training(shapes, make_schedule(schedule, options)).program;
+    const Program program = programs_.program(shapes, make_schedule(schedule, options)).program;
     rows_->whole = way.whole;
     const std::uint64_t loaded = cluster_->load(program);
     if (!std::exchange(started_, true)) cluster_->set_state({.seed = 0, .parameters = prepared_.parameters, .path = {}});

@@ -133,6 +133,9 @@ struct TextRows {
   // Where samples have entries of their own number (DataPort::entries), how many each part of a micro-batch has: a model works on one part
   // after the other. None: every sample has as many as it may, and all are one part.
   std::optional<std::vector<std::int64_t>> parts = {};
+  // Whether rows are as long as the longest sample of their micro-batch, and not as the context: how much padding stands behind a sample
+  // depends on which others are beside it.
+  bool shorter = false;
 };
 
 // State that passes from each micro-batch to the next, in their order (batch norm's running statistics): of the value v a micro-batch makes
@@ -194,8 +197,10 @@ class Model {
   virtual std::vector<Carried> carried() const { return {}; }
   // Tensors that are made of the whole batch ahead of the loop. Each micro-batch finds them among its ports.
   virtual Parameters shared(const Parameters& parameters, const Batch& whole, int microbatches) const;
-  // Whether its loss is that of each sample alone where rows hold them so. By default rows are of one text each.
-  virtual bool reads(const TextRows& rows) const { return !rows.several && rows.inputs == 0; }
+  // Whether its loss is that of each sample alone where rows hold them so, and its count that of the targets. By default rows are of one
+  // text each, as long as the context: a model that mixes all tokens of a row, or cuts it by its length, makes something else of a shorter
+  // one.
+  virtual bool reads(const TextRows& rows) const { return !rows.several && rows.inputs == 0 && !rows.shorter; }
   // Whether a sample's loss depends on the others of its micro-batch (batch norm). Then only steps that cut the batch alike are equal.
   virtual bool equal_batches() const { return false; }
   // What the sum of the losses of a whole batch is divided by, an i64 scalar. By default the targets that count or, without targets, the

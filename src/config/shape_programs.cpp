@@ -27,6 +27,29 @@ BatchShape of_all_members(const std::vector<BatchShape>& microbatches, int membe
 
 }  // namespace
 
+Graph ShapePrograms::step_of(const BatchShape& shape) const {
+  const bool pairs = shape.target > 0;
+  const TextRows rows{.several = shape.is_ragged(),
+                      .inputs = pairs ? shape.input : 0,
+                      .parts = even_parts(shape.images, shape.part),
+                      .shorter = !shape.is_ragged()};
+  const int samples = shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
+            length = static_cast<int>(pairs ? shape.target : shape.input);
+  return gradients_ ? gradient_step(*prepared_.model, samples, length, 1, BatchCount::port, rows)
+                    : training_step(*prepared_.model, samples, length, 1, optimiser_of(config_), BatchCount::port, rows);
+}
+
+// Of the longest row there can be, so that they depend on the configuration and not on the batch that comes first.
+const LoopSums& ShapePrograms::sums_for(const BatchShape& shape, const Schedule& schedule) {
+  if (prepared_.axes.empty() || !sums_.empty()) return sums_;
+  BatchShape longest = shape;
+  longest.samples = std::min<std::int64_t>(longest.samples, 1);
+  longest.input = context_of(config_);
+  if (longest.target > 0) longest.target = longest.input;
+  sums_ = loop_sums(step_of(longest), schedule, compile_options(config_, prepared_));
+  return sums_;
+}
+
 std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& shape, const Schedule& of_step) {
   const auto slices = static_cast<int>(shape.slices.size());
   const Schedule schedule = of_step.slices > 1 ? first_slices(of_step, slices) : of_step;
@@ -36,13 +59,11 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
     uses_.splice(uses_.begin(), uses_, known->second.use);
     return {&known->second.inputs, false};
   }
-  const bool pairs = shape.target > 0;
-  const TextRows rows{.several = shape.is_ragged(), .inputs = pairs ? shape.input : 0, .parts = even_parts(shape.images, shape.part)};
-  Graph step = training_step(*prepared_.model, shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
-                             static_cast<int>(pairs ? shape.target : shape.input), 1, optimiser_of(config_), BatchCount::port, rows);
+  Graph step = step_of(shape);
   if (slices > 0) step = in_slices(step, shape.slices);
   const CompileOptions options = compile_options(config_, prepared_);
-  ShapeClass inputs = compile_class(step, schedule, shape.degree > 0 ? for_group(options, shape.degree) : options);
+  ShapeClass inputs = shape.degree > 0 ? compile_class(step, schedule, for_group(options, shape.degree))
+                                       : compile_class(step, schedule, options, sums_for(shape, schedule));
   uses_.push_front(key);
   const auto [made, fresh] = classes_.emplace(key, Class{std::move(inputs), uses_.begin()});
   return {&made->second.inputs, true};
@@ -52,7 +73,7 @@ const ShapeClass& ShapePrograms::class_of(const BatchShape& shape, const Schedul
   return *find_class(shape, schedule).first;
 }
 
-ShapeProgram ShapePrograms::training(const std::vector<BatchShape>& microbatches, const Schedule& schedule) {
+ShapeProgram ShapePrograms::program(const std::vector<BatchShape>& microbatches, const Schedule& schedule) {
   ShapeProgram out;
   std::map<std::pair<BatchShape, std::int32_t>, std::int32_t> number;  // of a shape and its first member
   std::set<BatchShape> shapes;

@@ -1,4 +1,4 @@
-// Programs of training steps whose micro-batches have shapes of their own.
+// Programs of steps whose micro-batches have shapes of their own.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,15 @@ struct ShapeProgram {
 // shape, and the rest of these no actions for others.
 class ShapePrograms {
  public:
-  // `config` and `prepared` must outlive it.
-  ShapePrograms(const Config& config, const Prepared& prepared) : config_(config), prepared_(prepared) {}
+  // Of training steps, or of steps that give their gradients as compile_gradients() does. `config` and `prepared` must outlive it.
+  ShapePrograms(const Config& config, const Prepared& prepared, bool gradients = false)
+      : config_(config), prepared_(prepared), gradients_(gradients) {}
 
   // `microbatches` stand in the table's order; their samples follow on each other in the step's. Where they are of groups (degree), the
   // mesh has one axis inside of an actor, on which the groups stand one after the other, beginning anew when it is full. Where an actor's
   // devices share micro-batches, each has as many parts of its shape as step_microbatches() says, one after the other. Throws Error as
   // compile() does.
-  ShapeProgram training(const std::vector<BatchShape>& microbatches, const Schedule& schedule);
+  ShapeProgram program(const std::vector<BatchShape>& microbatches, const Schedule& schedule);
   // The step of one micro-batch of this shape, cut as the table splits and recomputes stages; kept until the next program is made.
   const ShapeClass& class_of(const BatchShape& shape, const Schedule& schedule);
 
@@ -43,13 +44,18 @@ class ShapePrograms {
     std::list<Key>::iterator use;  // in uses_
   };
 
+  Graph step_of(const BatchShape& shape) const;
+  // How what micro-batches add up lies along the mesh's axes.
+  const LoopSums& sums_for(const BatchShape& shape, const Schedule& schedule);
   // The shape's class, and whether it is new.
   std::pair<const ShapeClass*, bool> find_class(const BatchShape& shape, const Schedule& of_step);
 
   const Config& config_;
   const Prepared& prepared_;
+  bool gradients_;
   std::map<Key, Class> classes_;
   std::list<Key> uses_;  // the last used first
+  LoopSums sums_;        // once they are known
   TaskPool pool_;
 };
 

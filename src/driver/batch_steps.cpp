@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "batch/infinipipe.h"
 #include "lower/stage_bytes.h"
 #include "ops/definition.h"
@@ -38,6 +39,23 @@ CostFormula formula_of(const Config::Batch& batch) {
 
 }  // namespace
 
+void check_own_stages(const Config& config, const Prepared& prepared) {
+  const std::string planner = concat("batch.planner = ", quote(config.batch.planner));
+  if (prepared.plan)
+    throw Error(concat(planner, " plans the model's own stages, and ", prepared.plan->file, " has others"), {},
+                "leave out batch.planner or the plan");
+  if (prepared.schedule.slices > 1)
+    throw Error(
+        concat(planner, " plans rows as a whole, and schedule ", prepared.schedule.name, " cuts them into ",
+               counted(prepared.schedule.slices, "slice")),
+        {}, "set pipeline.slices = 1 and a schedule without slices, or batch.planner = \"infinipipe\", which cuts long texts by itself");
+  if (prepared.zero > 0 && prepared.axes.size() > 1)
+    throw Error(concat(planner, " with pipeline.zero = ", prepared.zero, " is for one axis inside of an actor; the mesh has ",
+                       join(prepared.axes, ", ", [](const LayoutAxis& axis) { return concat(axis.name, "=", axis.size); })),
+                {"what devices share of a sum would depend on the lengths of a batch"},
+                "set pipeline.zero = 0, or leave out one of these axes");
+}
+
 BatchSteps::BatchSteps(const Config& config, const Prepared& prepared, const Dataset& data)
     : config_(config),
       prepared_(prepared),
@@ -55,6 +73,7 @@ void BatchSteps::check_planner() const {
   const Schedule& schedule = prepared_.schedule;
   if (batch.memory > 0 && batch.memory_limit > 0)
     throw Error("batch.memory and batch.memory_limit are both given", {}, "limit tokens, or bytes");
+  check_own_stages(config_, prepared_);
   if (batch.planner == "balanced") {
     if (batch.memory > 0 || batch.memory_limit > 0)
       throw Error("batch.planner = \"balanced\" keeps no limit of memory", {},
@@ -150,7 +169,7 @@ void BatchSteps::read_costs() {
   const Schedule table = small_table(config_);
   double live = 0;
   for (const StageBytes& stage : stage_bytes(programs_.class_of(shape, table)[0])) live = std::max(live, stage.live);
-  limit_ = batch.memory_limit - (most_bytes(programs_.training({shape}, table).program) - live);
+  limit_ = batch.memory_limit - (most_bytes(programs_.program({shape}, table).program) - live);
 }
 
 // The bytes of the first slice of a row of two: a stage that recomputes still keeps what later slices read of it.
@@ -231,10 +250,9 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
 
 BatchStep BatchSteps::lowered(const std::vector<std::int64_t>& samples, PlannedBatch plan) {
   BatchStep out;
-  std::vector<BatchShape> shapes;
   const std::size_t members = at(devices_of_actor(config_));
   for (std::size_t m = 0; m < plan.loads.size(); ++m) {
-    shapes.push_back(plan.loads[m].shape);
+    out.shapes.push_back(plan.loads[m].shape);
     for (std::size_t member = 0; member < members; ++member) {
       if (is_ragged()) out.begins.push_back(std::ssize(out.samples));
       bool turned = false;  // so that no member gets the longest of every team
@@ -244,7 +262,8 @@ BatchStep BatchSteps::lowered(const std::vector<std::int64_t>& samples, PlannedB
       }
     }
   }
-  ShapeProgram made = programs_.training(shapes, plan.schedule);
+  out.table = plan.schedule;
+  ShapeProgram made = programs_.program(out.shapes, out.table);
   out.program = std::make_shared<const Program>(std::move(made.program));
   out.classes = made.classes;
   out.new_classes = made.new_classes;

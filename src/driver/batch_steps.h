@@ -20,12 +20,18 @@ struct BatchStep {
   std::vector<std::int64_t> samples;      // in the order of the program's rows
   std::vector<std::int64_t> begins = {};  // StepInput::begins
   std::shared_ptr<const Program> program;
+  std::vector<BatchShape> shapes = {};  // of its micro-batches, and the table of these: what the program is made of
+  Schedule table = {};
   std::int64_t classes = 0, new_classes = 0;  // of its micro-batches (config/shape_programs.h)
   double predicted = 0;                       // seconds that the step should take; 0: nothing is predicted
   PlannedBatch plan;                          // its samples are numbers of teams (below)
   TableCosts costs;                           // by which it was planned, in seconds
   Network network;                            // likewise
 };
+
+// Throws Error where the configuration's stages are a plan's, or slices of the model's, as batches are planned for the model's own; and
+// where ZeRO's shares would depend on a batch.
+void check_own_stages(const Config& config, const Prepared& prepared);
 
 // Plans batches as [batch] of the configuration says (batch/searched_batch.h, batch/infinipipe.h). Balanced rows are run by the
 // configuration's own table, whose stages may be more than actors; other planners have tables of their own. Where the devices of an actor

@@ -59,6 +59,7 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
   if (!reads_images(data_of(config, *prepared.model)))
     throw Error(concat(planner, " plans texts with images; model ", quote(config.model.name), " reads none"), {},
                 "take --set model.name=multimodal --set model.input=images, or leave out batch.planner");
+  check_own_stages(config, prepared);
   const std::vector<int> devices = devices_of_actors(prepared);
   if (std::ranges::max(devices) > 1)
     throw Error(concat(planner, " plans actors of one device each; one has ", std::ranges::max(devices)), {},
@@ -128,9 +129,11 @@ BatchStep ModuleSteps::step(const std::vector<std::int64_t>& samples) {
 }
 
 BatchStep ModuleSteps::lowered(const std::vector<std::int64_t>& samples, const std::vector<BatchShape>& shapes, const Schedule& table) {
-  ShapeProgram made = programs_.training(shapes, table);
+  ShapeProgram made = programs_.program(shapes, table);
   BatchStep out;
   out.samples = samples;
+  out.shapes = shapes;
+  out.table = table;
   out.program = std::make_shared<const Program>(std::move(made.program));
   out.classes = made.classes;
   out.new_classes = made.new_classes;

@@ -176,10 +176,23 @@ void join_shape(const StageShape& from, const std::vector<std::int32_t>& stage, 
   }
 }
 
+// What devices share out is a block of sums, all tensors of one accumulator. Which sums are in one follows from the class's tasks, and
+// these from what its members say to each other. Where classes differ in that, sums of both lie in accumulators of either.
+void check_groups(const StageDag& dag, const Bundle& sums, const LowerInput& input) {
+  if (input.options.sharding.level == 0) return;
+  for (const Bundle& other : dag.bundles)
+    if (other.source == Bundle::Source::accumulator && !other.producers.empty() &&
+        std::ranges::any_of(sums.members, [&](std::int32_t m) { return std::ranges::find(other.members, m) != other.members.end(); }))
+      throw Error(concat("micro-batches of different lengths add their gradients up in different groups along ",
+                         join(input.options.axes, ", ", [](const LayoutAxis& axis) { return axis.name; }),
+                         ", and pipeline.zero = ", input.options.sharding.level, " shares each group out"),
+                  {}, "set pipeline.zero = 0, leave out one of these axes, or set batch.planner = \"pad\"");
+}
+
 // Adds the class's tasks and bundles; `stage`: the numbers of its stages here. Invariants and accumulators of one kind are one, whoever
 // reads or makes them.
-void add_tasks(StageDag from, const std::vector<std::int32_t>& operand, const std::vector<std::int32_t>& stage, std::int32_t shape_class,
-               StageDag& dag) {
+void add_tasks(const LowerInput& input, StageDag from, const std::vector<std::int32_t>& operand, const std::vector<std::int32_t>& stage,
+               std::int32_t shape_class, StageDag& dag) {
   const auto first = static_cast<std::int32_t>(dag.tasks.size());
   IdVector<BundleId, BundleId> bundle_of;
   for (Bundle& here : from.bundles) {
@@ -195,6 +208,7 @@ void add_tasks(StageDag from, const std::vector<std::int32_t>& operand, const st
     const auto same = std::ranges::find_if(
         dag.bundles, [&](const Bundle& b) { return is_shared && b.source == here.source && b.members == here.members; });
     if (same == dag.bundles.end()) {
+      if (here.source == Bundle::Source::accumulator) check_groups(dag, here, input);
       bundle_of.emplace_back(dag.bundles.size());
       dag.bundles.push_back(std::move(here));
       continue;
@@ -337,7 +351,7 @@ LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& sc
     StageDag dag = input.dag;
     drop_zeros(input, made, dag);
     if (some_lack_stages) join_shape(dag.shape, stage, out.dag.shape);
-    add_tasks(std::move(dag), take_operands(join, base, input), stage, c, out.dag);
+    add_tasks(input, std::move(dag), take_operands(join, base, input), stage, c, out.dag);
   }
   out.loop = join.before.size();
   join.before.insert(join.before.end(), std::move_iterator(loop), std::move_iterator(ops.end()));

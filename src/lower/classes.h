@@ -14,9 +14,14 @@ namespace penstock {
 // A class as lowering takes it: its step, of one micro-batch, as each member of the mesh's axes has it.
 using ShapeClass = std::vector<LowerInput>;
 
+// How what this step's loop sums comes cheapest along the mesh's axes. All classes of a run take one step's: their micro-batches add to the
+// same sums, and which layouts are cheapest depends on the shape.
+LoopSums loop_sums(const Graph& step, const Schedule& schedule, const CompileOptions& options);
+
 // The class's step cut into the tasks of which the schedule has actions anywhere. It may be kept and joined again under every schedule that
-// splits and recomputes the same stages. Throws Error as compile() of classes does.
-ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options);
+// splits and recomputes the same stages. Without `sums` its loop's results lie as they come cheapest, or as terms, where it is for a group.
+// Throws Error as compile() of classes does.
+ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, LoopSums sums = {});
 
 // A class, and who works on its micro-batches: as many members beside each other as it is for, from `first` on. It may be for fewer than
 // the mesh has, which do these micro-batches by themselves while others do others (FlexSP's groups).

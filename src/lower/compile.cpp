@@ -152,9 +152,18 @@ CompileOptions for_group(CompileOptions options, int degree) {
   return options;
 }
 
-ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+LoopSums loop_sums(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  LoopSums out;
+  if (options.axes.empty()) return out;
+  for (const AxisDecision& axis : decide_axes(step, table_for(step, schedule, options.zero), recomputing(step, options)))
+    for (const GraphLayouts& layouts : axis.layouts) out[axis.wishes.axis].push_back(layouts.body->outputs);
+  return out;
+}
+
+ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, LoopSums sums) {
   const Schedule table = table_for(step, schedule, options.zero);
-  const LowerOptions lowering = recomputing(step, options);
+  LowerOptions lowering = recomputing(step, options);
+  lowering.sums = std::move(sums);
   if (!options.axes.empty()) return cut_members(step, table, lowering);
   StagedStep staged = prepare_stages(step, /*hoist=*/options.zero < 3);
   check_stages_of_class(staged.stages, table);
@@ -185,7 +194,8 @@ Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape
   if (classes.empty()) throw Error("there is no shape class");
   std::vector<ShapeClass> inputs;
   std::vector<PlacedClass> each;
-  for (const Graph& step : classes) inputs.push_back(compile_class(step, schedule, options));
+  const LoopSums sums = loop_sums(classes[0], schedule, options);
+  for (const Graph& step : classes) inputs.push_back(compile_class(step, schedule, options, sums));
   for (const ShapeClass& input : inputs) each.push_back({&input});
   TaskPool pool;
   return compile_joined(each, shape_class, schedule, options, pool);

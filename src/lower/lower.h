@@ -25,6 +25,10 @@ struct Sharding {
   std::vector<std::vector<std::string>> blocks = {};  // level 3: parameter_blocks() of the program that updates them
 };
 
+// How the loop's results lie along each axis, by the member of the axes that are worked on before it. What micro-batches add up lies alike
+// in all of them, whatever would come cheapest for the shape of one.
+using LoopSums = std::map<std::string, std::vector<std::vector<Layout>>>;
+
 struct LowerOptions {
   int receive_ahead = 2;  // a receive is posted up to this many actions before its reader
   // Devices of each actor, each with parts of every micro-batch (data parallelism); empty: one each. The step has parts_of(devices) times
@@ -39,6 +43,7 @@ struct LowerOptions {
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
   std::map<std::string, std::shared_ptr<const ToldLayouts>> told = {};  // by axis: layouts of the step that were chosen row by row
+  LoopSums sums = {};
   SplitAttention attention = SplitAttention::automatic;
   bool window = false;                      // the table is one step's of several (lower/window.h)
   int distance = -1;                        // of such a table: CompileOptions::distance

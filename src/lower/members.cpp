@@ -262,6 +262,8 @@ void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecisio
       wishes.push_back(wishes_of(axis, member.step, options.dims));
       wishes.back().attention_in_parts = in_parts;
       if (const auto told = options.told.find(axis.name); told != options.told.end()) wishes.back().told = told->second;
+      if (const auto sums = options.sums.find(axis.name); sums != options.sums.end())
+        wishes.back().sums = sums->second.at(wishes.size() - 1);
     }
     const std::vector<GraphLayouts> layouts = decided_and_changed(members, wishes);
     if (axis.in_groups) check_terms(members[0].step, layouts[0], wishes[0]);

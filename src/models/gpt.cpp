@@ -185,7 +185,7 @@ class Gpt : public Model {
   std::vector<ParameterSpec> parameters() const override { return specs_; }
 
   bool reads(const TextRows& rows) const override {
-    return rows.inputs == 0 && (!rows.several || std::ranges::all_of(blocks_, &Block::is_by_token));
+    return rows.inputs == 0 && ((!rows.several && !rows.shorter) || std::ranges::all_of(blocks_, &Block::is_by_token));
   }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {

@@ -26,6 +26,7 @@ class Mlp : public Model {
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
+  bool reads(const TextRows& rows) const override { return !rows.several && rows.inputs == 0; }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override { return token_loss(logits(p, batch), batch.targets); }
 

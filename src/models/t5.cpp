@@ -201,7 +201,8 @@ class T5 : public Model {
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
   bool generates() const override { return false; }
-  bool reads(const TextRows& rows) const override { return rows.inputs > 0 || !rows.several; }
+  // The halves of a text are those of its row.
+  bool reads(const TextRows& rows) const override { return rows.inputs > 0 || (!rows.several && !rows.shorter); }
   Tensor count(const Batch& batch) const override { return count_targets(of_decoder(batch, batch.targets)); }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {

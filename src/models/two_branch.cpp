@@ -55,6 +55,7 @@ class TwoBranch : public Model {
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
+  bool reads(const TextRows& rows) const override { return !rows.several && rows.inputs == 0; }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     const Tensor x = logits(p, batch);

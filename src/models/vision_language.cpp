@@ -116,6 +116,7 @@ class VisionLanguage : public Model {
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
+  bool reads(const TextRows& rows) const override { return !rows.several && rows.inputs == 0; }
   bool generates() const override { return false; }
 
   std::vector<DataPort> data(std::int64_t context) const override {

@@ -39,13 +39,22 @@ std::int64_t size_in_batch(const DataPort& port, int batch, const TextRows& rows
   return rows.parts ? std::accumulate(rows.parts->begin(), rows.parts->end(), std::int64_t{0}) : batch * port.entries;
 }
 
+[[noreturn]] void fail_unread(const Model& model, const TextRows& rows) {
+  const char* what = rows.inputs > 0 ? "pairs" : "texts";
+  const bool reads_padded = model.reads({.inputs = rows.inputs}), reads_shorter = model.reads({.inputs = rows.inputs, .shorter = true});
+  throw Error(concat("the model does not read ", rows.several ? "rows of several " : "", what,
+                     !rows.several && reads_padded ? " in rows that are shorter than its context" : ""),
+              {rows.several || !reads_padded ? "a sample's loss would not be that of the sample alone"
+                                             : "a sample's loss would depend on the padding behind it, and so on the samples beside it"},
+              !reads_padded   ? "give it texts"
+              : reads_shorter ? "give each sample a row of its own: --set batch.planner=dynapipe"
+                              : "pad all samples to the context: --set batch.planner=pad");
+}
+
 // The ports of the whole batch: the model's own, and those that say where samples stand. Throws Error where the model does not read such
 // rows.
 Inputs ports_of(const Model& model, int batch, int context, const TextRows& rows) {
-  if (!model.reads(rows))
-    throw Error(concat("the model does not read ", rows.several ? "rows of several " : "", rows.inputs > 0 ? "pairs" : "texts"),
-                {"a sample's loss would not be that of the sample alone"},
-                rows.several ? "give each sample a row of its own: --set batch.rows=padded" : "give it texts");
+  if (!model.reads(rows)) fail_unread(model, rows);
   Inputs out;
   for (const DataPort& port : model.data(context)) {
     TensorType& type = out.emplace_back(port.name, port.type).second;

@@ -224,8 +224,13 @@ ValueId add_beside(const ConversionSite& s, std::string_view name, std::vector<V
   return results[0];
 }
 
+ValueId term_of_first(const ConversionSite& s, ValueId whole) {
+  return add_beside(s, "mul", {whole}, {{"other", s.member == 0 ? 1.0 : 0.0}});
+}
+
 ValueId convert(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& from, const Layout& to) {
-  invariant(from != to && !to.is_term(), "a conversion's target is another layout, and no term");
+  invariant(from != to, "a conversion's target is another layout");
+  if (to.is_term()) return term_of_first(s, from.is_whole() ? v : convert(s, v, whole, from, kWhole));
   if (from.is_whole()) return part_of(s, v, to, s.member);
   invariant(!from.is_flat() && !to.is_flat(), "what is flat is gathered and summed a block at a time");
   if (from.is_term()) return to.is_whole() ? summed(s, "all_reduce", v) : scattered(s, v, whole, to);

@@ -17,8 +17,12 @@ struct ConversionSite {
 };
 
 // `value` is what the member has of a tensor of type `whole` in layout `from`; returns what it has of it in layout `to`. `from` and `to`
-// differ, `to` is no term, and flat is made of whole alone.
+// differ, flat is made of whole alone, and a term of what was whole is the first member's: the others have zeros.
 ValueId convert(const ConversionSite& site, ValueId value, const TensorType& whole, const Layout& from, const Layout& to);
+
+// Of a sum of terms and what is whole the first member alone adds that. The others add nothing of it, but read it too: all members have the
+// same ops, which find their places alike.
+ValueId term_of_first(const ConversionSite& site, ValueId whole);
 
 // What all_reduce, all_gather, reduce_scatter, broadcast or all_to_all, written by a user along any dim, makes of the member's value: the
 // same by way of flat tensors that devices can move.

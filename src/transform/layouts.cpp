@@ -29,6 +29,9 @@ struct Deciding {
   IdVector<ValueId, std::optional<Layout>> hints{};
   IdVector<ValueId, bool> open{};       // states whose layout is decided by their first reader
   IdVector<ValueId, bool> parameter{};  // a state, or a view or cast of one
+  // Of a loop's body: how what it sums is told to lie, and what sums of no stage make it of. These have no stage for conversions either, so
+  // what they add is converted in the stages that make it.
+  IdVector<ValueId, std::optional<Layout>> told{};
   std::set<Conversion> made{};
   IdVector<ValueId, OpId> producer = producers(graph);
 
@@ -223,6 +226,20 @@ bool cuts_whole(const Layout& from, const Layout& wanted, const Shape& operand, 
          std::equal(operand.begin(), operand.end(), result.begin());
 }
 
+// Whether it adds up what several stages make: the cut dissolves it.
+bool adds_stages(const Op& op) {
+  return op.stage.empty() && !op.operands.empty() && op.results.size() == 1;
+}
+
+void note_told(Deciding& d) {
+  d.told.resize(d.graph.values.size());
+  for (std::size_t r = 0; r < d.graph.outputs.size(); ++r) d.told[d.graph.outputs[r]] = d.wishes.sums[r];
+  for (const Op& op : d.graph.ops | std::views::reverse)
+    if (adds_stages(op) && d.told[op.results[0]])
+      for (const ValueId operand : op.operands)
+        if (!d.told[operand]) d.told[operand] = d.told[op.results[0]];
+}
+
 std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
   std::vector<LayoutRow> rows;
   const OpDefinition* definition = definition_of(op);
@@ -230,6 +247,7 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
     if (row && std::ranges::find(rows, *row) == rows.end()) rows.push_back(std::move(*row));
   };
   if (const auto wanted = constraint(d, op)) return {equal_row(op, *wanted)};
+  if (adds_stages(op) && !d.told.empty() && d.told[op.results[0]]) return {equal_row(op, *d.told[op.results[0]])};
   if (is_widened_term(d, op)) return {equal_row(op, kTerm)};
   if (definition && !op.operands.empty()) {
     const std::vector<TensorType> operands = d.types(op.operands), results = d.types(op.results);
@@ -318,6 +336,11 @@ Deciding deciding(const Graph& graph, const AxisWishes& wishes) {
   return d;
 }
 
+// Whether it is said how the loop's results lie. A step of another model has other results, which is found later.
+bool has_sums(const Deciding& d, const Op& loop) {
+  return d.wishes.sums.size() == loop.results.size();
+}
+
 std::vector<LayoutRow> decide_loops(DecidingAll& all, OpId i) {
   std::vector<LayoutRow> rows;
   DecidingAll bodies;
@@ -331,10 +354,13 @@ std::vector<LayoutRow> decide_loops(DecidingAll& all, OpId i) {
       inner.parameter[body.inputs[o]] = d.parameter[loop.operands[o]];
     }
     for (std::size_t r = 0; r < loop.results.size(); ++r)
-      inner.hints[body.outputs[r]] = d.wishes.in_groups ? kTerm : d.hints[loop.results[r]];
+      inner.hints[body.outputs[r]] = has_sums(d, loop) ? d.wishes.sums[r] : d.wishes.in_groups ? kTerm : d.hints[loop.results[r]];
   }
+  for (std::size_t m = 0; m < all.size(); ++m)
+    if (has_sums(all[m], all[m].graph.ops[i])) note_told(bodies[m]);
   std::vector<GraphLayouts> decided = decide_graphs(std::move(bodies));
   for (std::size_t m = 0; m < all.size(); ++m) {
+    if (has_sums(all[m], all[m].graph.ops[i])) decided[m].outputs = all[m].wishes.sums;
     rows[m].results = decided[m].outputs;
     all[m].out.body = std::make_shared<GraphLayouts>(std::move(decided[m]));
   }

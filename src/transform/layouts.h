@@ -38,6 +38,7 @@ struct AxisWishes {
   bool in_slices = false;                           // the members are slices of a sequence, one after the other (transform/slices.h)
   const std::vector<std::int64_t>* ends = nullptr;  // where they end, in equal parts of the sequence; none: they are equal
   bool in_groups = false;                           // LayoutAxis::in_groups
+  std::vector<Layout> sums = {};                    // how the loop's results lie; empty: as it comes cheapest
   std::shared_ptr<const ToldLayouts> told = {};     // of the step that they are of: instead of all the above
 
   const std::set<std::string>& dims_in(const std::string& stage) const {

@@ -81,12 +81,6 @@ void add_loop(Local& l, const Op& op, const LayoutRow& row) {
   l.graph.ops.push_back(std::move(made));
 }
 
-// Of a sum of terms and whole scalars the first member alone adds the whole ones. The others add nothing of them, but read them too: all
-// members have the same ops, which find their places alike.
-ValueId added_by_first(Local& l, ValueId whole, const Op& sum) {
-  return add_beside({l.graph, sum, l.axis(), l.member}, "mul", {whole}, {{"other", l.member == 0 ? 1.0 : 0.0}});
-}
-
 void add_attention_in_parts(Local& l, OpId i, const LayoutRow& row) {
   const Op& op = l.from.ops[i];
   std::vector<ValueId> operands;
@@ -108,7 +102,7 @@ void add_op(Local& l, const Op& op, const LayoutRow& row) {
   for (ValueId& operand : made.operands) {
     const std::size_t i = operand.index();
     operand = converted(l, op.operands[i], row.operands[i], op);
-    if (adds_terms && row.operands[i].is_whole()) operand = added_by_first(l, operand, op);
+    if (adds_terms && row.operands[i].is_whole()) operand = term_of_first({l.graph, op, l.axis(), l.member}, operand);
   }
   for (std::size_t i = 0; i < op.results.size(); ++i)
     made.results[i] = l.value[op.results[i]] = l.graph.add_value(l.local(op.results[i], row.results[i]));

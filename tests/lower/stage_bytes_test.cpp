@@ -37,7 +37,7 @@ TEST(StageBytes, OfPaddedRows) {
   EXPECT_EQ(three[0].sent, 3 * 24 * 16 * 4);
   EXPECT_EQ(three[1].sent, 0);
   // A program of one micro-batch has room for them.
-  const Program program = programs.training({{3, 24, 0}}, table_of(false)).program;
+  const Program program = programs.program({{3, 24, 0}}, table_of(false)).program;
   for (std::size_t d = 0; d < 2; ++d) EXPECT_GE(static_cast<double>(program.devices[d].step_bytes), three[d].live);
 }
 

@@ -228,13 +228,22 @@ TEST_F(RaggedRows, AreRefusedByOtherModels) {
   };
   EXPECT_EQ(refusal("moe", {.several = true}),
             "the model does not read rows of several texts\n  a sample's loss would not be that of the sample alone\n"
-            "  hint: give each sample a row of its own: --set batch.rows=padded");
+            "  hint: pad all samples to the context: --set batch.planner=pad");
   EXPECT_EQ(refusal("t5", {.several = true}), refusal("moe", {.several = true}));
+  EXPECT_EQ(refusal("mlp", {.several = true}),
+            "the model does not read rows of several texts\n  a sample's loss would not be that of the sample alone\n"
+            "  hint: give each sample a row of its own: --set batch.planner=dynapipe");
+  // Capacities and balance are of a row's tokens, halves and stretches of its length.
+  for (const char* model : {"moe", "t5", "multimodal"})
+    EXPECT_EQ(refusal(model, {.shorter = true}),
+              "the model does not read texts in rows that are shorter than its context\n"
+              "  a sample's loss would depend on the padding behind it, and so on the samples beside it\n"
+              "  hint: pad all samples to the context: --set batch.planner=pad");
   EXPECT_EQ(refusal("gpt", {.inputs = 8}),
             "the model does not read pairs\n  a sample's loss would not be that of the sample alone\n  hint: give it texts");
-  EXPECT_EQ(refusal("mlp", {.several = true, .inputs = 8}),
-            "the model does not read rows of several pairs\n  a sample's loss would not be that of the sample alone\n"
-            "  hint: give each sample a row of its own: --set batch.rows=padded");
+  EXPECT_EQ(
+      refusal("mlp", {.several = true, .inputs = 8}),
+      "the model does not read rows of several pairs\n  a sample's loss would not be that of the sample alone\n  hint: give it texts");
 }
 
 }  // namespace
