@@ -19,7 +19,6 @@
 #include "cli/output.h"
 #include "config/learning_rate.h"
 #include "driver/generation.h"
-#include "driver/module_steps.h"
 #include "driver/ranks.h"
 #include "driver/run_lock.h"
 #include "driver/training.h"
@@ -214,35 +213,6 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
   print_json(out);
 }
 
-// Plans a run's batches, each of which has a program of its own.
-using PlanStep = std::function<BatchStep(const std::vector<std::int64_t>&)>;
-template <class Steps>
-PlanStep plan_with(const Config& config, const Prepared& prepared, const Dataset& data) {
-  return
-      [steps = std::make_shared<Steps>(config, prepared, data)](const std::vector<std::int64_t>& samples) { return steps->step(samples); };
-}
-PlanStep planner_of(const Config& config, const Prepared& prepared, const Dataset& data) {
-  if (config.batch.planner == "dip" || config.batch.planner == "shapes") return plan_with<ModuleSteps>(config, prepared, data);
-  if ((config.data.documents.empty() && config.data.pairs.empty()) || reads_images(data_of(config, *prepared.model)))
-    throw Error(concat("batch.planner = ", quote(config.batch.planner), " cuts batches of sequences with lengths of their own"), {},
-                "name them: --set data.documents=FOLDER, or --set data.pairs=FILE.jsonl; or leave out batch.planner");
-  return plan_with<BatchSteps>(config, prepared, data);
-}
-
-// The programs of the run.
-TrainingPrograms programs_of(const Config& config, const Prepared& prepared, const TrainingStart& start, const Dataset& data) {
-  if (config.batch.planner == "pad") {
-    if (config.batch.rows != "padded")
-      throw Error("batch.planner = \"pad\" pads every sequence, and batch.rows is \"ragged\"", {}, "--set batch.planner=searched");
-    return compile_programs(config, prepared);
-  }
-  TrainingPrograms programs;
-  programs.of_batch = planner_of(config, prepared, data);
-  programs.training = *programs.of_batch(data.training_samples(start.position)).program;
-  if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
-  return programs;
-}
-
 void train(const TrainOptions& options, const ModelRegistry& models) {
   const std::future<void> loading = load_backend();
   const ConfigOptions settings = settled(options, models);
@@ -257,7 +227,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   std::unique_ptr<Cluster> cluster = configured_cluster("train", config, devices_of_actors(prepared), data);
   if (cluster == nullptr) return;
   const Clock::time_point begin = Clock::now();
-  TrainingPrograms programs = programs_of(config, prepared, start, *data);
+  TrainingPrograms programs = training_programs(config, prepared, *data, start.position);
   const bool compiled_soon = Clock::now() - begin < kCompileSeconds;
   choose_kernels(config, programs.training);
   if (programs.evaluation) choose_kernels(config, *programs.evaluation);

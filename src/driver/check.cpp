@@ -132,9 +132,11 @@ void RandomBatch::fill_slots(const DataPort& port, std::int64_t seed, std::int64
 }
 
 StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters, std::int64_t seed) {
-  StepInput input;
-  input.step = 1;
-  input.seed = seed;
+  return step_gradients(program, cluster, parameters, StepInput{.step = 1, .seed = seed, .samples = {}});
+}
+
+StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters,
+                             const StepInput& input) {
   const StepResult result = cluster.step(cluster.load(program), input);
   StepGradients out;
   out.loss = scalar_output(program, result, "loss");
@@ -165,13 +167,20 @@ Comparison compare(const StepGradients& pipelined, const StepGradients& sequenti
   return out;
 }
 
+Comparison larger(const Comparison& a, const Comparison& b) {
+  // Written so that a NaN is kept.
+  Comparison out = a.gradient_difference <= b.gradient_difference || std::isnan(b.gradient_difference) ? b : a;
+  out.loss_difference = a.loss_difference <= b.loss_difference || std::isnan(b.loss_difference) ? b.loss_difference : a.loss_difference;
+  return out;
+}
+
 double tolerance_of(const std::string& dtype) {
   if (dtype == "f64") return 1e-10;
   return dtype == "bf16" ? 2e-2 : 1e-4;
 }
 
 void dump_check(const std::string& folder, const Config& config, const Prepared& prepared, Cluster& sequential_cluster,
-                const DataSource& data, const StepGradients& sequential, const StepGradients& pipelined) {
+                const DataSource& data, const StepInput& input, const StepGradients& sequential, const StepGradients& pipelined) {
   const std::filesystem::path base(folder);
   std::error_code error;
   std::filesystem::create_directories(base, error);
@@ -181,8 +190,6 @@ void dump_check(const std::string& folder, const Config& config, const Prepared&
   for (const ParameterSpec& spec : prepared.parameters) state.add(spec.name, spec.type, sequential_cluster.state(spec.name));
   state.write(base / "parameters.safetensors");
   const std::int64_t rows = config.train.batch;
-  StepInput input;
-  input.seed = config.train.seed;
   for (const DataPort& declared : data_of(config, *prepared.model)) {
     Port port{declared.name, declared.type, true};
     port.type.shape.insert(port.type.shape.begin(), rows);

@@ -37,8 +37,11 @@ struct StepGradients {
   double loss = 0;
   std::vector<std::pair<std::string, std::vector<double>>> gradients;
 };
-// Runs `program`, which compile_gradients made (config/compile.h), on a cluster whose state is set.
+// Runs `program`, which compile_gradients made (config/compile.h), on a cluster whose state is set. `seed`: of the run.
 StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters, std::int64_t seed);
+// The same of a step that reads samples of its own.
+StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters,
+                             const StepInput& input);
 
 double relative_difference(double a, double b);  // |a - b| / |b|
 
@@ -50,13 +53,15 @@ struct Comparison {
   std::string worst;  // the parameter with that difference
 };
 Comparison compare(const StepGradients& pipelined, const StepGradients& sequential);
+// The larger differences of both.
+Comparison larger(const Comparison& a, const Comparison& b);
 
 // The difference that is still accepted, by dtype of the computation: f64 1e-10, f32 1e-4, bf16 2e-2.
 double tolerance_of(const std::string& dtype);
 
 // Writes what anyone needs to do the same step in another framework: parameters, batch and both gradients as safetensors, and losses.json
-// with the model's configuration. Throws Error (a folder that cannot be written).
+// with the model's configuration. `input`: what the sequential step read. Throws Error (a folder that cannot be written).
 void dump_check(const std::string& folder, const Config& config, const Prepared& prepared, Cluster& sequential_cluster,
-                const DataSource& data, const StepGradients& sequential, const StepGradients& pipelined);
+                const DataSource& data, const StepInput& input, const StepGradients& sequential, const StepGradients& pipelined);
 
 }  // namespace penstock

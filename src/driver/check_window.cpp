@@ -18,11 +18,7 @@ bool has_trained_copies(const Program& program, const Prepared& prepared) {
   });
 }
 
-WindowEnd run_window(const Program& program, Cluster& cluster, const Prepared& prepared, const Config& config) {
-  StepInput input;
-  input.step = 1;
-  input.seed = config.train.seed;
-  input.steps = prepared.schedule.steps;
+WindowEnd run_window(const Program& program, Cluster& cluster, const Prepared& prepared, const StepInput& input) {
   const StepResult result = cluster.step(cluster.load(program), input);
   WindowEnd out;
   for (std::int32_t step = 0; step < prepared.schedule.steps; ++step)

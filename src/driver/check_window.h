@@ -19,7 +19,7 @@ struct WindowEnd {
 // Whether some device has a copy of a parameter that is trained. Of a program for single devices: several actors add up its gradient.
 bool has_trained_copies(const Program& program, const Prepared& prepared);
 // Runs a window's program, which compile_training made, on a cluster whose state is set.
-WindowEnd run_window(const Program& program, Cluster& cluster, const Prepared& prepared, const Config& config);
+WindowEnd run_window(const Program& program, Cluster& cluster, const Prepared& prepared, const StepInput& input);
 
 // The largest differences, as compare() of gradients has them; 0: equal to the bit.
 Comparison compare(const WindowEnd& pipelined, const WindowEnd& in_one_row);

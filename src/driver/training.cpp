@@ -303,8 +303,10 @@ class Loop {
 
 }  // namespace
 
-TrainingPrograms compile_programs(const Config& config, const Prepared& prepared) {
-  TrainingPrograms programs{compile_training(config, prepared), std::nullopt};
+TrainingPrograms training_programs(const Config& config, const Prepared& prepared, const Dataset& data, std::int64_t position) {
+  TrainingPrograms programs;
+  programs.of_batch = batch_planner(config, prepared, data);
+  programs.training = programs.of_batch ? *programs.of_batch(data.training_samples(position)).program : compile_training(config, prepared);
   programs.steps = prepared.schedule.steps;
   if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
   return programs;

@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "data/dataset.h"
 #include "devices/cluster.h"
-#include "driver/batch_steps.h"
+#include "driver/batch_planner.h"
 #include "driver/metrics.h"
 #include "state/checkpoint.h"
 
@@ -21,9 +21,10 @@ struct TrainingPrograms {
   std::optional<Program> evaluation;  // present where there is validation data
   std::int64_t steps = 1;             // that the training program does at once, one batch each (Schedule::steps)
   // Where each batch has a program of its own: of a batch's samples. While the run goes on, a thread of its own calls it.
-  std::function<BatchStep(const std::vector<std::int64_t>& samples)> of_batch = {};
+  PlanStep of_batch = {};
 };
-TrainingPrograms compile_programs(const Config& config, const Prepared& prepared);
+// `position`: training samples read, behind which the first batch is. Throws Error as batch_planner() and compile_training() do.
+TrainingPrograms training_programs(const Config& config, const Prepared& prepared, const Dataset& data, std::int64_t position);
 
 // The state and position at which a run begins.
 struct TrainingStart {
