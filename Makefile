@@ -28,25 +28,26 @@ train: build
 demo: build
 	@$(or $(PENSTOCK_PYTHON),.venv/bin/python) examples/demo/demo.py $(ARGS)
 
-# Everything in release; the core and its fuzzers under ASan and UBSan; what has threads under TSan.
+# Everything in release; the core and its fuzzers under ASan and UBSan; what has threads under TSan. Sanitizers watch a tenth of what is drawn.
 test:
 	@scripts/setup.sh tests
 	@$(call configure,release,-DPENSTOCK_TESTS=ON -DPENSTOCK_MODULE=ON)
 	@$(CMAKE) --build build
-	@$(CTEST) --test-dir build --output-on-failure --label-exclude fuzz -j $(JOBS)
+	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build-asan
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
 	@$(call configure,tsan,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build-tsan --target penstock_core_tests
-	@$(CTEST) --test-dir build-tsan --output-on-failure --label-exclude fuzz -j $(JOBS)
+	@$(CTEST) --test-dir build-tsan --output-on-failure -j $(JOBS)
 
 # PREFIX: where to.
 install: build
 	@$(CMAKE) --build build --target penstock_installed
 	@$(CMAKE) --install build --prefix $(or $(PREFIX),/usr/local)
 
-# What is drawn at random, in its long forms, and each file compiled by itself (hours on a small machine). PENSTOCK_SEED repeats one of signals' times.
+# What is drawn at random, in its long forms and whole under sanitizers, and each file compiled by itself (hours on a small machine). PENSTOCK_SEED
+# repeats one of signals' times.
 SOAK_SECONDS ?= 600
 soak: build
 	@PENSTOCK=$(abspath build/penstock) PENSTOCK_SOAK=1 python3 tests/cli/stop_test.py
@@ -59,9 +60,12 @@ soak: build
 	@PENSTOCK_SOAK=1 PYTHONPATH=build/python $(or $(PENSTOCK_PYTHON),.venv/bin/python) tests/python/counts_test.py
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF)
 	@$(CMAKE) --build build-asan
-	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests --gtest_filter='AsynchronousDevices.*'
-	@cd tests/fuzz/corpus && for reader in *; do $(CURDIR)/build-asan/tests/fuzz/fuzz_$$reader --seconds=$(SOAK_SECONDS) --corpus=$$reader \
-	  --dictionary=../dictionaries/$$reader.txt --current=$(CURDIR)/build-asan/$$reader.input || exit 1; done
+	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests
+	@cd tests/fuzz/corpus && for form in *; do fuzzer=$(CURDIR)/build-asan/tests/fuzz/fuzz_$$form; [ -x $$fuzzer ] || fuzzer=$${fuzzer%/*}/fuzz_plan_graph; \
+	  $$fuzzer --seconds=$(SOAK_SECONDS) --corpus=$$form --dictionary=../dictionaries/$$form.txt --current=$(CURDIR)/build-asan/$$form.input || exit 1; done
+	@$(call configure,tsan,-DPENSTOCK_TESTS=ON)
+	@$(CMAKE) --build build-tsan --target penstock_core_tests
+	@build-tsan/tests/penstock_core_tests
 
 format:
 	@scripts/setup.sh format

@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -52,7 +53,7 @@ TEST(Balance, NearTheBest) {
   constexpr unsigned kSeed = 43;
   test::Random random(kSeed);
   int best_ones = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     std::vector<double> values;
     for (int n = test::draw(random, 1, 8); n > 0; --n) values.push_back(test::draw(random, 1, 50));
     const auto bins = balance(values, at(test::draw(random, 2, 4)));
@@ -69,7 +70,7 @@ TEST(Balance, NearTheBest) {
     EXPECT_LE(sums.back(), best * 4 / 3) << "seed " << kSeed << ", round " << round;
     best_ones += sums.back() == best ? 1 : 0;
   }
-  EXPECT_GT(best_ones, 200);
+  EXPECT_GT(best_ones, test::rounds(200));
 }
 
 }  // namespace

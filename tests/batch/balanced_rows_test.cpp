@@ -9,6 +9,7 @@
 
 #include "base/numbers.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -19,7 +20,7 @@ using Numbers = std::vector<double>;
 TEST(BalancedRows, AreNearTheBest) {
   constexpr unsigned kSeed = 66;
   Random random(kSeed);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     Numbers work;
     for (int n = test::draw(random, 3, 9); n > 0; --n) work.push_back(test::draw(random, 1, 40));
     double best = kInfinity, found = 0;

@@ -11,6 +11,7 @@
 #include "schedule/idle.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -54,7 +55,7 @@ TEST(Chunks, AreSlicesOfSequences) {
             "0.0F0,0.1F0,0.2F0,0.0F1,0.2B0,0.1B0,0.0B0,0.0B1\n1.0F0,1.1F0,1.2F0,1.2B0,1.0F1,1.1B0,1.0B0,1.0B1\n");
   constexpr unsigned kSeed = 53;
   Random random(kSeed);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     const int actors = test::draw(random, 1, 5);
     Chunks chunks;
     for (int n = test::draw(random, 1, 6); n > 0; --n) chunks.push_back(test::draw(random, 1, 6));
@@ -79,7 +80,7 @@ TEST(Chunks, ShortWarmUp) {
 TEST(Chunks, DescendingIsBest) {
   constexpr unsigned kSeed = 49;
   Random random(kSeed);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     const int actors = test::draw(random, 1, 8);
     Chunks chunks;
     for (int n = test::draw(random, 1, 8); n > 0; --n) chunks.push_back(test::draw(random, 1, 9));
@@ -144,7 +145,7 @@ TEST(Checkpoints, AreBestOfAllAndKeepTheirRoom) {
   constexpr int kNone = 1 << 20;
   Random random(kSeed);
   int none = 0;
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < test::rounds(120); ++round) {
     const int actors = test::draw(random, 1, 3);
     Chunks chunks;
     for (int left = 8 - actors; left > 0 && chunks.size() < 8; left -= chunks.back())
@@ -161,15 +162,15 @@ TEST(Checkpoints, AreBestOfAllAndKeepTheirRoom) {
     EXPECT_EQ(std::accumulate(plan.per_chunk.begin(), plan.per_chunk.end(), 0), plan.total);
     EXPECT_LE(simulated_peak(p, chunks, plan.per_chunk), p.room + 1e-9);
   }
-  EXPECT_GT(none, 5);
-  EXPECT_LT(none, 60);
+  EXPECT_GE(none, test::rounds(5));
+  EXPECT_LE(none, test::rounds(60));
 }
 
 // The step grows by exactly the layers that the plan recomputes.
 TEST(Checkpoints, StepGrowsByTheTotal) {
   constexpr unsigned kSeed = 51;
   Random random(kSeed);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     const int actors = test::draw(random, 1, 5);
     Chunks chunks;
     for (int n = test::draw(random, 1, 5); n > 0; --n) chunks.push_back(test::draw(random, 1, 5));
@@ -242,7 +243,7 @@ TEST(Split, TailsTakeShortSequences) {
 TEST(Split, KeepsEveryToken) {
   constexpr unsigned kSeed = 52;
   Random random(kSeed);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     Tokens lengths, found;
     for (int n = test::draw(random, 1, 20); n > 0; --n) lengths.push_back(test::draw(random, 1, test::coin(random, 0.2) ? 50000 : 3000));
     const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());

@@ -11,6 +11,7 @@
 #include "batch/tour_order.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -124,7 +125,7 @@ TEST(Cut, IsBestOfAllCuts) {
   constexpr unsigned kSeed = 41;
   Random random(kSeed);
   int none = 0;
-  for (int round = 0; round < 1000; ++round) {
+  for (int round = 0; round < test::rounds(1000); ++round) {
     std::vector<std::int64_t> lengths;
     for (int n = test::draw(random, 1, 12); n > 0; --n) lengths.push_back(test::draw(random, 1, 300));
     const BatchCutOptions options{.stages = test::draw(random, 1, 8),
@@ -141,8 +142,8 @@ TEST(Cut, IsBestOfAllCuts) {
     ASSERT_EQ(found ? found->longest : kInfinity, best.longest) << "seed " << kSeed << ", round " << round;
     none += found ? 0 : 1;
   }
-  EXPECT_GT(none, 20);
-  EXPECT_LT(none, 500);
+  EXPECT_GT(none, test::rounds(20));
+  EXPECT_LT(none, test::rounds(500));
 }
 
 TEST(Cut, ModesUntilItFits) {
@@ -234,7 +235,7 @@ TEST(Order, TourIsNearlyShortest) {
   constexpr unsigned kSeed = 42;
   Random random(kSeed);
   double found = 0, shortest = 0;
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     std::vector<SampleLengths> samples;
     for (int n = test::draw(random, 2, 7); n > 0; --n) samples.push_back({test::draw(random, 1, 900), test::draw(random, 1, 900)});
     std::vector<std::size_t> order(samples.size());

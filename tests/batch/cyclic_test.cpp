@@ -11,6 +11,7 @@
 #include "penstock/table.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -68,7 +69,7 @@ TEST(Cyclic, Stalls) {
 TEST(Cyclic, KeepsTheCap) {
   constexpr unsigned kSeed = 44;
   Random random(kSeed);
-  for (int round = 0; round < 10000; ++round) {
+  for (int round = 0; round < test::rounds(10000); ++round) {
     const int actors = test::draw(random, 1, 6);
     Numbers forward, sizes;
     for (int m = test::draw(random, 1, 12); m > 0; --m) {
@@ -87,7 +88,7 @@ TEST(Cyclic, KeepsTheCap) {
 TEST(MicroBatchTimes, AgreeWithTheSimulator) {
   constexpr unsigned kSeed = 45;
   Random random(kSeed);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < test::rounds(100); ++round) {
     const int actors = test::draw(random, 1, 6), count = test::draw(random, 1, 12);
     const double forward = test::draw(random, 1, 9), backward = test::draw(random, 1, 9), latency = test::draw(random, 0, 8) / 4.;
     const Numbers sizes(at(count), 1);

@@ -7,6 +7,7 @@
 #include "batch/flexsp.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 #include "support/sequence_batch.h"
 
 namespace penstock {
@@ -51,7 +52,7 @@ TEST(FlexSP, KeepsEverySampleAndTheLimit) {
   constexpr unsigned kSeed = 71;
   Random random(kSeed);
   int none = 0, mixed = 0;
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     const int actors = test::draw(random, 1, 4), devices = 1 << test::draw(random, 1, 3);
     std::vector<std::int64_t> lengths;
     for (int n = test::draw(random, 1, 20); n > 0; --n) lengths.push_back(test::draw(random, 1, test::coin(random, 0.2) ? 512 : 60));
@@ -91,8 +92,8 @@ TEST(FlexSP, KeepsEverySampleAndTheLimit) {
     EXPECT_EQ(time.makespan, plan.time);
     EXPECT_LE(*std::ranges::max_element(time.peak_live), problem.limit);
   }
-  EXPECT_GT(mixed, 50);
-  EXPECT_GT(none, 5);
+  EXPECT_GT(mixed, test::rounds(50));
+  EXPECT_GT(none, test::rounds(5));
   EXPECT_LT(none, 150);
 }
 

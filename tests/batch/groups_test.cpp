@@ -9,6 +9,7 @@
 #include "batch/group_batch.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -118,7 +119,7 @@ TEST(Groups, AreBestOfAll) {
   constexpr unsigned kSeed = 46;
   Random random(kSeed);
   int none = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     const int devices = 1 << test::draw(random, 0, 3);
     Tokens lengths;
     for (int n = test::draw(random, 1, 8); n > 0; --n)
@@ -137,8 +138,8 @@ TEST(Groups, AreBestOfAll) {
     EXPECT_TRUE(found.proven);
     ASSERT_NEAR(found.milliseconds, brute.best, 1e-9 * brute.best) << "seed " << kSeed << ", round " << round;
   }
-  EXPECT_GT(none, 10);
-  EXPECT_LT(none, 200);
+  EXPECT_GT(none, test::rounds(10));
+  EXPECT_LT(none, test::rounds(200));
 }
 
 TEST(Groups, BadDegrees) {
@@ -197,7 +198,7 @@ double best_division(std::size_t n, std::size_t parts, const Cost& cost, const J
 TEST(Divide, PartsAndBucketsAreBestOfAll) {
   constexpr unsigned kSeed = 47;
   Random random(kSeed);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     Tokens lengths;
     for (int n = test::draw(random, 1, 9); n > 0; --n) lengths.push_back(test::draw(random, 1, 60));
     std::sort(lengths.begin(), lengths.end());

@@ -8,6 +8,7 @@
 #include "schedule/idle.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 #include "support/sequence_batch.h"
 
 namespace penstock {
@@ -71,7 +72,7 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
   constexpr unsigned kSeed = 54;
   Random random(kSeed);
   int recomputed = 0, none = 0;
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     const int actors = test::draw(random, 1, 4);
     std::vector<std::int64_t> lengths;
     for (int n = test::draw(random, 1, 20); n > 0; --n) lengths.push_back(test::draw(random, 1, test::coin(random, 0.2) ? 512 : 60));
@@ -112,7 +113,7 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
       recomputed += std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
   }
   EXPECT_GT(recomputed, 10);
-  EXPECT_GT(none, 5);
+  EXPECT_GT(none, test::rounds(5));
   EXPECT_LT(none, 150);
 }
 

@@ -5,6 +5,8 @@
 #include <limits>
 #include <random>
 
+#include "support/rounds.h"
+
 namespace penstock {
 namespace {
 
@@ -38,7 +40,7 @@ TEST(LayerSplit, LargestOverMeanAsComputedForLayerPipe) {
 
 // Whatever the times, all work is placed once, in order, and what may be split more is never worse.
 TEST(LayerSplit, PlacesAllWorkOnce) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LayerTimes times;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -46,7 +47,7 @@ double by_recursion(const PrefetchProblem& p) {
 
 TEST(Lookups, PrefetchedBatchesTakeWhatARecursionSays) {
   std::mt19937 random(1);
-  for (int trial = 0; trial < 200; ++trial) {
+  for (int trial = 0; trial < test::rounds(200); ++trial) {
     PrefetchProblem problem;
     problem.lanes.resize(2 + random() % 5);
     for (double& time : problem.lanes) time = static_cast<double>(random() % 9);

@@ -5,6 +5,7 @@
 
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -21,7 +22,7 @@ BatchLoad random_load(Random& random) {
 TEST(LoadFit, FindsWhatMadeTheTimes) {
   constexpr unsigned kSeed = 81;
   Random random(kSeed);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < test::rounds(20); ++round) {
     LoadFit truth;
     for (double& amount : truth.per_amount) amount = test::coin(random, 0.3) ? 0 : draw(random, 1, 100);
     std::vector<LoadPoint> points;

@@ -7,6 +7,7 @@
 #include "batch/static_modules.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -53,7 +54,7 @@ TEST(ModulePlan, StagesOfPartsThenOfTexts) {
 TEST(ModulePlan, SchedulesAreTheirTables) {
   constexpr unsigned kSeed = 71;
   Random random(kSeed);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < test::rounds(40); ++round) {
     std::vector<std::int64_t> images;
     for (int m = test::draw(random, 1, 5); m > 0; --m) images.push_back(test::draw(random, 0, 5));
     ModuleProblem problem = with_images(test::draw(random, 1, 4), images, test::draw(random, 1, 3), test::draw(random, 2, 5));

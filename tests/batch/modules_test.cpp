@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -159,7 +160,7 @@ double brute_force(const ModuleProblem& problem, const std::vector<std::vector<d
 TEST(Modules, ProvenIsBestOfAll) {
   constexpr unsigned kSeed = 53;
   Random random(kSeed);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < test::rounds(40); ++round) {
     ModuleProblem problem{.ranks = 2, .micro_batches = {}};
     problem.micro_batches.push_back({{test::draw(random, 1, 4) * 1.}, test::draw(random, 1, 4) * 1.});
     problem.micro_batches.push_back({{}, test::draw(random, 1, 6) * 1.});
@@ -196,7 +197,7 @@ TEST(Modules, FiftyBatches) {
 TEST(Modules, RandomProblems) {
   constexpr unsigned kSeed = 54;
   Random random(kSeed);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < test::rounds(20); ++round) {
     std::vector<std::int64_t> images;
     for (int m = test::draw(random, 1, 7); m > 0; --m) images.push_back(test::draw(random, 0, 8));
     const ModuleProblem problem = with_images(test::draw(random, 1, 4), images, test::draw(random, 1, 4), test::draw(random, 1, 6));

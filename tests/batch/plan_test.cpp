@@ -8,6 +8,7 @@
 
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -32,7 +33,7 @@ TEST(BatchPlan, KeepsTheMemoryAndEveryMicroBatch) {
   constexpr unsigned kSeed = 56;
   Random random(kSeed);
   int cyclic = 0, other_mode = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     const BatchProblem problem = random_batch(random);
     const BatchPlan plan = plan_batch(problem);
     ASSERT_EQ(plan.replicas.size(), at(problem.cut.replicas));
@@ -63,8 +64,8 @@ TEST(BatchPlan, KeepsTheMemoryAndEveryMicroBatch) {
     std::iota(all.begin(), all.end(), std::size_t{0});
     ASSERT_EQ(found, all) << "seed " << kSeed << ", round " << round;
   }
-  EXPECT_GT(cyclic, 20);
-  EXPECT_GT(other_mode, 10);
+  EXPECT_GT(cyclic, test::rounds(20));
+  EXPECT_GT(other_mode, test::rounds(10));
 }
 
 TEST(BatchPlan, FitsNowhere) {

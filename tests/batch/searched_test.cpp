@@ -13,6 +13,7 @@
 #include "batch/plan_batch.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -77,7 +78,7 @@ TEST(SearchedTable, IsNeverSlowerThanDynaPipe) {
   constexpr unsigned kSeed = 61;
   Random random(kSeed);
   int faster = 0;
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     const int actors = test::draw(random, 1, 4);
     const MicroBatches work = random_micro_batches(random, 12);
     const double cap = *std::max_element(work.size.begin(), work.size.end()) + test::draw(random, 0, 12);
@@ -90,7 +91,7 @@ TEST(SearchedTable, IsNeverSlowerThanDynaPipe) {
     EXPECT_LE(found.time.makespan, limit) << where;
     faster += found.time.makespan < limit ? 1 : 0;
   }
-  EXPECT_GT(faster, 100);
+  EXPECT_GT(faster, test::rounds(100));
 }
 
 // Every order of every row of two actors.
@@ -201,7 +202,7 @@ SearchedBatchProblem random_batch(Random& random) {
 TEST(SearchedBatch, KeepsTheLimitAndEverySample) {
   constexpr unsigned kSeed = 64;
   Random random(kSeed);
-  const int rounds = std::getenv("PENSTOCK_SOAK") != nullptr ? 10'000 : 200;
+  const int rounds = std::getenv("PENSTOCK_SOAK") != nullptr ? 10'000 : test::rounds(200);
   for (int round = 0; round < rounds; ++round) {
     const SearchedBatchProblem problem = random_batch(random);
     const std::string where = concat("seed ", kSeed, ", round ", round);
@@ -236,7 +237,7 @@ TEST(SearchedBatch, IsNeverSlowerThanDynaPipe) {
   constexpr unsigned kSeed = 65;
   Random random(kSeed);
   int faster = 0, compared = 0;
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < test::rounds(100); ++round) {
     const SearchedBatchProblem problem = random_batch(random);
     if (problem.ragged) continue;
     const double theirs = dynapipe_batch(problem).time, ours = search_batch(problem).time;

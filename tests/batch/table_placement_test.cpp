@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -65,7 +66,7 @@ TEST(TablePlacement, IsTheBestOfAll) {
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937 random(seed);
   int placed = 0, split = 0;
-  for (int trial = 0; trial < 300; ++trial) {
+  for (int trial = 0; trial < test::rounds(300); ++trial) {
     const PlacementProblem p = drawn(random);
     std::vector<std::uint32_t> sets;
     const double expected = by_brute_force(p, sets);
@@ -85,8 +86,8 @@ TEST(TablePlacement, IsTheBestOfAll) {
     ++placed;
     if (HasFailure()) return;
   }
-  EXPECT_GT(placed, 100);
-  EXPECT_GT(split, 10);
+  EXPECT_GT(placed, test::rounds(100));
+  EXPECT_GT(split, test::rounds(10));
 }
 
 // 26 tables on 16 devices: more than can be tried. The busiest device is not much busier than the mean.

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "models/registry.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 #include "support/temporary.h"
 
 namespace penstock {
@@ -99,7 +100,7 @@ TEST(Compile, RefusedTablesNameTheCell) {
   const std::uint64_t seed = 7;
   std::mt19937_64 random(seed);
   int refused = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < test::rounds(60); ++round) {
     const char* schedule = std::array{"1f1b", "zb-h1", "gpipe"}[random() % 3];
     std::string csv = print(make_schedule(schedule, {.actors = 2 + static_cast<int>(random() % 3), .microbatches = 4}));
     std::size_t at = 0;
@@ -116,7 +117,7 @@ TEST(Compile, RefusedTablesNameTheCell) {
     ++refused;
     EXPECT_TRUE(message.starts_with(file) && std::regex_search(message.substr(file.size()), std::regex("^:[0-9]+:[0-9]+: "))) << message;
   }
-  EXPECT_GE(refused, 50);
+  EXPECT_GE(refused, test::rounds(50));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "stage/loop.h"
 #include "support/errors.h"
 #include "support/golden.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -120,7 +121,7 @@ TEST(MeshView, ActivationsAreWhatMembersMake) {
       std::vector<std::int32_t> all(shape.devices.size());
       std::iota(all.begin(), all.end(), 0);
       const Graph& body = *axes[0].step.ops[loop_of(axes[0].step)].body;
-      for (int trial = 0; trial < 40; ++trial) {
+      for (int trial = 0; trial < test::rounds(40); ++trial) {
         const ValueId value(static_cast<std::int64_t>(random() % body.values.size()));
         if (!producers(body)[value]) continue;
         const HeldValue seen = held_activation(axes[0].step, axes, value, shape, all);

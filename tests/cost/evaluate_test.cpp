@@ -7,6 +7,7 @@
 #include "cost/cost_model.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -171,7 +172,7 @@ TEST(Evaluate, MicrobatchesOfDifferentSizes) {
 
 TEST(Evaluate, ChainsAgreeWithADirectSimulation) {
   std::mt19937_64 random(3);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < test::rounds(100); ++round) {
     SCOPED_TRACE(round);
     std::uniform_real_distribution<double> uniform(0.1, 2);
     const std::size_t p = 1 + random() % 5;
@@ -215,7 +216,7 @@ TEST(Evaluate, APlannerMayAskForFewerInFlight) {
 
 // Any sizes of micro-batches, any memory: no stage waits for ever, no device holds more than it has, and the bounds are bounds.
 TEST(Evaluate, RandomPlansRunWithinTheirMemory) {
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(400u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int nodes = 2 + static_cast<int>(random() % 8);

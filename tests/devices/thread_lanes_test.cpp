@@ -18,6 +18,7 @@
 #include "support/errors.h"
 #include "support/lane_order.h"
 #include "support/random_program.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -262,7 +263,7 @@ TEST(AsynchronousDevices, RandomProgramsGiveTheReference) {
 
 // Whatever the time that work takes: each access to memory is over before the next that it conflicts with begins.
 TEST(AsynchronousDevices, TheirWaitsOrderAllConflicts) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(40u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Program program = random_program(seed, 1 + static_cast<int>(seed % 5), 60);
     const Outcome outcome = step_on_lanes(program, {});

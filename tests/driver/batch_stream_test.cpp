@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -68,7 +69,7 @@ TEST(BatchStream, StopsWhileItMakesOrWaits) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < test::rounds(50); ++round) {
     std::atomic<bool> is_making = false;
     const auto make = [&](std::int64_t batch) {
       is_making = true;

@@ -6,6 +6,7 @@
 
 #include "support/errors.h"
 #include "support/random_program.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -123,7 +124,7 @@ TEST(Messages, EveryCutIsAnError) {
 
 TEST(Messages, RandomBytesNeverCrash) {
   std::mt19937_64 random(0);
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < test::rounds(3000); ++round) {
     auto bytes = round % 2 ? encode(full_reply()) : encoded(full_command());
     for (int change = 0; change < 3; ++change) bytes[4 + random() % (bytes.size() - 4)] = static_cast<std::byte>(random());
     try {

@@ -14,6 +14,7 @@
 #include "support/errors.h"
 #include "support/paths.h"
 #include "support/random_program.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -56,11 +57,13 @@ void expect_reference(std::uint64_t seed, int devices, int events, microseconds 
 }
 
 TEST(ThreadCluster, RandomProgramsGiveTheReference) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) expect_reference(seed, 1 + static_cast<int>(seed % 5), 120, microseconds(0));
+  for (std::uint64_t seed = 0; seed < test::rounds(40u); ++seed)
+    expect_reference(seed, 1 + static_cast<int>(seed % 5), 120, microseconds(0));
 }
 
 TEST(ThreadCluster, RandomCompletionGivesTheReference) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) expect_reference(seed, 1 + static_cast<int>(seed % 5), 80, microseconds(200));
+  for (std::uint64_t seed = 0; seed < test::rounds(20u); ++seed)
+    expect_reference(seed, 1 + static_cast<int>(seed % 5), 80, microseconds(200));
 }
 
 TEST(ThreadCluster, ProgramsAlternateOverOneState) {

@@ -5,6 +5,7 @@
 #include "planners/profiles.h"
 #include "planners/random_plan.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -365,7 +366,7 @@ TEST(PlanGraph, ReadBackAsPrinted) {
   EXPECT_EQ(graph.nodes[0].outputs[0].seconds, 0.5);
   EXPECT_TRUE(graph.nodes[0].outputs[1].backward);
   EXPECT_TRUE(graph.nodes[1].outputs.empty());
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(50u); ++seed) {
     std::mt19937_64 random(seed);
     const std::string other = print(test::random_plan_graph(random, 1 + static_cast<int>(seed % 20)));
     EXPECT_EQ(print(parse_plan_graph(other, "g.json")), other) << seed;

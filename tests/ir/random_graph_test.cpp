@@ -5,11 +5,12 @@
 #include <numeric>
 
 #include "support/random_graph.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::uint64_t kSeeds = 300;
+const std::uint64_t kSeeds = test::rounds(300u);
 
 // The same graph with values numbered otherwise, and other names and marks.
 Graph renamed(Graph graph, std::mt19937_64& random) {

@@ -16,6 +16,7 @@
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -186,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Lower, EverySchedule,
 // With one queue for the transfers of a pair, both directions: random tables, also those whose stages run on several actors.
 TEST(Lower, RandomTablesFinishOnSerialChannels) {
   std::size_t crossing = 0;  // pairs that send both ways
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     test::Random random(seed);
     const auto model = tiny("two-branch", 4);
@@ -203,7 +204,7 @@ TEST(Lower, RandomTablesFinishOnSerialChannels) {
         if (i.opcode == Opcode::send) ways.emplace(d, i.peer);
     for (const auto& [from, to] : ways) crossing += from < to && ways.contains({to, from});
   }
-  EXPECT_GT(crossing, 200);
+  EXPECT_GT(crossing, test::rounds(200));
 }
 
 TEST(Lower, EveryStateHasOneOwner) {

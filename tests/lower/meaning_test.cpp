@@ -8,6 +8,7 @@
 #include "penstock/step.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 #include "support/symbols.h"
 
 namespace penstock {
@@ -58,7 +59,7 @@ void expect_same(const Graph& step, const Schedule& schedule, const CompileOptio
 
 // Random tables for branches and for tied weights, some of whose micro-batches run elsewhere, with all that a table can ask for besides.
 TEST(Meaning, OfRandomTablesIsTheStep) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     Random random(seed);
     const auto model = random_model(random);
     const int microbatches = draw(random, 1, 3), actors = draw(random, 1, 4);
@@ -79,7 +80,7 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
 
 // The schedules that there are, on equal groups: shares of all levels, nodes, updates early and validated, the other steps of a run.
 TEST(Meaning, OfKnownSchedulesIsTheStep) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     Random random(seed);
     const auto model = random_model(random);
     ScheduleOptions shape;

@@ -13,6 +13,7 @@
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -153,7 +154,7 @@ std::vector<std::string> random_settings(Random& random) {
 
 // The draft after any pass reads back as the same text, is right, and lowered on from there gives the same program.
 TEST(Passes, RandomConfigurationsContinueFromAnyDraft) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(20u); ++seed) {
     Random random(seed);
     const std::vector<std::string> settings = random_settings(random);
     SCOPED_TRACE(concat("seed ", seed, ": ", join(settings, " ")));
@@ -172,7 +173,7 @@ TEST(Passes, RandomConfigurationsContinueFromAnyDraft) {
 }
 
 TEST(Passes, RandomTablesLeaveGoodDrafts) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(40u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     Random random(seed);
     ModelOptions sizes;

@@ -6,6 +6,7 @@
 
 #include "ops/definition.h"
 #include "ops/verify.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -22,7 +23,7 @@ TEST(RandomOps, CoverEveryDifferentiableOp) {
 
 // A backward op's results have the types of what it is the cotangent of, over random shapes.
 TEST(RandomOps, GradientsHaveTheTypesOfTheirInputs) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(20u); ++seed) {
     std::mt19937_64 random(seed);
     for (const test::OpCase& c : test::random_cases(random)) {
       SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + print(c.graph));

@@ -6,6 +6,7 @@
 #include "cost/evaluate.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -26,7 +27,7 @@ double least_load(const std::vector<double>& forward, const std::vector<double>&
 }
 
 TEST(Bapipe, DevicesOfUnequalSpeedsHaveTheSmallestLargestLoad) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(50u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     std::vector<double> forward(12), speeds(4);
@@ -72,7 +73,7 @@ TEST(Bapipe, CutsMoveToSmallActivations) {
 }
 
 TEST(Bapipe, BranchesAreCutAsALine) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(50u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     PlanProblem problem = random_problem(

@@ -9,6 +9,7 @@
 #include "planners/exact_plan.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -97,7 +98,7 @@ void limit_memory(std::mt19937_64& random, PlanProblem& problem, double least, d
 }
 
 TEST(ExactPlan, IsTheBestOfAllPlans) {
-  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(80u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     RandomProblem of{.nodes = 2 + static_cast<int>(random() % 4),
@@ -173,7 +174,7 @@ TEST(ExactPlan, StopsWhenItsTimeIsOver) {
 // Graphs of at most 10 nodes, series-parallel or not, on equal and unequal devices, with and without memory limits.
 TEST(BestPlan, WithinOnePercentOfExact) {
   int infeasible = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     RandomProblem of{.nodes = seed % 8 == 0 ? 10 : 4 + static_cast<int>(seed % 5),
@@ -211,7 +212,7 @@ TEST(BestPlan, WithinOnePercentOfExact) {
     EXPECT_LE(best.lower_bound, exact.predicted_time * (1 + 1e-9));
     for (std::size_t d = 0; d < best.peak_bytes.size(); ++d) EXPECT_LE(best.peak_bytes[d], problem.cluster.devices[d].memory * (1 + 1e-8));
   }
-  EXPECT_GT(infeasible, 10);
+  EXPECT_GT(infeasible, test::rounds(10));
 }
 
 TEST(BestPlan, IsTheSameForTheSameSeed) {

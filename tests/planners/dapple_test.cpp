@@ -8,6 +8,7 @@
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -69,7 +70,7 @@ TEST(Dapple, LatencyOfFourEqualStages) {
 }
 
 TEST(Dapple, LatencyIsTheSimulators) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(20u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int nodes = 4 + static_cast<int>(random() % 9), devices = 2 * (1 + static_cast<int>(random() % 4));
@@ -82,7 +83,7 @@ TEST(Dapple, LatencyIsTheSimulators) {
 }
 
 TEST(Dapple, NearTheBestOfAllCutsAndPlacements) {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(30u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const bool large = seed == 0;

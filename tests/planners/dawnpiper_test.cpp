@@ -6,6 +6,7 @@
 #include "cost/evaluate.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -125,7 +126,7 @@ TEST(Dawnpiper, TheLargestMicrobatchOfAllCuts) {
 }
 
 TEST(Dawnpiper, PeaksAreTheSimulators) {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(30u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const PlanProblem problem = random_chain(random, 16);

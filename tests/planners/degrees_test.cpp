@@ -12,6 +12,7 @@
 #include "penstock/plan_file.h"
 #include "planners/degrees_blocks.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -372,7 +373,7 @@ TEST(Degrees, EvenCuts) {
   EXPECT_EQ(even_cuts(blocks({1, 1, 1, 1, 1}), 5, 1), (Cuts{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(even_cuts(blocks({0, 0, 0}), 2, 1).size(), 3u);
   std::mt19937_64 random(3);
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < test::rounds(50); ++round) {
     std::vector<double> seconds(4 + random() % 5);
     for (double& s : seconds) s = static_cast<double>(random() % 9);
     const int pieces = 1 + static_cast<int>(random() % 4), n = static_cast<int>(seconds.size());

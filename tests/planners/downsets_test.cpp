@@ -6,6 +6,7 @@
 
 #include "planners/profiles.h"
 #include "planners/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -19,7 +20,7 @@ Mask mask_of(const Downsets& sets, int set) {
 }
 
 TEST(Downsets, AreAllOfThemWithTheirSums) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(50u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const PlanGraph graph = test::random_plan_graph(random, 1 + static_cast<int>(seed % 8));

@@ -21,6 +21,7 @@
 #include "support/plan_graphs.h"
 #include "support/random_plan.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -271,7 +272,7 @@ PlanProblem random_problem(Random& random, bool memory) {
 // what follows it. Few graphs need them.
 TEST(GraphpipeTest, TheFormulasBestIsThatOfBruteForce) {
   int all = 0, near_all = 0, near_pieces = 0;
-  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(250u); ++seed) {
     Random random(seed);
     const PlanProblem problem = random_problem(random, false);
     const Least least = brute_force(problem);
@@ -288,7 +289,7 @@ TEST(GraphpipeTest, TheFormulasBestIsThatOfBruteForce) {
 
 TEST(GraphpipeTest, WithinTheMemory) {
   int all = 0, near_all = 0, lacking = 0;
-  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(250u); ++seed) {
     Random random(seed);
     const PlanProblem problem = random_problem(random, true);
     const Least least = brute_force(problem);
@@ -303,7 +304,7 @@ TEST(GraphpipeTest, WithinTheMemory) {
     near_all += least_time(graphpipe_plans(problem, test::no_limit())) <= least.of_all * 1.01;
     ++all;
   }
-  EXPECT_GT(lacking, 20);
+  EXPECT_GT(lacking, test::rounds(20));
   EXPECT_GE(near_all, all * 95 / 100);
 }
 
@@ -400,7 +401,7 @@ TEST(GraphpipeTest, ASequentialTransformerIsAChain) {
 
 // Of a chain every partition is a piece of the one order.
 TEST(GraphpipeTest, OnChainsNeverWorseThanLinear) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     Random random(seed);
     PlanProblem problem = random_problem(random, seed % 2 == 0);
     problem.graph = test::in_a_row(problem.graph);

@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -36,7 +37,7 @@ double least_load(const std::vector<double>& forward, const std::vector<double>&
 }
 
 TEST(Hetpipe, OneWorkerIsTheBestOfAllOrdersAndCuts) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     std::vector<double> forward(4 + random() % 5), speeds(4);

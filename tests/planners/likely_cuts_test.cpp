@@ -9,12 +9,13 @@
 #include "planners/planner_list.h"
 #include "planners/random_plan.h"
 #include "support/plan_graphs.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
 
 TEST(LikelyCuts, HoldEachCutOfEveryPlanWithinTheBound) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const PlanGraph graph = test::random_plan_graph(random, 1 + static_cast<int>(seed % 6));

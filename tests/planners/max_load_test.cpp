@@ -8,6 +8,7 @@
 #include "planners/profiles.h"
 #include "planners/random_plan.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -95,7 +96,7 @@ TEST(MaxLoadPlanner, AsEveryPlanOfASmallModel) {
 }
 
 TEST(MaxLoadPlanner, AsEveryPlanOfSmallGraphs) {
-  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(80u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     PlanProblem problem;
@@ -182,7 +183,7 @@ Operators random_operators(std::mt19937_64& random) {
 
 TEST(MaxLoadPlanner, CountsEachOutputOfNodesThatShareAColour) {
   int orders = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(150u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const Operators operators = random_operators(random);
@@ -212,7 +213,7 @@ TEST(MaxLoadPlanner, CountsEachOutputOfNodesThatShareAColour) {
     const NodePlaces places = places_of(problem.graph, plan.stages);
     EXPECT_NEAR(value_of([&](std::size_t node) { return places.stage[node]; }), plan.bottleneck, 1e-12);
   }
-  EXPECT_GT(orders, 1000);
+  EXPECT_GT(orders, test::rounds(1000));
 }
 
 TEST(MaxLoadPlanner, NodesForHostProcessorsNeedOne) {

@@ -8,6 +8,7 @@
 #include "planners/profiles.h"
 #include "planners/random_plan.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -214,7 +215,7 @@ TEST(PipedreamPlanner, AsEveryPlanOfASmallModel) {
 }
 
 TEST(PipedreamPlanner, AsEveryPlanOfSmallGraphs) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const PlanGraph graph = test::random_plan_graph(random, 2 + static_cast<int>(seed % 4));

@@ -10,6 +10,7 @@
 #include "planners/random_plan.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -182,7 +183,7 @@ double best_of_all(const PlanProblem& problem, int batches) {
 }
 
 TEST(PiperPlanner, AsEveryPlanOfSmallGraphs) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     PlanProblem problem;
@@ -268,7 +269,7 @@ TEST(PiperPlanner, NodesNeedADegreeThatTheDevicesHave) {
 }
 
 TEST(CheapestWays, AsEveryChoice) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     std::vector<std::vector<Way>> nodes(1 + random() % 7);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "support/plan_graphs.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -82,7 +83,7 @@ TEST(SeriesParallelTest, TheBarrierLengthensTheLongestWayLeast) {
 }
 
 TEST(SeriesParallelTest, SeriesParallelGraphsAreTheirOwnTree) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     Random random(seed);
     const int nodes = test::draw(random, 1, 30);
     const PlanGraph graph = test::random_series_parallel(random, {.nodes = nodes, .skip = 0.2});
@@ -95,7 +96,7 @@ TEST(SeriesParallelTest, SeriesParallelGraphsAreTheirOwnTree) {
 TEST(SeriesParallelTest, CompletionsKeepTheOrder) {
   double kept = 0;
   int counted = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     Random random(seed);
     const int nodes = test::draw(random, 2, 24);
     const PlanGraph graph = test::random_plan_graph(random, nodes, test::draw(random, 1, 6) / 12.0);

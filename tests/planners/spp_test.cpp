@@ -10,6 +10,7 @@
 #include "planners/improve_plan.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -52,7 +53,7 @@ PlanProblem random_chain(std::mt19937_64& random, int nodes, int devices) {
 }
 
 TEST(Spp, PrmIsTheBestOfAllCuts) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(20u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int nodes = 3 + static_cast<int>(random() % 4), devices = 2 + static_cast<int>(random() % 3);
@@ -76,7 +77,7 @@ TEST(Spp, PrmIsTheBestOfAllCuts) {
 }
 
 TEST(Spp, IslandsDoNotAlternate) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int devices = 4 + static_cast<int>(random() % 9), islands = 2 + static_cast<int>(random() % 2);

@@ -9,6 +9,7 @@
 #include "profile/planning.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -80,7 +81,7 @@ struct DrawnTimes {
 };
 
 TEST(PlannedFilling, IsTheFastestOfUnevenLayers) {
-  for (int seed = 1; seed <= 40; ++seed) {
+  for (int seed = 1; seed <= test::rounds(40); ++seed) {
     Random random(seed);
     DrawnTimes times{.layers = std::vector<double>(static_cast<std::size_t>(draw(random, 3, 6))), .frozen = {0, 0}};
     for (double& time : times.layers) time = draw(random, 1, 16);

@@ -13,6 +13,7 @@
 #include "profile/planning.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -106,7 +107,7 @@ LoadFit random_fit(Random& random) {
 TEST(PlannedSlices, AreTheBestOfAllDivisions) {
   constexpr unsigned kSeed = 11;
   Random random(kSeed);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < test::rounds(60); ++round) {
     const int units = draw(random, 2, 8);
     const PipelineSlicing slicing{.actors = draw(random, 1, 8), .microbatches = draw(random, 1, 4), .length = units * 16, .unit = 16};
     SliceFits fits = {std::vector<LoadFit>{random_fit(random), random_fit(random)}, {}};

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -107,7 +108,7 @@ struct Compared {
 TEST(CollectiveSymbols, OfEqualValueAreOfEqualBytes) {
   std::map<Opcode, std::size_t> again;
   std::uint64_t unique = 0;
-  for (std::uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(1000u) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
     const Opcode opcode = kOpcodes[seed % std::size(kOpcodes)];

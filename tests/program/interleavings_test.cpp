@@ -10,6 +10,7 @@
 #include "program/interpreter.h"
 #include "program/random_transfers.h"
 #include "program/verify.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -100,10 +101,10 @@ class Explorer {
 };
 
 TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
-  constexpr int kPrograms = 5000;
+  const int programs = test::rounds(5000);
   for (const ChannelModel model : {ChannelModel::tagged, ChannelModel::serial}) {
     int accepted = 0;
-    for (std::uint64_t seed = 0; seed < kPrograms; ++seed) {
+    for (int seed = 0; seed < programs; ++seed) {
       std::mt19937_64 random(seed);
       const Program program = random_transfers(random);
       const std::string message = order_verdict(program, model);
@@ -117,8 +118,8 @@ TEST(Interleavings, VerdictEqualsExhaustiveExploration) {
                                                                                    << message << "\n"
                                                                                    << print(program);
     }
-    EXPECT_GT(accepted, kPrograms / 10);
-    EXPECT_LT(accepted, kPrograms * 9 / 10);
+    EXPECT_GT(accepted, programs / 10);
+    EXPECT_LT(accepted, programs * 9 / 10);
   }
 }
 
@@ -223,7 +224,7 @@ class RandomMachine {
 };
 
 TEST(Interleavings, InterpreterObeysTheRulesUnderAnyCompletionOrder) {
-  for (std::uint64_t seed = 0; seed < 10000; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(10000u); ++seed) {
     std::mt19937_64 random(seed);
     const Program program = random_transfers(random);
     const bool verified = order_verdict(program, ChannelModel::tagged) == "no error";

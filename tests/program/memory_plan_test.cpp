@@ -10,6 +10,7 @@
 #include "program/samples.h"
 #include "program/verify.h"
 #include "support/golden.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -70,8 +71,8 @@ void expect_no_overlap(const DeviceProgram& device) {
 
 TEST(MemoryPlan, RandomLifetimesFitTightly) {
   double worst = 0, sum = 0;
-  constexpr int kPrograms = 200;
-  for (std::uint64_t seed = 0; seed < kPrograms; ++seed) {
+  const int programs = test::rounds(200);
+  for (int seed = 0; seed < programs; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Program program = random_lifetimes(seed, 400, 4 + seed % 40);
     plan_memory(program);
@@ -80,9 +81,9 @@ TEST(MemoryPlan, RandomLifetimesFitTightly) {
     worst = std::max(worst, ratio);
     sum += ratio;
   }
-  RecordProperty("mean_ratio", std::to_string(sum / kPrograms));
+  RecordProperty("mean_ratio", std::to_string(sum / programs));
   RecordProperty("worst_ratio", std::to_string(worst));
-  EXPECT_LE(worst, 1.3) << "mean " << sum / kPrograms;
+  EXPECT_LE(worst, 1.3) << "mean " << sum / programs;
 }
 
 TEST(MemoryPlan, TimeIsNearlyLinear) {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "support/errors.h"
 #include "support/random_pieces.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -175,7 +176,7 @@ std::vector<std::int64_t> by_copies(const std::vector<KnownPiece>& held, const P
   return out;
 }
 
-constexpr int kRounds = 400;
+const std::uint64_t kRounds = test::rounds(400u);
 
 TEST(RandomPieces, HaveTheElementsOfTheirParts) {
   for (std::uint64_t seed = 0; seed < kRounds; ++seed) {

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 #include "support/timelines.h"
 
 namespace penstock {
@@ -17,7 +18,7 @@ using nlohmann::json;
 using test::message_of;
 
 TEST(TimelineJson, ReadsBackWhatItWrote) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     std::mt19937_64 random(seed);
     const Timeline timeline = test::random_timeline(random);
@@ -50,7 +51,7 @@ Track track_of(const json& event) {
 
 // Viewers nest boxes of one thread by time, and drop what does not nest.
 TEST(TraceEvents, BoxesOfOneThreadDoNotOverlap) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(50u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     std::mt19937_64 random(seed);
     const Timeline timeline = test::random_timeline(random);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/golden.h"
+#include "support/rounds.h"
 #include "support/timelines.h"
 
 namespace penstock {
@@ -57,7 +58,7 @@ TEST(TimelineSvg, TooManyArrowsAreLeftOut) {
 
 TEST(TimelineSvg, DrawsAnything) {
   timeline_svg({});
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(50u); ++seed) {
     std::mt19937_64 random(seed);
     const std::string svg = timeline_svg(test::random_timeline(random));
     EXPECT_EQ(svg.find("nan"), std::string::npos) << "seed " << seed;

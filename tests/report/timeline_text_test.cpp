@@ -4,6 +4,7 @@
 
 #include "report/timeline_parts.h"
 #include "support/golden.h"
+#include "support/rounds.h"
 #include "support/timelines.h"
 
 namespace penstock {
@@ -30,7 +31,7 @@ TEST(TimelineText, ColourChangesNothingElse) {
 }
 
 TEST(TimelineText, DrawsAnything) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(100u); ++seed) {
     std::mt19937_64 random(seed);
     timeline_text({test::random_timeline(random), test::random_timeline(random)}, {1 + static_cast<int>(random() % 50), false});
   }

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -29,7 +30,7 @@ TEST(RulesEngine, TablesAreValidUnderAnyCosts) {
                          "placement stages 0 1 2 0 edges 0>2 1>2 2>3 prefer F/I W"};
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> time(0, 2);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < test::rounds(100); ++round) {
     const std::string text = texts[round % std::size(texts)];
     SCOPED_TRACE(concat("seed 7, round ", round, ": ", text));
     const Rules rules = parse_rules("penstock rules 1\n" + text, "random.rules");

@@ -9,6 +9,7 @@
 #include "schedule/work.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -74,7 +75,7 @@ TEST(DrainedWindows, SayWhatIsLateOrWaits) {
 
 // By the closure of all needs.
 TEST(DrainedWindows, FirstNeedsOfDrawnTables) {
-  for (int seed = 0; seed < 200; ++seed) {
+  for (int seed = 0; seed < test::rounds(200); ++seed) {
     test::Random random(seed);
     const StageShape shape = chain(test::draw(random, 1, 4));
     const int microbatches = test::draw(random, 1, 3), steps = test::draw(random, 2, 4);

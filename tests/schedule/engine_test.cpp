@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "penstock/table.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -54,7 +55,7 @@ EngineWork random_work(std::mt19937_64& random) {
 }
 
 TEST(Engine, AnyPolicyMakesAValidTable) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     std::mt19937_64 random(seed);
     EngineWork work = random_work(random);

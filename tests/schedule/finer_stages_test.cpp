@@ -6,6 +6,7 @@
 #include "schedule/versions.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -21,7 +22,7 @@ TEST(FinerStages, GoForwardInOrderAndBackAgainstIt) {
 
 // Whatever the cut, an action is as late as that of the stage which it is a part of.
 TEST(FinerStages, AreValidAndAsLate) {
-  for (int seed = 0; seed < 200; ++seed) {
+  for (int seed = 0; seed < test::rounds(200); ++seed) {
     test::Random random(seed);
     const int actors = test::draw(random, 1, 4), microbatches = test::draw(random, 1, 4);
     const char* names[] = {"1f1b", "zb-h1", "gpipe", "pipedream", "hetpipe"};

@@ -7,6 +7,7 @@
 #include "penstock/schedule.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -52,7 +53,7 @@ TEST(Gathers, ReduceOnceBehindAPairThatEndsTwoRuns) {
 // Of any table, with replicas, W elsewhere, recomputation and offloading: still valid, as with_gathers of what it made, and never more than
 // two stages on an actor.
 TEST(Gathers, OfRandomTables) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     test::Random random(seed);
     const StageShape shape = test::random_shape(random, {.no_backward = 0.2, .no_parameters = 0.2});
     Schedule schedule = test::random_schedule(random, shape, test::draw(random, 1, 4), test::draw(random, 1, 5),

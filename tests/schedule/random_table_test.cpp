@@ -7,6 +7,7 @@
 #include "penstock/table.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -32,7 +33,7 @@ Case random_case(Random& random) {
 }
 
 TEST(RandomTable, IsValidAndSurvivesItsCsv) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(500u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Case c = random_case(random);
@@ -53,7 +54,7 @@ TEST(RandomTable, IsValidAndSurvivesItsCsv) {
 
 TEST(RandomTable, BrokenOnesAreRejectedWithTheirPlace) {
   const std::regex place("^plan\\.csv:[0-9]+:[0-9]+: ");
-  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(3000u); ++seed) {
     Random random(seed);
     const Case c = random_case(random);
     const test::BrokenTable broken = test::break_table(random, c.schedule, c.shape);

@@ -9,6 +9,7 @@
 #include "penstock/table.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -88,7 +89,7 @@ TEST(Slices, MayHaveBlocksApart) {
 
 // Numbers of parts are those of their order, whatever blocks are apart.
 TEST(Slices, PartsAreNumberedInOrder) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(50u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const int stages = draw(random, 1, 4), slices = draw(random, 1, 6);
@@ -319,7 +320,7 @@ TEST(Slices, EveryScheduleHasThem) {
 
 // Slices of any table over any DAG are valid, and at even shares never slower: they wait for no more than the whole did.
 TEST(Slices, EveryTableHasThem) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const StageShape shape = test::random_shape(random, {.no_backward = 0.2, .no_parameters = 0.2});

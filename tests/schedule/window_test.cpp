@@ -10,6 +10,7 @@
 #include "schedule/versions.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -120,7 +121,7 @@ TEST(Windows, LayerPipeBalances) {
   EXPECT_NEAR(time_of_step({3, 2, 3, 4}, {}), 12, 0.1);
   EXPECT_NEAR(time_of_step({3, 2, 3, 4}, {3, 2, 3, 4}), 9, 0.1);
   EXPECT_NEAR(time_of_step({1, 1, 1}, {1, 1, 1}), 3, 1e-9);
-  for (int seed = 0; seed < 100; ++seed) {
+  for (int seed = 0; seed < test::rounds(100); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     test::Random random(seed);
     std::vector<double> times(test::draw(random, 1, 6));
@@ -209,9 +210,9 @@ TEST(WindowsFailure, TooFewMicrobatches) {
 
 // Whatever is broken is refused, with its row and cell.
 TEST(WindowsFailure, RandomTablesThatAreBroken) {
-  constexpr int kTables = 1000;
+  const int tables = test::rounds(1000);
   std::map<std::string, int> kinds;
-  for (int seed = 0; seed < kTables; ++seed) {
+  for (int seed = 0; seed < tables; ++seed) {
     test::Random random(seed);
     const StageShape shape = chain(test::draw(random, 1, 5));
     const Schedule table = test::random_window(random, shape, test::draw(random, 1, 3), test::draw(random, 1, 3), test::draw(random, 2, 5));

@@ -10,6 +10,7 @@
 #include "penstock/table.h"
 #include "support/golden.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -88,7 +89,7 @@ TEST(Explain, NothingAtAll) {
 
 // Everything adds up, on random tables: the path to the makespan, idle times to what is not computed, sums to their parts.
 TEST(Explain, TimesAddUp) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(500u); ++seed) {
     Random random(seed);
     const StageShape shape = test::random_shape(random, {.no_backward = 0.2, .no_parameters = 0.2});
     const int actors = test::draw(random, 1, 4);

@@ -13,6 +13,7 @@
 #include "program/verify.h"
 #include "support/errors.h"
 #include "support/random_program.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -153,7 +154,7 @@ bool verifies(const Program& program) {
 
 TEST(Simulate, EqualsTheRulesAndFinishesWhenTheVerifierSaysSo) {
   int finishing = 0, stuck = 0;
-  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(2000u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const Program program = random_transfers(random);
@@ -178,12 +179,12 @@ TEST(Simulate, EqualsTheRulesAndFinishesWhenTheVerifierSaysSo) {
     for (auto& [pair, link] : media.between) link.medium = medium++;
     EXPECT_DOUBLE_EQ(simulate(program, durations, media).makespan, *expected);
   }
-  EXPECT_GT(finishing, 200);
-  EXPECT_GT(stuck, 200);
+  EXPECT_GT(finishing, test::rounds(200));
+  EXPECT_GT(stuck, test::rounds(200));
 }
 
 TEST(Simulate, BoundsLatencyAndScale) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int devices = static_cast<int>(random() % 5) + 1;
@@ -261,7 +262,7 @@ struct CountingMachine {
 };
 
 TEST(Simulate, MemoryEqualsAnExecutionThatCounts) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(100u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int devices = static_cast<int>(random() % 4) + 1;
@@ -291,7 +292,7 @@ TEST(Simulate, MemoryEqualsAnExecutionThatCounts) {
 }
 
 TEST(Simulate, EveryActivityBeginsWhenItsCauseEnds) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(100u); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const int devices = static_cast<int>(random() % 4) + 1;

@@ -6,6 +6,7 @@
 
 #include "penstock/table.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -39,7 +40,7 @@ void expect_equal(const TableTime& a, const TableTime& b) {
 TEST(TableClasses, EqualOnes) {
   constexpr unsigned kSeed = 71;
   Random random(kSeed);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     const StageShape shape = test::random_shape(random, {.most_stages = 4});
     const int microbatches = draw(random, 1, 5);
     Schedule schedule = test::random_schedule(random, shape, draw(random, 1, 4), microbatches, {.foreign_weight = 0.3, .replica = 0.2});
@@ -82,7 +83,7 @@ std::map<Action, double> ends_of(const Schedule& schedule, const TableCosts& cos
 TEST(TableClasses, EachMicroBatchByItself) {
   constexpr unsigned kSeed = 72;
   Random random(kSeed);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     const int stages = draw(random, 1, 5), microbatches = draw(random, 1, 7);
     const Schedule schedule = test::random_schedule(random, chain(stages), stages, microbatches, {.split = 0});
     TableCosts costs;

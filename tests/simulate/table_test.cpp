@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "simulate/table_live.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -187,7 +188,7 @@ TEST(Table, JitterAndStragglers) {
   EXPECT_EQ(run({.slowdown = {2, 2, 2, 2}}).makespan, 54);
   EXPECT_EQ(run({.slowdown = {1, 1, 3, 1}}).busy, (std::vector<double>{24, 24, 72, 24}));
   double sum = 0;
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(100u); ++seed) {
     const TableTime time = run({.jitter = 0.5, .seed = seed});
     for (std::size_t a = 0; a < 4; ++a)
       for (std::size_t i = 0; i < time.start[a].size(); ++i) {
@@ -382,7 +383,7 @@ class ByTheRules {
 };
 
 TEST(Table, IsWhatTheRulesSay) {
-  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(600u); ++seed) {
     Random random(seed);
     const Case c = random_case(random, seed % 2 == 1);
     SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << print(c.schedule));
@@ -397,7 +398,7 @@ TEST(Table, IsWhatTheRulesSay) {
 }
 
 TEST(Table, IsNeverFasterThanItsBounds) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(500u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Case c = random_case(random, seed % 2 == 1);
@@ -411,7 +412,7 @@ TEST(Table, IsNeverFasterThanItsBounds) {
 }
 
 TEST(Table, MoreLatencyIsNeverFaster) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(500u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Case c = random_case(random, false);
@@ -427,7 +428,7 @@ TEST(Table, MoreLatencyIsNeverFaster) {
 }
 
 TEST(Table, TwiceTheCostsTakeTwiceTheTime) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(500u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Case c = random_case(random, seed % 2 == 1);
@@ -449,7 +450,7 @@ TEST(Table, TwiceTheCostsTakeTwiceTheTime) {
 
 // A medium of its own for each link changes nothing but the order of the walk.
 TEST(Table, TheOrderOfTheWalkDoesNotMatter) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Case c = random_case(random, false);
@@ -476,7 +477,7 @@ bool holds_parameters(const std::vector<Action>& row, const std::vector<double>&
 
 // What lives on an actor at a moment, counted forward by forward.
 TEST(Table, PeaksAndMemoryCurves) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     Random random(seed);
     const Case c = random_case(random, false);
     SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << print(c.schedule));
@@ -518,7 +519,7 @@ TEST(Table, PeaksAndMemoryCurves) {
 }
 
 TEST(Table, CausesExplainEveryBegin) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(500u); ++seed) {
     Random random(seed);
     const Case c = random_case(random, seed % 2 == 1);
     SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << print(c.schedule));

@@ -13,6 +13,7 @@
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 #include "support/text_graphs.h"
 
 namespace penstock {
@@ -369,7 +370,7 @@ void expect_good(const StageDag& dag, const CutOptions& options) {
 }
 
 TEST(CutBody, EveryCutIsGood) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(40u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     test::Random random(seed);
     ModelOptions sizes;

@@ -16,6 +16,7 @@
 #include "support/errors.h"
 #include "support/random_pieces.h"
 #include "support/random_program.h"
+#include "support/rounds.h"
 #include "support/temporary.h"
 
 namespace penstock {
@@ -353,7 +354,7 @@ std::vector<std::pair<std::string, StoredTensor>> cut(const std::string& tensor,
 }
 
 TEST(Pieces, RandomTilingsReadAsTheyWereWritten) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(100u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     std::mt19937_64 random(seed);
     const TensorType types[] = {{DType::f32, {static_cast<std::int64_t>(1 + random() % 40), 3}}, {DType::f64, {7}}, {DType::i64, {}}};
@@ -391,7 +392,7 @@ Bytes bytes_of(const test::KnownPiece& piece, const TensorType& type, const Byte
 }
 
 TEST(RandomPieces, OfCheckpointsReadAsTheyWereWritten) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(100u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     test::Random random(seed);
     const TensorType type{test::coin(random, 0.5) ? DType::f32 : DType::bf16, test::random_sizes(random)};

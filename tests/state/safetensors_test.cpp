@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "support/errors.h"
+#include "support/rounds.h"
 #include "support/temporary.h"
 
 namespace penstock {
@@ -87,7 +88,7 @@ TEST(Safetensors, DamagedBytesGiveErrorsOnly) {
   const std::string good =
       content(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I64","shape":[],"data_offsets":[8,16]}})", 16);
   std::mt19937_64 random(11);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < test::rounds(2000); ++round) {
     std::string bad = good;
     for (int edits = 0; edits < 3; ++edits) bad[random() % bad.size()] = static_cast<char>(random());
     parse_message(bad.substr(0, random() % (bad.size() + 1)));

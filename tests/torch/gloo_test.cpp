@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -324,7 +325,8 @@ TEST(GlooProcess, Serve) {
 // This test program, as rank `rank`.
 pid_t spawn(const char* role, int rank, int size, int port) {
   std::vector<std::string> variables;
-  for (char** entry = environ; *entry; ++entry) variables.emplace_back(*entry);
+  for (char** entry = environ; *entry; ++entry)
+    if (!std::string_view(*entry).starts_with("GTEST_")) variables.emplace_back(*entry);  // the share of the tests that this process has
   for (std::string text : {concat("PENSTOCK_TEST_ROLE=", role), concat("RANK=", rank), concat("WORLD_SIZE=", size),
                            concat("MASTER_PORT=", port), std::string("MASTER_ADDR=127.0.0.1")})
     variables.push_back(std::move(text));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "support/random_graph.h"
+#include "support/rounds.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -13,7 +14,7 @@ using test::output_expressions;
 
 template <class Pass>
 void expect_kept(bool loops, const Pass& pass) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const Graph graph = test::random_graph(random, loops);
@@ -51,7 +52,7 @@ TEST(RandomGraphs, Recomputation) {
 
 // After recomputation no backward op of the stage reads one of its forward ops.
 TEST(RandomGraphs, RecomputedStagesKeepNothing) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     Graph graph = test::random_graph(random, false);
