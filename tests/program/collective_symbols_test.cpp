@@ -124,7 +124,7 @@ TEST(CollectiveSymbols, OfEqualValueAreOfEqualBytes) {
     for (std::uint64_t number = 0; number < 10; ++number) compared.share(random, number, unique);
     again[opcode] += compared.again;
   }
-  for (const Opcode opcode : kOpcodes) EXPECT_GE(again[opcode], 500) << name(opcode);
+  for (const Opcode opcode : kOpcodes) EXPECT_GE(again[opcode], test::rounds(500u)) << name(opcode);
 }
 
 }  // namespace

@@ -81,13 +81,8 @@ std::vector<std::unique_ptr<Transport>> endpoints(int devices) {
   return ends;
 }
 
-}  // namespace
-
-namespace test {
-INSTANTIATE_TEST_SUITE_P(Gloo, TransportConformance, testing::Values(TransportCase{"Gloo", endpoints}), case_name);
-}
-
-namespace {
+using test::TransportConformance;
+INSTANTIATE_TEST_SUITE_P(Gloo, TransportConformance, testing::Values(test::TransportCase{"Gloo", endpoints}), test::case_name);
 
 // A world whose other ranks are threads of this process.
 class World {
