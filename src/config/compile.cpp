@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "config/mesh.h"
 #include "config/workers.h"
 #include "lower/lower.h"

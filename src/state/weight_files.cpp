@@ -19,7 +19,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 constexpr const char* kAgain = "fetch or save the folder again";
 
-bool is_there(const fs::path& path) {
+bool exists_at(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -45,7 +45,7 @@ std::map<std::string, std::string> files_of_shards(const std::string& index) {
   std::map<std::string, std::string> out;
   for (const std::string& name : names) {
     const std::string file = (folder / name).string();
-    if (!is_there(file)) throw Error(concat(file, " is not there"), {concat(index, " names it")}, kAgain);
+    if (!exists_at(file)) throw Error(concat(file, " is not there"), {concat(index, " names it")}, kAgain);
     const SafetensorsFile opened = SafetensorsFile::open(file);
     for (const auto& [tensor, ignored] : opened.tensors())
       if (const auto [other, fresh] = out.emplace(tensor, file); !fresh)
@@ -69,7 +69,7 @@ std::map<std::string, std::string> files_of_one(const std::string& file) {
 bool is_pretrained(const std::string& path) {
   const fs::path place(path);
   if (place.filename() == kIndex) return true;
-  return is_there(place / kOneFile) || is_there(place / kIndex) || is_there(place / kConfig);
+  return exists_at(place / kOneFile) || exists_at(place / kIndex) || exists_at(place / kConfig);
 }
 
 std::map<std::string, std::string> weight_files(const std::string& path) {
@@ -77,10 +77,10 @@ std::map<std::string, std::string> weight_files(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return files_of_one(path);
   const fs::path folder(path);
-  if (is_there(folder / kOneFile)) return files_of_one((folder / kOneFile).string());
-  if (is_there(folder / kIndex)) return files_of_shards((folder / kIndex).string());
+  if (exists_at(folder / kOneFile)) return files_of_one((folder / kOneFile).string());
+  if (exists_at(folder / kIndex)) return files_of_shards((folder / kIndex).string());
   throw Error(concat(path, " has neither ", kOneFile, " nor ", kIndex), {},
-              is_there(folder / "pytorch_model.bin") ? "pytorch_model.bin is not read, as unpickling runs code from it: "
+              exists_at(folder / "pytorch_model.bin") ? "pytorch_model.bin is not read, as unpickling runs code from it: "
                                                        "AutoModel.from_pretrained(...).save_pretrained(...) writes safetensors"
                                                      : "name the folder that save_pretrained wrote, or a file of it");
 }
