@@ -161,6 +161,7 @@ struct Sharers {
   IdVector<InputId, std::vector<StageId>> readers;  // of each state
   IdVector<InputId, DType> read_as;                 // each state, by the loop
   IdVector<ResultId, Gradient> gradients;
+  std::set<std::string> parameters;  // Sharding's
 
   const Sharding& sharding() const { return input.options.sharding; }
   ActorId actor_of_task(StageTaskId task) const { return actor[input.dag.tasks[task].stage]; }
@@ -173,8 +174,7 @@ std::string tensor_of(const Graph& step, ValueId state) {
 
 bool is_parameter(const Sharers& sharers, InputId state) {
   const std::string name = tensor_of(sharers.input.step, sharers.input.value(state));
-  const std::vector<std::string>& others = sharers.sharding().parameters;
-  return !sharers.readers[state].empty() || std::ranges::find(others, name) != others.end();
+  return !sharers.readers[state].empty() || sharers.parameters.contains(name);
 }
 
 // The state among them that the loop reads; none: there is none. A member of an axis may not read a parameter that others read, as where
@@ -274,7 +274,13 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
 void find_blocks(const LowerInput& input, Draft& draft) {
   if (input.options.sharding.level == 0 || input.parts == 1) return;
   const IdVector<ValueId, bool> behind = values_behind(input);
-  const Sharers sharers{input, actors_of_stages(input), readers_of_states(input, behind), dtypes_read(input), gradients_of(input, behind)};
+  const std::vector<std::string>& parameters = input.options.sharding.parameters;
+  const Sharers sharers{input,
+                        actors_of_stages(input),
+                        readers_of_states(input, behind),
+                        dtypes_read(input),
+                        gradients_of(input, behind),
+                        {parameters.begin(), parameters.end()}};
   for (const Bundle& bundle : input.dag.bundles)
     if (bundle.source == Bundle::Source::accumulator) share_accumulator(draft, sharers, bundle);
   for (const std::vector<std::string>& names : input.options.sharding.blocks) share_parameters(draft, sharers, names);
