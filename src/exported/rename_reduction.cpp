@@ -27,7 +27,10 @@ Tensors summed_up(const NamedCall& call) {
 }
 
 Tensors counted_up(const NamedCall& call) {
-  return {sum(ne(call.operand(0), 0.0), dims_of(call))};
+  const Tensor x = call.operand(0);
+  const auto given = call.op.attributes.find("dim");
+  const auto* one = given == call.op.attributes.end() ? nullptr : std::get_if<std::int64_t>(&given->second);
+  return {sum(x.dtype() == DType::boolean ? x : ne(x, 0.0), one ? Integers{*one} : dims_of(call))};
 }
 
 // The product of two tensors of one dim.

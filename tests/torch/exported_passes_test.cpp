@@ -61,9 +61,11 @@ TEST(ExportedPasses, MicroBatchesOfUnequalCountsGiveTheWholeBatchsLossAndGradien
 
   const BatchCounts counted = batch_counts(rename_ops(classifier(kBatch / kParts)), {{"x", "targets"}, {}});
   const auto part = [&](const T& x, std::int64_t i) { return x.narrow(0, i * kBatch / kParts, kBatch / kParts); };
-  ASSERT_EQ(counted.counts.inputs.size(), 1);
+  ASSERT_EQ(counted.counts.size(), 1);
+  ASSERT_EQ(counted.counts[0].inputs.size(), 1);
+  ASSERT_EQ(counted.shares, std::vector<int>{1});
   T sum = integer(0), loss, gradient;
-  for (std::int64_t i = 0; i < kParts; ++i) sum = sum + test::run_graph(counted.counts, {part(inputs[1], i)})[0];
+  for (std::int64_t i = 0; i < kParts; ++i) sum = sum + test::run_graph(counted.counts[0], {part(inputs[1], i)})[0];
   const T count = test::run_graph(counted.divisors, {sum})[0].div(kParts);
   for (std::int64_t i = 0; i < kParts; ++i) {
     const std::vector<T> results = test::run_graph(counted.joint, {part(inputs[0], i), part(inputs[1], i), inputs[2], count});
