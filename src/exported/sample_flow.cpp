@@ -90,12 +90,14 @@ class Follower {
     return {.kind = Kind::fixed, .source = Source::data, .degree = degree, .literals = degree, .counted = true};
   }
 
-  Flows results_of(const LayoutSite& site, OpId id, const Flows& from) {
+  Flows results_of(const LayoutSite& site, OpId id, Flows from) {
+    const Flows own(site.results.size(), SampleFlow{.kind = Kind::own});
     const auto some = [&](Kind kind) { return std::ranges::any_of(from, [&](const SampleFlow& flow) { return flow.is(kind); }); };
+    if (!some(Kind::rows) && !some(Kind::term)) return some(Kind::own) ? own : Flows(site.results.size(), of_fixed(site, id, from));
+    for (SampleFlow& flow : from)
+      if (flow.counted) flow.degree = 0;  // it is read as the whole batch's
     if (some(Kind::rows)) return of_rows(site, id, from);
-    if (some(Kind::own)) return Flows(site.results.size(), SampleFlow{.kind = Kind::own});
-    if (some(Kind::term)) return Flows(site.results.size(), of_terms(site, id, from));
-    return Flows(site.results.size(), of_fixed(site, id, from));
+    return some(Kind::own) ? own : Flows(site.results.size(), of_terms(site, id, from));
   }
 
   SampleFlow of_fixed(const LayoutSite& site, OpId id, const Flows& from) {
@@ -150,16 +152,19 @@ class Follower {
     return common.value_or(0) == 0 || alike ? common.value_or(0) : std::optional<int>();
   }
 
-  // Without knowledge of literals: whether a mean, or rows, are divided by as many as there are samples, or a mean is multiplied by them.
+  // Without knowledge of literals: whether a mean, or rows, are divided by as many as there are samples, or a mean is multiplied by them,
+  // or what is counted is divided by a multiple of them.
   bool may_be_samples(const Op& op, const SampleFlow& x) const {
-    if (options_.literals || !op.attributes.contains("other") || x.is(Kind::fixed) || x.is(Kind::own)) return false;
+    if (options_.literals || !op.attributes.contains("other") || x.is(Kind::own)) return false;
+    if (x.is(Kind::fixed)) return divides_by_samples(op, x);
     if (op.name != "div" && !(op.name == "mul" && x.is(Kind::term))) return false;
     return !divides_by_samples(op, x) && number_attribute(op, "other") == static_cast<double>(options_.samples);
   }
 
   // Without knowledge of literals: a sum that is divided by a multiple of the samples is a mean.
   bool divides_by_samples(const Op& op, const SampleFlow& divided) const {
-    if (options_.literals || op.name != "div" || !divided.is(Kind::term) || divided.degree < 1) return false;
+    const bool is_sum = divided.is(Kind::term) ? divided.degree >= 1 : divided.is(Kind::fixed) && divided.counted;
+    if (options_.literals || op.name != "div" || !op.attributes.contains("other") || !is_sum) return false;
     return std::fmod(number_attribute(op, "other"), static_cast<double>(options_.samples)) == 0;
   }
 

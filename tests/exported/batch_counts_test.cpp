@@ -212,6 +212,20 @@ TEST(BatchCounts, NumbersThatGrowWithTheSamples) {
             "the loss is a sum over the samples: the batch's is the mean of the micro-batches', reduction=\"sum\" adds them up\n");
 }
 
+// A count that is divided by a size is a share of all: m micro-batches have m times the size.
+TEST(BatchCounts, ACountOverASize) {
+  const std::string ops = R"(  %0: f32[4,2] = mul(%x, %p)
+  %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false}
+  %2: f32[] = sum(%mask) {dim=[0], keepdim=false}
+  %3: f32[] = div(%2) {other=8.0}
+  %9: f32[] = div(%1, %3)
+)";
+  EXPECT_EQ(ports_and_notes(ops, {.literals = std::map<OpId, int>{{OpId(3), 1}}}), "share 2\n");
+  EXPECT_EQ(ports_and_notes(ops, {.literals = std::map<OpId, int>{}}), "share 1\n");
+  EXPECT_EQ(ports_and_notes(ops),
+            "share 2\nop \"div\": a number may be that of a micro-batch's samples; of an export with dynamic=True it is known\n");
+}
+
 std::string failure(const std::string& ops) {
   return test::message_of([&] { ports_and_notes(ops); });
 }
