@@ -14,8 +14,7 @@ from .errors import PenstockError
 from .watch import check_kind
 
 AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "seed": None}
-CHOICES = {"reduction": ("mean", "sum"), "backend": ("threads", "gloo")}
-OPTIONAL = ("chunks", "reduction", "backend", "split", "weights", "loss", "optimizer")
+OPTIONAL = ("chunks", "split", "weights", "loss", "optimizer")
 
 
 def check_settings(module: Any, given: Mapping[str, Any]) -> None:
@@ -38,8 +37,6 @@ def _wanted(name: str, value: Any) -> str | None:
         least = AT_LEAST[name]
         right = number and isinstance(value, numbers.Integral) and (least is None or value >= least)
         return None if right else "a whole number" + ("" if least is None else f", at least {least}")
-    if name in CHOICES:
-        return None if value in CHOICES[name] else " or ".join(f'"{choice}"' for choice in CHOICES[name]) + ", or None"
     right, text = {
         "recompute": (isinstance(value, bool), "True or False"),
         "clip": (number and value >= 0, "a number that is not negative; 0 does not limit"),

@@ -63,7 +63,7 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     """
     check_settings(module, {"optimizer": optimizer, "loss": loss, "actors": actors, "schedule": schedule, "chunks": chunks, "microbatches": microbatches,
                             "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "dynamic": dynamic, "whole": whole,
-                            "threads": threads, "deadline": deadline, "seed": seed, "reduction": reduction, "weights": weights, "backend": backend})
+                            "threads": threads, "deadline": deadline, "seed": seed, "weights": weights})
     given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
     placed = given if plan is None else _planned(plan, given)
 

@@ -106,7 +106,7 @@ class Kinds(Refusals):
         whole = ("actors", "chunks", "microbatches", "data", "threads")
         wrong = {**dict.fromkeys(whole, (2.5, 2.0, True, "2", -1, 0, [2])), "zero": (0.5, True, "1", -1), "seed": (1.5, "x", None), "recompute": (1, "yes", None),
                  "clip": (-1, True, "1", float("nan"), float("inf")), "deadline": (0, -1, "60", True), "schedule": (1, None), "split": ("1", [1], 3),
-                 "whole": ("x", 3, [1]), "dynamic": (1, "yes", None), "reduction": ("max", 1), "backend": ("nccl", 1), "weights": (3,), "loss": (3, "mse"),
+                 "whole": ("x", 3, [1]), "dynamic": (1, "yes", None), "weights": (3,), "loss": (3, "mse"),
                  "optimizer": (torch.optim.SGD, "sgd")}
         for name, values in wrong.items():
             for value in values:
