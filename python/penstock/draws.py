@@ -41,7 +41,8 @@ class SameDraws(TorchDispatchMode):
         number, self._number = self._number, self._number + 1
         by_sample = len(shape) > 0 and shape[0] > 0 and shape[0] % self._samples == 0
         if not by_sample and not self._whole:
-            raise PenstockError(f"a draw of shape {list(shape)} is one for each micro-batch", hint="in_parts=True runs one micro-batch after the other")
+            raise PenstockError(f"a draw of shape {list(shape)} is one for each micro-batch",
+                                hint="in_parts=True runs one micro-batch after the other")
         rows = self._samples if by_sample else 1
         width = torch.Size(shape).numel() // rows
         kept = _core.kept(p, width, self._first, rows, self._seed, 0, number)

@@ -14,8 +14,8 @@ GENERATED = "<eval_with_key>"  # begins the names under which torch.fx keeps the
 
 @contextlib.contextmanager
 def forgotten() -> Iterator[None]:
-    """What is traced inside leaves nothing behind in PyTorch: neither the results of ops on fake tensors, which hold all of a trace's symbols, nor the
-    code of its graphs."""
+    """What is traced inside leaves nothing behind in PyTorch: neither the results of ops on fake tensors, which hold all of a trace's symbols,
+    nor the code of its graphs."""
     loader = getattr(graph_module, "_loader", None)
     kept = loader.eval_cache if loader is not None else {}
     before = {*kept, *linecache.cache}

@@ -75,7 +75,8 @@ class Programs:
         return self._ready[key]
 
     def _make_room(self, kind: str) -> None:
-        """Unloads the program of this kind that was not used for longest, where there are as many as are kept. Another kind's stay: their states do."""
+        """Unloads the program of this kind that was not used for longest, where there are as many as are kept. One of each kind stays, and with it
+        the state that no other kind has."""
         keys = [key for key in self._ready if key[0] == kind]
         for key in keys[:max(0, len(keys) + 1 - KEPT)]:
             told(lambda key=key: self._session.unload(self._ready[key].name))

@@ -65,7 +65,8 @@ def _session(ranks: Any, plan: Plan | Planned, deadline: float, threads: int) ->
 class RankTrainer:
     """A `Trainer` of several processes, all of which make the same calls. Their results are the same on every rank.
 
-    `steps` says how many it has done, `gradient_norm` the last one's, before clipping. `lead` makes the trainer of rank 0 on a session. The module's values are read there alone.
+    `steps` says how many it has done, `gradient_norm` the last one's, before clipping. `lead` makes the trainer of rank 0 on a session. The
+    module's values are read there alone.
     """
 
     def __init__(self, lead: Callable[[Any], Any], module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, loss: Callable | None,

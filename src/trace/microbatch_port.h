@@ -3,8 +3,8 @@
 
 namespace penstock {
 
-// i64 [micro-batches]: the number of each in its step. Devices fill it themselves. A training step of a model that carries decaying averages
-// from micro-batch to micro-batch reads it (Model::carried).
+// i64 [micro-batches]: the number of each in its step. Devices fill it themselves. A training step of a model that carries decaying
+// averages from micro-batch to micro-batch reads it (Model::carried).
 inline constexpr const char* kMicrobatchPort = "microbatch";
 
 }  // namespace penstock
