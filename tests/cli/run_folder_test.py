@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -286,10 +287,15 @@ class RunFolder(ProgramTest):
         self.assertEqual(run("check", *arguments, "--dump", dump).code, 0)
         file = dump / "parameters.safetensors"
         content = bytearray(file.read_bytes())
-        value = read_tensors(file)["wte.weight"]
-        place = content.index(value) + 4 * 5
+        place = content.index(read_tensors(file)["wte.weight"]) + 4 * 5
         content[place : place + 4] = b"\x00\x00\xc0\x7f"
         file.write_bytes(content)
+        self.assert_fails(run("train", *arguments, "--init", file), 'tensor "wte.weight": it is not what its checksum says')
+        end = 8 + struct.unpack_from("<Q", content)[0]
+        header = json.loads(content[8:end])
+        del header["__metadata__"]  # as a program writes it that has no checksums
+        text = json.dumps(header).encode()
+        file.write_bytes(struct.pack("<Q", len(text)) + text + content[end:])
         result = run("train", *arguments, "--init", file)
         self.assert_fails(result, '"wte.weight" has 1 value that is not finite, the first (element 5) is nan')
         self.assertNotIn("learning_rate", result.err)
