@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
@@ -104,6 +106,17 @@ void check_workers(const Schedule& schedule, const LowerOptions& options) {
                        " is of workers that update by themselves"),
                 {"what a worker takes in of the others changes rows that its own samples do not name"},
                 "set pipeline.prefetch = false, or pipeline.distance = -1");
+  // Where a stage has slices its updates stand where each member reads its parameters last, and not all members read all (a bias behind a
+  // split sum), so replicas would be added up in other orders.
+  const auto splits_dims = [](const LayoutAxis& axis) {
+    return axis.dims != std::set<std::string>{"sequence"} || !axis.stage_dims.empty();
+  };
+  if (const auto axis = std::ranges::find_if(options.axes, splits_dims);
+      options.distance >= 0 && schedule.slices > 1 && axis != options.axes.end())
+    throw Error(concat("pipeline.distance = ", options.distance, " is of workers that update by themselves, in ", schedule.slices,
+                       " slices and along axis ", quote(axis->name)),
+                {"its members would not add up what they hold alike in one order"},
+                concat("set pipeline.slices = 1, or pipeline.", axis->name, " = 1, or pipeline.distance = -1"));
   if (options.others.empty()) return;
   const std::size_t workers = options.others.size() + 1;
   std::vector<int> devices = options.devices;

@@ -15,7 +15,8 @@
 namespace penstock {
 
 // Throws Error unless each of LowerOptions::others is a table for as many actors, steps and micro-batches as the first worker's, with waves
-// as long, and each actor has a device for each; or where devices hold shares, or look rows up ahead, together.
+// as long, and each actor has a device for each; or where devices hold shares, or look rows up ahead, together. Nor do workers that update
+// by themselves (LowerOptions::distance) look rows up ahead, or have slices along an axis that splits more than sequences.
 void check_workers(const Schedule& schedule, const LowerOptions& options);
 
 // The drafts of all workers' tables after the pass `devices` as one; the first's is `schedule`. Throws Error where workers do not sum the
