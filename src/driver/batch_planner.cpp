@@ -17,13 +17,15 @@ PlanStep plan_with(const Config& config, const Prepared& prepared, const Dataset
 
 }  // namespace
 
+void check_rows(const Config& config) {
+  if (config.batch.planner == "pad" && config.batch.rows != "padded")
+    throw Error("batch.planner = \"pad\" pads every sequence, and batch.rows is \"ragged\"", {}, "--set batch.planner=searched");
+}
+
 PlanStep batch_planner(const Config& config, const Prepared& prepared, const Dataset& data) {
   const std::string& planner = config.batch.planner;
-  if (planner == "pad") {
-    if (config.batch.rows != "padded")
-      throw Error("batch.planner = \"pad\" pads every sequence, and batch.rows is \"ragged\"", {}, "--set batch.planner=searched");
-    return {};
-  }
+  check_rows(config);
+  if (planner == "pad") return {};
   if (planner == "dip" || planner == "shapes") return plan_with<ModuleSteps>(config, prepared, data);
   if ((config.data.documents.empty() && config.data.pairs.empty()) || reads_images(data_of(config, *prepared.model)))
     throw Error(concat("batch.planner = ", quote(planner), " cuts batches of sequences with lengths of their own"), {},

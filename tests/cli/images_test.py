@@ -87,8 +87,9 @@ class Images(ProgramTest):
         self.compare(planned, self.train("padded", *data, "--actors", 1), "no images at all")
 
     def test_check(self):
-        result = run("check", *MODEL, "--actors", 2)
-        self.assertEqual(result.code, 0, result.err)
+        for arguments in ([], PLANNED, [*self.texts(), *PLANNED]):
+            result = run("check", *MODEL, *arguments, "--actors", 2)
+            self.assertEqual(result.code, 0, result.err)
 
     def refusal(self, *arguments):
         result = run("train", *MODEL, "--steps", 1, "--out", self.path("refused"), *arguments)

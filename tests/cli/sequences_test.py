@@ -163,6 +163,12 @@ class Sequences(ProgramTest):
             settings = [part for key in more for part in ("--set", key)]
             planned = self.train("-".join([mesh, *more]), *documents, *PLANNED, "--mesh", mesh, *settings)
             self.assert_equal_steps(planned, padded, f"{mesh} {more}")
+        # What is cheapest to send depends on a row's length, and the rows of a batch add to the same sums.
+        for planner in (PLANNED, RAGGED):
+            for mesh, *more in (("pipe=2,context=2",), ("pipe=1,tensor=2", "layout.sequence=tensor")):
+                settings = [word for setting in more for word in ("--set", setting)]
+                planned = self.train("-".join([planner[1], mesh]), *documents, *planner, "--mesh", mesh, *settings)
+                self.assert_equal_steps(planned, padded, f"{planner} {mesh} {more}")
 
     def test_planned_ahead_or_not(self):
         documents = self.documents(seed=10)
@@ -200,6 +206,21 @@ class Sequences(ProgramTest):
         self.assertEqual(result.code, 1, result.out)
         return result.err
 
+    def test_check_runs_what_train_would(self):
+        documents = self.documents()
+        for arguments in (PLANNED, [*RAGGED, "--mesh", "pipe=2,context=2"], SLICED, [*GROUPED, "--mesh", "pipe=1,context=2"],
+                          [*PLANNED, "--mesh", "pipe=2,context=2"], [*PLANNED, "--mesh", "pipe=1,tensor=2", "--set", "layout.sequence=tensor"]):
+            result = run("check", *MODEL, *documents, *arguments, "--json")
+            self.assertEqual(result.code, 0, result.err)
+            self.assertTrue(result.json()["equal"], arguments)
+        missing = ["--set", f"data.documents={pathlib.Path(self.folder) / 'missing'}"]
+        for arguments in ([*documents, *GROUPED, "--mesh", "pipe=2,tensor=2"], [*documents, *SLICED, "--mesh", "pipe=1,context=2"], PLANNED, missing,
+                          [*missing, *PLANNED], [*documents, *PLANNED, "--set", "batch.memory_limit=1000"], ["--text", missing[1].split("=")[1]],
+                          [*documents, *PLANNED, "--set", "model.name=moe"], [*documents, "--set", "batch.rows=ragged"]):  # fmt: skip
+            result = run("check", *MODEL, *arguments)
+            self.assertEqual((result.code, result.out), (1, ""), arguments)
+            self.assertEqual(result.err, self.refusal(*arguments))
+
     def test_refused(self):
         documents = self.documents()
         self.assertIn('batch.planner = "dynapipe" cuts batches of sequences with lengths of their own', self.refusal(*PLANNED))
@@ -211,6 +232,9 @@ class Sequences(ProgramTest):
         self.assertIn('batch.planner = "pad" pads every sequence', self.refusal(*documents, "--set", "batch.rows=ragged"))
         self.assertIn('batch.planner = "balanced" keeps no limit of memory', self.refusal(*documents, *RAGGED, "--set", "batch.memory=64"))
         self.assertIn('batch.planner = "dynapipe" pads rows', self.refusal(*documents, *PLANNED, "--set", "batch.rows=ragged"))
+        shorter = "the model does not read texts in rows that are shorter than its context"
+        self.assertIn(shorter, self.refusal(*documents, *PLANNED, "--set", "model.name=moe"))
+        self.assertIn(shorter, self.refusal(*documents, *PLANNED, *T5))
         self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *RAGGED, "--set", "model.name=moe"))
         self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *SLICED, "--set", "model.name=moe"))
         self.assertIn('batch.planner = "infinipipe" cuts texts into slices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *SLICED))
