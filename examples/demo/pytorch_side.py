@@ -20,7 +20,7 @@ def write_zero_bubble_table(path, actors, microbatches):
         )
         for stage in (0, 2 * actors - 1)
     ]  # all that the constructor asks of its stages
-    get_schedule_class("ZBVZeroBubble")(stages, microbatches, loss_fn=lambda *_: None)._dump_csv(path)
+    get_schedule_class("ZBVZeroBubble")(stages, microbatches, loss_fn=lambda *_: None)._dump_csv(path, format="compute_only")
 
 
 class Conv1D(nn.Module):
@@ -101,8 +101,9 @@ def write_weights(path, module):
 def read_tensors(path):
     content = bytearray(path.read_bytes())
     (length,) = struct.unpack_from("<Q", content)
-    out = {}
-    for name, entry in json.loads(content[8 : 8 + length]).items():
+    header, out = json.loads(content[8 : 8 + length]), {}
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
         begin, end = entry["data_offsets"]
         values = torch.frombuffer(content[8 + length + begin : 8 + length + end], dtype=DTYPES[entry["dtype"]])
         out[name] = values.reshape(entry["shape"])

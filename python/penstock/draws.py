@@ -32,7 +32,7 @@ class SameDraws(TorchDispatchMode):
             return args[0].copy_(self._kept(args[0].shape, 1 - (args[1] if len(args) > 1 else kwargs.get("p", 0.5))))
         if func is torch.ops.aten.bernoulli.p:
             return self._kept(args[0].shape, 1 - args[1]).to(args[0].dtype)
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and _probability(func, args, kwargs) != 0:
             raise PenstockError(f"{name} draws other numbers here than in PyTorch", hint="compare without it: module.eval(), or a probability of 0")
         return func(*args, **kwargs)
 
@@ -47,3 +47,12 @@ class SameDraws(TorchDispatchMode):
         width = torch.Size(shape).numel() // rows
         kept = _core.kept(p, width, self._first, rows, self._seed, 0, number)
         return torch.frombuffer(kept, dtype=torch.bool).reshape(shape) if kept else torch.empty(shape, dtype=torch.bool)
+
+
+def _probability(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """That with which the op drops elements; None: it says none, and draws."""
+    for argument, value in zip(func._schema.arguments, [*args, *[None] * len(func._schema.arguments)]):
+        if argument.name in ("p", "dropout_p"):
+            given = kwargs.get(argument.name, value)
+            return argument.default_value if given is None else given
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,11 @@ class Exported:
         """True if the graph computes what the module does for these sizes, by symbol ("s0")."""
         ranges = all(symbol["min"] <= sizes[name] <= symbol["max"] for name, symbol in self.header["symbols"].items())
         return ranges and all(holds(condition, sizes) for condition in self.header["conditions"])
+
+    def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """True if the arguments that are no inputs of the graph have the sizes that the trace may have read of them."""
+        return all(argument["name"] in shapes and len(shapes[argument["name"]]) == len(argument["shape"]) and
+                   all(known in (None, size) for known, size in zip(argument["shape"], shapes[argument["name"]])) for argument in self.header.get("passed", []))
 
     def graph(self, sizes: Mapping[str, int] | None = None) -> str:
         """The graph for these sizes, by symbol; for the example's without. Throws PenstockError for sizes that do not fit."""
@@ -147,6 +152,9 @@ class _Header:
         for part in ("inputs", "outputs", "unread"):
             self.named(part)
         examples = {name: self.example(name, symbol) for name, symbol in self.mapping(header.get("symbols"), "symbols").items()}
+        for argument in self.named("passed") if "passed" in header else []:
+            shape = argument.get("shape")
+            self.need(isinstance(shape, list) and all(size is None or saved.is_count(size) for size in shape), f'"{argument["name"]}" of passed has no shape')
         samples = header.get("samples")
         self.need(saved.is_count(samples) or isinstance(samples, str), "samples is no size")
         if isinstance(samples, str):

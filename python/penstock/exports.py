@@ -167,4 +167,4 @@ def _sizes(exported: Exported, tensors: Mapping[str, torch.Tensor]) -> dict[str,
         if argument not in tensors or tensors[argument].dim() <= int(dim):
             return None
         found[name] = tensors[argument].shape[int(dim)]
-    return found if exported.fits(found) else None
+    return found if exported.fits(found) and exported.takes(shapes_of(tensors)) else None

@@ -74,6 +74,8 @@ def describe(model: str, captured: Captured, joint: Joint, arguments: Sequence[A
         "outputs": [o for o, _ in outputs],
         "unread": [{"name": name, "aliases": tied} if (tied := _aliases(captured.aliases, name)) else {"name": name}
                    for name in state if name not in names],
+        "passed": [{"name": argument.name, "shape": [size if isinstance(size, int) else None for size in node.meta["val"].shape]}
+                   for argument, node in nodes if node not in read],  # arguments that are no inputs; None: of any size
     }
     return Described(header, _distinct([(i["name"], node) for i, node in inputs]), [node for _, node in outputs], state)
 

@@ -85,7 +85,7 @@ def _check_form(state: Any) -> None:
     for i, entry in state["state"].items():
         need(isinstance(entry, Mapping), f"the state of parameter {i} is no dict")
         for key, value in entry.items():
-            need(value is None or isinstance(value, (bool, int, float, list, tuple)) or isinstance(value, torch.Tensor) and not value.is_meta,
+            need(value is None or isinstance(value, (bool, int, float, str, list, tuple)) or isinstance(value, torch.Tensor) and not value.is_meta,
                  f'"{key}" of parameter {i} is {type(value).__name__}, not a tensor or number with a value')
             steps = isinstance(value, (int, float)) or isinstance(value, torch.Tensor) and value.numel() == 1
             need(key != "step" or steps, f"the steps of parameter {i} are no number")

@@ -75,6 +75,14 @@ def rates_of(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     return torch.tensor([float(group["lr"]) for group in optimizer.param_groups], dtype=torch.float64)
 
 
+def parameters_by_id(module: torch.nn.Module, trained: set[str]) -> tuple[dict[int, str], dict[int, str]]:
+    """The names of the trained parameters, and those of the others."""
+    names: tuple[dict[int, str], dict[int, str]] = {}, {}
+    for name, parameter in module.named_parameters():
+        names[name not in trained][id(parameter)] = name
+    return names
+
+
 def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], others: Mapping[int, str]) -> Optimiser:
     """`names`: of the trained parameters, by their ids; `others`: of the module's other ones, which no loss reaches. Throws PenstockError for an
     optimiser whose step cannot be exported, and for parameters that are not the module's or have no group."""

@@ -18,7 +18,7 @@ from .engine import told
 from .errors import PenstockError
 from .exports import Exports, shapes_of
 from .files import read_text
-from .optimisers import optimiser_of
+from .optimisers import optimiser_of, parameters_by_id
 from .placing import Plan
 from .profiling import Profile
 from .tensors import addresses
@@ -161,7 +161,7 @@ def steps_of(module: torch.nn.Module, batch: Any, counts: Sequence[int], optimiz
     coming = [shapes_of(calls.parts(calls.tensors(batch))) for calls in all_calls[1:]]
     exports = Exports(all_calls[0], loss, dynamic, autocast, batch, coming=coming)
     trained = set(exports.trained)
-    optimiser = optimiser_of(optimizer, {id(p): name for name, p in module.named_parameters() if name in trained}) if optimizer else None
+    optimiser = optimiser_of(optimizer, *parameters_by_id(module, trained)) if optimizer else None
     how = (optimiser.name, optimiser.groups(), optimiser.texts()) if optimiser else ("adamw", [], {})
     out = []
     for calls in all_calls:

@@ -17,7 +17,7 @@ from .engine import Entered, told
 from .errors import PenstockError
 from .exports import Exports
 from .micro_batches import MicroBatches
-from .optimisers import Optimiser, optimiser_of
+from .optimisers import Optimiser, optimiser_of, parameters_by_id
 from .placing import Plan
 from .planned import Planned
 from .prediction import Prediction
@@ -290,11 +290,7 @@ class Trainer:
         return given | ({"learning_rates": self.optimiser.rates()} if ready.kind == "training" else {})
 
     def _optimiser(self, optimizer: torch.optim.Optimizer) -> Optimiser:
-        trained = set(self.exports.trained)
-        names: tuple[dict[int, str], dict[int, str]] = {}, {}
-        for name, parameter in self.module.named_parameters():
-            names[name not in trained][id(parameter)] = name
-        return optimiser_of(optimizer, *names)
+        return optimiser_of(optimizer, *parameters_by_id(self.module, set(self.exports.trained)))
 
     def _check_trained(self) -> None:
         """Throws PenstockError where a parameter was frozen or unfrozen since the trainer was made."""

@@ -55,7 +55,8 @@ std::string not_finite(const FileTensor& tensor) {
     found += here;
   });
   if (found == 0) return {};
-  return concat(found, found == 1 ? " value that is" : " values that are", " not finite, the first (element ", first, ") is ", number(value));
+  return concat(found, found == 1 ? " value that is" : " values that are", " not finite, the first (element ", first, ") is ",
+                number(value));
 }
 
 }  // namespace penstock

@@ -81,8 +81,8 @@ std::map<std::string, std::string> weight_files(const std::string& path) {
   if (exists_at(folder / kIndex)) return files_of_shards((folder / kIndex).string());
   throw Error(concat(path, " has neither ", kOneFile, " nor ", kIndex), {},
               exists_at(folder / "pytorch_model.bin") ? "pytorch_model.bin is not read, as unpickling runs code from it: "
-                                                       "AutoModel.from_pretrained(...).save_pretrained(...) writes safetensors"
-                                                     : "name the folder that save_pretrained wrote, or a file of it");
+                                                        "AutoModel.from_pretrained(...).save_pretrained(...) writes safetensors"
+                                                      : "name the folder that save_pretrained wrote, or a file of it");
 }
 
 }  // namespace penstock

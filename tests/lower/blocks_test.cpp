@@ -100,11 +100,11 @@ const Case kCases[] = {
      {.level = 1},
      "f32[4]",
      "f32[4]"},
-    {"a block has one dtype",
+    {"sums of each dtype are a block of their own",
      kMomentum + "%4: f64[] = sum(%7) {dim=[0], keepdim=false} %5: f32[] = to(%4) {dtype=f32} %9: f32[] = add(%1, %5)",
      "%3",
      "%2",
-     "",
+     "block 0 (f64[4])\nblock 1 (f32[4])\nsharded state 1 1 0\nsharded result 0 1 0\nsharded result 1 0 0\n",
      {.level = 1},
      "f32[4]",
      "f64[4]",
@@ -134,12 +134,14 @@ TEST(Blocks, FollowFromWhatIsComputedOfAGradient) {
 // A tensor along the nodes, and what a node has of it along its devices, is the tensor along the devices. Each has 64 bytes or a multiple.
 TEST(Blocks, AreCutAlongNodesAndWithinThemAsAlongDevices) {
   const ShareBlock block{{{DType::f64, {7}}, {DType::f64, {3, 11}}, {DType::f64, {1}}}, {}, {}};
+  const std::vector<std::int64_t> offsets = member_offsets(block);
   for (const std::int32_t local : {1, 2, 3})
     for (const std::int32_t nodes : {1, 2, 4})
       for (std::int32_t d = 0; d < nodes * local; ++d)
         for (std::int32_t member = 0; member < 3; ++member) {
           const std::int64_t elements = block.members[member].elements();
-          const Layout data = flat_in(block, member, nodes * local, local), devices = flat_in(block, member, nodes * local, 1);
+          const Layout data = flat_in(block, offsets, member, nodes * local, local),
+                       devices = flat_in(block, offsets, member, nodes * local, 1);
           const LayoutRange node = range_of(data, elements, nodes, d / local);
           const LayoutRange within = range_of(flat_in_node(data, d / local, local), node.size(), local, d % local);
           const LayoutRange device = range_of(devices, elements, nodes * local, d);

@@ -217,6 +217,7 @@ class Header(unittest.TestCase):
             "outputs": [{"role": "loss"}, *({"role": "buffer", "name": n["name"]} for n in norm), {"role": "output", "name": "logits"},
                         *({"role": "gradient", "name": name} for name in ("embed.weight", "norm.weight", "norm.bias"))],
             "unread": [{"name": "unread.weight"}, {"name": "unread.bias"}],
+            "passed": [],
         })
         self.assertEqual(exported.notes, [f"the loss does not depend on unread.{name}: it gets no gradient, as in PyTorch" for name in ("weight", "bias")])
         self.assertEqual(exported.state["constant.0"].tolist(), [1, 2, 3, 4])

@@ -410,7 +410,7 @@ std::string sums() {
                 "device 2", device, "  free %x\n");
 }
 
-// Devices 0 and 1 only know that one of the others is missing; who does not answer is known to the controller.
+// Devices 0 and 1 only know that one of the others is missing; whose process has ended is known to the controller.
 TEST(GlooProcess, AKilledMemberOfAGroupIsNamedWithTheCollective) {
   const int port = Listener().port;
   const pid_t other = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
@@ -424,7 +424,7 @@ TEST(GlooProcess, AKilledMemberOfAGroupIsNamedWithTheCollective) {
   killer.join();
   EXPECT_EQ(message.substr(0, message.find("\n  the transport")),
             "device 1 or 2 was lost while device 0 waited in all_reduce %x of group 0 (tag 0)\n  needed by: output y\n  program: sums");
-  EXPECT_NE(message.find("\n  device 2 was lost: it did not answer"), std::string::npos) << message;
+  EXPECT_NE(message.find("\n  device 2 was lost: its process has ended"), std::string::npos) << message;
   cluster.reset();
   EXPECT_EQ(exit_code(other), 1);
   exit_code(last);

@@ -23,7 +23,10 @@ class Maker {
   explicit Maker(std::uint64_t seed) : random_(seed) {
     program_.name = "tasks";
     program_.devices.emplace_back();
-    for (const Shape& shape : {Shape{4, 6}, Shape{6, 4}, Shape{4, 6}, Shape{24}}) live_.push_back(add_slot(SlotClass::state, {shape}));
+    for (const Shape& shape : {Shape{4, 6}, Shape{6, 4}, Shape{4, 6}, Shape{24}}) {
+      live_.push_back(add_slot(SlotClass::state, {shape}));
+      closed_.insert(live_.back());
+    }
   }
 
   Program make(int runs) {
@@ -167,16 +170,21 @@ class Maker {
       for (const Tensor& value : values) builder.graph.outputs.emplace_back(value.value());
       device().results.push_back({slot, mode});
     };
+    closed_.insert(operands.begin(), operands.end());
     std::vector<SlotId> targets = live_;
     std::ranges::shuffle(targets, random_);
     targets.resize(below(std::min<std::size_t>(targets.size(), 4) + 1));
     for (const SlotId target : targets) {
-      const bool reads = std::ranges::find(operands, target) != operands.end();
+      const bool adds = !closed_.contains(target) && coin(0.7);
       std::vector<Tensor> values;
       for (const TensorType& part : device().slots[target.index()].parts)
         if (const auto value = value_of(part.shape)) values.push_back(*value);
-      if (values.size() == device().slots[target.index()].parts.size())
-        give(target, reads || coin(0.5) ? ResultMode::update : ResultMode::add, values);
+      if (values.size() != device().slots[target.index()].parts.size()) continue;
+      give(target, adds ? ResultMode::add : ResultMode::update, values);
+      if (adds)
+        ++device().slots[target.index()].terms;
+      else
+        closed_.insert(target);
     }
     for (std::size_t count = 1 + below(2); count > 0; --count) {
       std::vector<Tensor> values;
@@ -193,6 +201,7 @@ class Maker {
   std::mt19937_64 random_;
   Program program_;
   std::vector<SlotId> live_;
+  std::set<SlotId> closed_;     // states, and what was read or written over: sums that get no more terms
   std::vector<Tensor> values_;  // of the graph that is made
 };
 

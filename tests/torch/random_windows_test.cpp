@@ -133,7 +133,11 @@ std::unique_ptr<Cluster> cluster_for(const Config& config, const Prepared& prepa
 WindowEnd run(const Config& config, const Prepared& prepared) {
   const Program program = compile_training(config, prepared);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
-  return run_window(program, *cluster_for(config, prepared, program, data), prepared, config);
+  StepInput input;
+  input.step = 1;
+  input.seed = config.train.seed;
+  input.steps = prepared.schedule.steps;
+  return run_window(program, *cluster_for(config, prepared, program, data), prepared, input);
 }
 
 // The steps one after the other, each sequential.

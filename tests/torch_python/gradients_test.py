@@ -24,6 +24,7 @@ def read(path):
     (length,) = struct.unpack_from("<Q", content)
     header = json.loads(content[8 : 8 + length])
     out = {}
+    header.pop("__metadata__", None)
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         values = torch.frombuffer(content[8 + length + begin : 8 + length + end], dtype=DTYPES[entry["dtype"]])
