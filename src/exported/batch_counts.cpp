@@ -156,11 +156,13 @@ class Counter {
   // Whether the forward ops that read this number, those of the gradient's own sequence if there are any, take its share.
   std::set<bool> shared_in_forward(const Op& gradient, ValueId number) const {
     std::set<bool> own, all;
-    for (const auto& [id, shared] : flows_.boundaries) {
+    for (const OpId id : joint_.ops.ids()) {
       const Op& op = joint_.ops[id];
-      if (std::ranges::none_of(op.operands, [&](ValueId operand) { return first_[operand] == number; })) continue;
-      all.insert(shared);
-      if (op.sequence == gradient.sequence) own.insert(shared);
+      if (op.phase != Phase::forward || std::ranges::none_of(op.operands, [&](ValueId operand) { return first_[operand] == number; }))
+        continue;
+      const auto boundary = flows_.boundaries.find(id);
+      if (boundary != flows_.boundaries.end()) all.insert(boundary->second);
+      if (op.sequence == gradient.sequence) own.insert(boundary != flows_.boundaries.end() && boundary->second);
     }
     return own.empty() ? all : own;
   }
