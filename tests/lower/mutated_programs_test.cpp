@@ -22,6 +22,7 @@
 #include "support/errors.h"
 #include "support/random_program.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
