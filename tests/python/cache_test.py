@@ -418,10 +418,15 @@ class Hostile(unittest.TestCase):
         first = export()
         (file,) = kept.iterdir()
         content = file.read_bytes()
-        for _ in range(12):
-            file.write_bytes(mutated(content, rng))
+        same = 0
+        for _ in range(24):
+            wrong = mutated(content, rng)
+            file.write_bytes(wrong)
             again = export()
-            self.assertEqual((again.text, again.header), (first.text, first.header))
+            if sealed_as(wrong) == sealed_as(content):  # else it has the right checksums of another content, as its owner alone can write them
+                same += 1
+                self.assertEqual((again.text, again.header), (first.text, first.header))
+        self.assertGreater(same, 3)
 
     def test_indices_of_folders(self):
         """The index says what is read, and what save_pretrained writes."""
