@@ -9,7 +9,7 @@ packages=(g++ cmake ninja-build mold python3-venv libcli11-dev nlohmann-json3-de
   libsentencepiece-dev libutf8proc-dev zlib1g-dev)
 for use in "$@"; do
   case "$use" in
-    tests) packages+=(ccache git libgtest-dev librapidcheck-dev chromium python3-dev) ;;
+    tests) packages+=(ccache git libgtest-dev chromium python3-dev) ;;
     format) packages+=(git clang-format-19) ;;
     bench) packages+=(libbenchmark-dev) ;;
     *) echo "scripts/setup.sh: there is no \"$use\"; tests, format or bench" >&2; exit 2 ;;

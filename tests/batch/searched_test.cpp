@@ -14,6 +14,7 @@
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
+#include "support/seed.h"
 
 namespace penstock {
 namespace {
@@ -202,7 +203,7 @@ SearchedBatchProblem random_batch(Random& random) {
 TEST(SearchedBatch, KeepsTheLimitAndEverySample) {
   constexpr unsigned kSeed = 64;
   Random random(kSeed);
-  const int rounds = std::getenv("PENSTOCK_SOAK") != nullptr ? 10'000 : test::rounds(200);
+  const int rounds = test::is_soak() ? 10'000 : test::rounds(200);
   for (int round = 0; round < rounds; ++round) {
     const SearchedBatchProblem problem = random_batch(random);
     const std::string where = concat("seed ", kSeed, ", round ", round);

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "support/errors.h"
 #include "support/rounds.h"
+#include "support/seed.h"
 
 namespace penstock {
 namespace {
@@ -62,7 +63,7 @@ PlacementProblem drawn(std::mt19937& random) {
 }
 
 TEST(TablePlacement, IsTheBestOfAll) {
-  const unsigned seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937 random(seed);
   int placed = 0, split = 0;

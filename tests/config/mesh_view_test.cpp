@@ -16,6 +16,7 @@
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/rounds.h"
+#include "support/seed.h"
 
 namespace penstock {
 namespace {
@@ -107,7 +108,7 @@ TEST(MeshView, StatesAreWhatSlotsHold) {
 
 // A value of the loop's body: what each device is shown to have is as large as what its member's step makes there.
 TEST(MeshView, ActivationsAreWhatMembersMake) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   for (const char* mesh : {"tensor=2", "tensor=3", "context=2,tensor=2", "tensor=2,context=2"})

@@ -12,6 +12,7 @@
 #include "penstock/error.h"
 #include "support/errors.h"
 #include "support/rounds.h"
+#include "support/seed.h"
 
 namespace penstock {
 namespace {
@@ -27,7 +28,7 @@ void sleep_up_to(std::mt19937_64& random, int microseconds) {
 }
 
 TEST(BatchStream, GivesAllBatchesInOrderAndIsNotFurtherAheadThanAsked) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   for (const std::int64_t ahead : {0, 1, 2, 7}) {
     std::mt19937_64 slow(seed), slow_too(seed + 1);
@@ -66,7 +67,7 @@ TEST(BatchStream, AnErrorComesAtItsStep) {
 }
 
 TEST(BatchStream, StopsWhileItMakesOrWaits) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < test::rounds(50); ++round) {

@@ -23,6 +23,7 @@
 #include "support/random_program.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
+#include "support/seed.h"
 
 namespace penstock {
 namespace {
@@ -319,9 +320,8 @@ void expect_to_count(const Program& program, std::size_t device, std::size_t at)
 }
 
 TEST(MutatedPrograms, LackNoTermOfASum) {
-  const char* given = std::getenv("PENSTOCK_SEED");
-  const std::uint64_t seed = given ? std::stoull(given) : 1686261205;
-  const std::size_t wanted = test::rounds(std::getenv("PENSTOCK_SOAK") ? 2000 : 200);
+  const std::uint64_t seed = test::drawn_seed(1686261205);
+  const std::size_t wanted = test::rounds(test::is_soak() ? 2000 : 200);
   const std::size_t most = wanted > 200 ? 1000 : 4;  // runs of a program
   std::size_t programs = 0, mutants = 0;
   for (std::uint64_t trial = 0; programs < wanted && !HasFailure(); ++trial) {

@@ -47,6 +47,7 @@
 #include "base/text.h"
 #include "ops/infer.h"
 #include "support/random_ops.h"
+#include "support/seed.h"
 #include "torch/kernel.h"
 #include "torch/run_graph.h"
 
@@ -303,7 +304,7 @@ T loss_of(const Graph& graph, const Tensors& inputs) {
 }
 
 TEST(Gradients, EqualAutograd) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < 10; ++round)

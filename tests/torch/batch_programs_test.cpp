@@ -17,20 +17,12 @@
 #include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "schedule/generators.h"
+#include "support/seed.h"
 #include "support/temporary.h"
 #include "torch/executor.h"
 
 namespace penstock {
 namespace {
-
-bool is_soak() {
-  return std::getenv("PENSTOCK_SOAK") != nullptr;
-}
-
-std::uint64_t drawn_seed() {
-  const char* given = std::getenv("PENSTOCK_SEED");
-  return given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-}
 
 // Sample i has lengths[i] tokens and as many targets.
 class DrawnLengths : public Dataset {
@@ -90,11 +82,11 @@ std::int64_t peak_tokens(const Program& program, const DeviceProgram& device) {
 }
 
 TEST(BatchPrograms, OfDrawnBatchesAreProvenAndKeepTheirCap) {
-  const std::uint64_t seed = drawn_seed();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   constexpr std::int64_t kContext = 64;
-  const int batches = is_soak() ? 10'000 : 200;
+  const int batches = test::is_soak() ? 10'000 : 200;
   for (int drawn = 0; drawn < batches;) {
     const int actors = 1 << random() % 3, samples = 1 + static_cast<int>(random() % 24);
     // From room for one micro-batch of the longest sample to room for all.
@@ -119,13 +111,13 @@ TEST(BatchPrograms, OfDrawnBatchesAreProvenAndKeepTheirCap) {
 
 // Rows in slices of their own number, some of which are recomputed: making a program proves it.
 TEST(BatchPrograms, InSlicesAreProven) {
-  const std::uint64_t seed = drawn_seed();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   constexpr std::int64_t kContext = 64;
   std::int64_t recomputed = 0, most = 0;
   // Three runs may need neither slices nor recomputation: then more are drawn.
-  const auto is_enough = [&](int drawn) { return drawn >= (is_soak() ? 100 : 3) && recomputed > 0 && most > 1; };
+  const auto is_enough = [&](int drawn) { return drawn >= (test::is_soak() ? 100 : 3) && recomputed > 0 && most > 1; };
   for (int drawn = 0; drawn < 100 && !is_enough(drawn); ++drawn) {
     const int actors = 1 << random() % 3, samples = 1 + static_cast<int>(random() % 12);
     Config config = config_of(actors, samples, kContext, static_cast<double>(kContext + random() % 64), "infinipipe");
@@ -159,12 +151,12 @@ std::int64_t resident_bytes() {
 }
 
 TEST(BatchPrograms, RunInTheMemoryThatTheyPlannedAndLeaveNothingBehind) {
-  const std::uint64_t seed = drawn_seed();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   constexpr std::int64_t kContext = 96;
   constexpr int kSamples = 16;
-  const int programs = is_soak() ? 2000 : 120, warm = programs / 3;
+  const int programs = test::is_soak() ? 2000 : 120, warm = programs / 3;
   Config config = config_of(2, kSamples, kContext, 0);
   config.batch.classes = 16;  // as many shapes as are kept have been met before the memory is measured first
   const Prepared prepared = prepare(config, builtin_models());
@@ -257,7 +249,7 @@ std::vector<double> losses_of(const std::string& documents, const std::string& s
 
 // FlexSP's groups: members of the sequence's axis do micro-batches of their own, alone, in twos, or all together.
 TEST(BatchPrograms, OfGroupsTrainAsOneDeviceDoes) {
-  const std::uint64_t seed = drawn_seed();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   const test::TemporaryFolder folder;

@@ -47,6 +47,7 @@
 #include "models/layers.h"
 #include "ops/builder.h"
 #include "ops/verify.h"
+#include "support/seed.h"
 #include "torch/run_graph.h"
 #include "transform/passes.h"
 
@@ -437,7 +438,7 @@ Theirs wanted_of(const Row& row, const Theirs& inputs) {
 }
 
 TEST(ComposedOps, GiveTorchsValuesAndGradients) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   for (const Row& row : all_rows())

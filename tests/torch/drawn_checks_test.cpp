@@ -16,6 +16,7 @@
 #include "models/registry.h"
 #include "penstock/schedule.h"
 #include "state/initialise.h"
+#include "support/seed.h"
 #include "support/temporary.h"
 #include "torch/executor.h"
 
@@ -23,15 +24,6 @@ namespace penstock {
 namespace {
 
 using Settings = std::vector<std::string>;
-
-bool is_soak() {
-  return std::getenv("PENSTOCK_SOAK") != nullptr;
-}
-
-std::uint64_t drawn_seed() {
-  const char* given = std::getenv("PENSTOCK_SEED");
-  return given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-}
 
 class Draw {
  public:
@@ -151,7 +143,7 @@ struct Counts {
   int equal = 0, refused = 0;
   // Whether so many that are equal were found, or 60 times as many where PENSTOCK_SOAK is set, or something failed.
   bool is_enough(int wanted) const {
-    wanted *= is_soak() ? 60 : 1;
+    wanted *= test::is_soak() ? 60 : 1;
     return equal >= wanted || refused >= 30 * wanted || testing::Test::HasFailure();
   }
 };
@@ -165,12 +157,12 @@ void report(std::uint64_t seed, const Counts& counts) {
 template <class Compare>
 void expect_equal_or_refused(const Settings& settings, Counts& counts, Compare&& compare) {
   SCOPED_TRACE(join(settings, " "));
-  if (is_soak()) std::fprintf(stderr, "%s\n", join(settings, " ").c_str());
+  if (test::is_soak()) std::fprintf(stderr, "%s\n", join(settings, " ").c_str());
   try {
     compare(config_of(settings));
     ++counts.equal;
   } catch (const Error& error) {
-    if (is_soak()) std::fprintf(stderr, "  refused: %s\n", error.what());
+    if (test::is_soak()) std::fprintf(stderr, "  refused: %s\n", error.what());
     EXPECT_FALSE(is_internal(error.what())) << error.what();
     ++counts.refused;
   }
@@ -221,7 +213,7 @@ Settings drawn_batches(Draw& draw, const DrawnFiles& files) {
 }
 
 TEST(DrawnChecks, OfBatchesOfAllLengthsAreTheSequentialStepOrRefused) {
-  const std::uint64_t seed = drawn_seed();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   Draw draw(seed);
   const DrawnFiles files(draw, kContext);
@@ -232,7 +224,7 @@ TEST(DrawnChecks, OfBatchesOfAllLengthsAreTheSequentialStepOrRefused) {
 
 // What one batch leaves the next one goes on with, whatever shapes the two have.
 TEST(DrawnChecks, OfSeveralBatchesTrainAsOneDeviceDoes) {
-  const std::uint64_t seed = drawn_seed();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   Draw draw(seed);
   const DrawnFiles files(draw, kContext);
@@ -306,7 +298,7 @@ Settings drawn_configuration(Draw& draw, const DrawnFiles& files) {
 }
 
 TEST(DrawnChecks, OfAnyConfigurationAreTheSequentialStepOrRefused) {
-  const std::uint64_t seed = drawn_seed();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   Draw draw(seed);
   const DrawnFiles files(draw, 16);

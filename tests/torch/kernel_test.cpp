@@ -15,6 +15,7 @@
 #include "program/memory_plan.h"
 #include "support/errors.h"
 #include "support/random_ops.h"
+#include "support/seed.h"
 #include "torch/op_samples.h"
 #include "torch/run_graph.h"
 
@@ -45,7 +46,7 @@ Graph in_dtype(Graph graph, DType dtype) {
 
 template <class Check>
 void for_random_cases(int rounds, Check check) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < rounds; ++round)
@@ -115,7 +116,7 @@ Graph graph_of(const test::OpSample& sample, bool spread) {
 }
 
 TEST(Kernels, TakeOperandsWithGaps) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
   for (const test::OpSample& sample : test::op_samples())
@@ -387,10 +388,11 @@ TEST(Kernels, DropoutDoesNotDependOnMicrobatching) {
 
 // Three parts of 7 classes, the second all -inf in one row, against the whole; class 2 is ignored.
 TEST(Kernels, OfALossInPartsEqualTheWhole) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   std::mt19937_64 random(seed);
-  for (const auto& [dtype, tolerance] : {std::pair("f64", 1e-14), std::pair("f32", 1e-6), std::pair("bf16", 1e-2)}) {
+  // Shares are exponentials of differences of numbers up to 11, whose last place is 9.5e-7 in f32.
+  for (const auto& [dtype, tolerance] : {std::pair("f64", 1e-14), std::pair("f32", 2e-6), std::pair("bf16", 1e-2)}) {
     const std::string statistic = dtype == std::string("f64") ? "f64" : "f32";
     const char* text = R"(penstock graph 1
       graph @g(%x: D[9,7], %t: i64[9], %d: S[]) -> (S[], S[9], D[9,7], S[], S[9], D[9,7], S[3,2,9]) {

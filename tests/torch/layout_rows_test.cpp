@@ -12,6 +12,7 @@
 #include "ops/definition.h"
 #include "ops/layouts.h"
 #include "support/errors.h"
+#include "support/seed.h"
 #include "torch/op_samples.h"
 #include "torch/parts.h"
 #include "torch/run_graph.h"
@@ -176,7 +177,7 @@ class LayoutRows : public testing::Test {
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << "seed " << seed;
   }
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   std::mt19937_64 random{seed};
 };
 

@@ -13,6 +13,7 @@
 #include "support/errors.h"
 #include "support/random_ops.h"
 #include "support/random_schedule.h"
+#include "support/seed.h"
 #include "torch/parts.h"
 #include "torch/run_graph.h"
 #include "transform/layouts.h"
@@ -206,7 +207,7 @@ class LocalSteps : public testing::Test {
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << "seed " << seed;
   }
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   Random random{seed};
 };
 

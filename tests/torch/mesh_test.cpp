@@ -19,6 +19,7 @@
 #include "program/piece.h"
 #include "state/checkpoint.h"
 #include "support/random_schedule.h"
+#include "support/seed.h"
 #include "support/temporary.h"
 #include "torch/executor.h"
 #include "torch/run_step.h"
@@ -39,10 +40,6 @@ struct Mesh {
     return concat("pipe=", pipe, ",data=", data, ",", inner);
   }
 };
-
-bool is_soak() {
-  return std::getenv("PENSTOCK_SOAK") != nullptr;
-}
 
 // Those in which tensors are split.
 std::vector<Mesh> meshes(int most_devices) {
@@ -70,7 +67,7 @@ std::vector<std::string> draw_sizes(Random& random, const Mesh& mesh, const std:
   const int shortest = std::max(3, mesh.context * mesh.tensor);
   int length = draw(random, shortest, std::max(13, shortest));
   // Where a sequence of uneven halves is cut along two axes the members may disagree on the order of collectives, and are refused.
-  if (model == "t5" && mesh.context > 1 && mesh.tensor > 1 && !is_soak()) length = 2 * mesh.context * draw(random, 1, 2);
+  if (model == "t5" && mesh.context > 1 && mesh.tensor > 1 && !test::is_soak()) length = 2 * mesh.context * draw(random, 1, 2);
   std::vector<std::string> out = {concat("heads=", heads), concat("width=", heads * 2 * draw(random, 1, 2)), concat("context=", length),
                                   concat("vocabulary=", vocabulary), concat("train.seed=", draw(random, 0, 1000))};
   if (model == "t5") {
@@ -146,18 +143,13 @@ bool expect_equal_step(const Trial& trial) {
   return true;
 }
 
-std::uint64_t seed_of_environment() {
-  const char* seed = std::getenv("PENSTOCK_SEED");
-  return seed ? std::stoull(seed) : std::random_device{}();
-}
-
 class Meshes : public testing::TestWithParam<std::string> {};
 
 TEST_P(Meshes, EqualTheSequentialStepInF64) {
-  const std::uint64_t seed = seed_of_environment();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   Random random(seed);
-  const bool soak = is_soak();
+  const bool soak = test::is_soak();
   std::vector<Mesh> all = meshes(8);
   if (GetParam() == "mlp") std::erase_if(all, [](const Mesh& mesh) { return mesh.context > 1; });
   int tried = 0;
@@ -236,13 +228,13 @@ bool expect_to_resume(Random& random, const std::vector<Mesh>& all, const std::s
 }
 
 TEST_P(Meshes, ResumeEachOthersCheckpoints) {
-  const std::uint64_t seed = seed_of_environment();
+  const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
   Random random(seed);
   std::vector<Mesh> all = meshes(8);
   if (GetParam() == "mlp") std::erase_if(all, [](const Mesh& mesh) { return mesh.context > 1; });
   int tried = 0;
-  for (int trial = 0; trial < 2000 && tried < (is_soak() ? 400 : 8); ++trial) tried += expect_to_resume(random, all, GetParam());
+  for (int trial = 0; trial < 2000 && tried < (test::is_soak() ? 400 : 8); ++trial) tried += expect_to_resume(random, all, GetParam());
   EXPECT_GE(tried, 5);
   std::printf("%d pairs of meshes, seed %llu\n", tried, static_cast<unsigned long long>(seed));
 }

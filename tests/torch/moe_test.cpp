@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "models/registry.h"
 #include "penstock/step.h"
+#include "support/seed.h"
 #include "torch/run_graph.h"
 
 namespace penstock {
@@ -209,7 +210,7 @@ class MixtureOfExperts : public testing::Test {
     return plain.dropped;
   }
 
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = test::drawn_seed();
   std::mt19937_64 random{seed};
 };
 

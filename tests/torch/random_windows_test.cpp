@@ -18,6 +18,7 @@
 #include "state/initialise.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/seed.h"
 #include "torch/executor.h"
 
 namespace penstock {
@@ -238,9 +239,8 @@ TEST(RandomWindows, RecomputeWhatTheirForwardsRead) {
 }
 
 TEST(RandomWindows, AreWhatTheirTablesSayOrRefused) {
-  const char* given = std::getenv("PENSTOCK_SEED");
-  const std::uint64_t seed = given ? std::stoull(given) : 5163;
-  const int trials = std::getenv("PENSTOCK_SOAK") ? 2000 : 30;
+  const std::uint64_t seed = test::drawn_seed(5163);
+  const int trials = test::is_soak() ? 2000 : 30;
   int ran = 0;
   std::map<std::string, int> refusals;
   for (int trial = 0; trial < trials && !HasFailure(); ++trial) {
