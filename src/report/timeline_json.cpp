@@ -5,6 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -15,7 +20,6 @@ namespace penstock {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr std::array kLanes = {"compute", "transfer", "host"};  // names in the order of Lane
@@ -26,37 +30,66 @@ std::vector<std::string> kind_names() {
   return out;
 }
 
+// ---- Writing. As text at once: a step may have a million activities, and JSON values ask for memory where they are destroyed, so that a
+// process that has none left would end there.
+
+std::string value_text(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// [value(item), ...] of numbers, flags or texts.
 template <class Items, class Value>
-ordered_json column(const Items& items, Value&& value) {
-  ordered_json out = ordered_json::array();
-  for (const auto& item : items) out.push_back(value(item));
-  return out;
+std::string column(const Items& items, Value&& value) {
+  std::string out = "[";
+  for (const auto& item : items) {
+    if (out.size() > 1) out += ',';
+    if constexpr (std::is_same_v<decltype(value(item)), bool> || !std::is_integral_v<decltype(value(item))>)
+      out += value_text(value(item));
+    else
+      out += std::to_string(value(item));
+  }
+  return out + "]";
 }
 
-ordered_json columns_of(const std::vector<Activity>& activities) {
+// Keys with the text of their values.
+using Members = std::vector<std::pair<std::string_view, std::string>>;
+
+std::string object(const Members& members) {
+  std::string out = "{";
+  for (const auto& [key, value] : members) {
+    if (out.size() > 1) out += ',';
+    out += '"';
+    out += key;
+    out += "\":";
+    out += value;
+  }
+  return out + "}";
+}
+
+std::string columns_of(const std::vector<Activity>& activities) {
   using A = Activity;
-  ordered_json out = {{"begin", column(activities, [](const A& a) { return a.begin; })},
-                      {"end", column(activities, [](const A& a) { return a.end; })},
-                      {"device", column(activities, [](const A& a) { return a.device; })},
-                      {"peer", column(activities, [](const A& a) { return a.peer; })},
-                      {"lane", column(activities, [](const A& a) { return static_cast<int>(a.lane); })},
-                      {"kind", column(activities, [](const A& a) { return a.action ? static_cast<int>(a.kind) : -1; })},
-                      {"stage", column(activities, [](const A& a) { return a.stage; })},
-                      {"microbatch", column(activities, [](const A& a) { return a.microbatch; })},
-                      {"task", column(activities, [](const A& a) { return a.task; })},
-                      {"item", column(activities, [](const A& a) { return a.item; })},
-                      {"cause", column(activities, [](const A& a) { return a.cause; })},
-                      {"bytes", column(activities, [](const A& a) { return a.bytes; })}};
+  Members out = {{"begin", column(activities, [](const A& a) { return a.begin; })},
+                 {"end", column(activities, [](const A& a) { return a.end; })},
+                 {"device", column(activities, [](const A& a) { return a.device; })},
+                 {"peer", column(activities, [](const A& a) { return a.peer; })},
+                 {"lane", column(activities, [](const A& a) { return static_cast<int>(a.lane); })},
+                 {"kind", column(activities, [](const A& a) { return a.action ? static_cast<int>(a.kind) : -1; })},
+                 {"stage", column(activities, [](const A& a) { return a.stage; })},
+                 {"microbatch", column(activities, [](const A& a) { return a.microbatch; })},
+                 {"task", column(activities, [](const A& a) { return a.task; })},
+                 {"item", column(activities, [](const A& a) { return a.item; })},
+                 {"cause", column(activities, [](const A& a) { return a.cause; })},
+                 {"bytes", column(activities, [](const A& a) { return a.bytes; })}};
   if (std::any_of(activities.begin(), activities.end(), [](const A& a) { return a.frozen; }))
-    out["frozen"] = column(activities, [](const A& a) { return a.frozen; });
-  return out;
+    out.emplace_back("frozen", column(activities, [](const A& a) { return a.frozen; }));
+  return object(out);
 }
 
-ordered_json columns_of(const std::vector<MemoryPoint>& memory) {
-  ordered_json out = {{"time", column(memory, [](const MemoryPoint& point) { return point.time; })}};
+std::string columns_of(const std::vector<MemoryPoint>& memory) {
+  Members out = {{"time", column(memory, [](const MemoryPoint& point) { return point.time; })}};
   for (std::size_t i = 0; i < kMemoryClasses; ++i)
-    out[std::string(name(static_cast<MemoryClass>(i)))] = column(memory, [i](const MemoryPoint& point) { return point.amount[i]; });
-  return out;
+    out.emplace_back(name(static_cast<MemoryClass>(i)), column(memory, [i](const MemoryPoint& point) { return point.amount[i]; }));
+  return object(out);
 }
 
 // ---- Reading.
@@ -217,21 +250,25 @@ std::vector<MemoryPoint> read_memory(const Reader& columns) {
 }  // namespace
 
 std::string timeline_data(const Timeline& timeline) {
-  ordered_json memory = ordered_json::array();
-  for (const auto& points : timeline.memory) memory.push_back(columns_of(points));
-  ordered_json out = {{"timeline", kVersion},
-                      {"title", timeline.title},
-                      {"seconds", timeline.seconds},
-                      {"makespan", timeline.makespan},
-                      {"devices", timeline.devices},
-                      {"tasks", timeline.tasks},
-                      {"lanes", kLanes},
-                      {"kinds", kind_names()},
-                      {"activities", columns_of(timeline.activities)},
-                      {"memory", memory}};
-  if (timeline.slices > 1) out["slices"] = timeline.slices;
-  for (const StagePart& block : timeline.blocks) out["blocks"].push_back({block.stage, block.slice, block.block});
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto texts = [](const auto& list) { return column(list, [](const auto& text) { return std::string_view(text); }); };
+  std::string memory;
+  for (const auto& points : timeline.memory) memory += (memory.empty() ? "" : ",") + columns_of(points);
+  Members out = {{"timeline", std::to_string(kVersion)},
+                 {"title", value_text(timeline.title)},
+                 {"seconds", value_text(timeline.seconds)},
+                 {"makespan", value_text(timeline.makespan)},
+                 {"devices", texts(timeline.devices)},
+                 {"tasks", texts(timeline.tasks)},
+                 {"lanes", texts(kLanes)},
+                 {"kinds", texts(kind_names())},
+                 {"activities", columns_of(timeline.activities)},
+                 {"memory", concat("[", memory, "]")}};
+  if (timeline.slices > 1) out.emplace_back("slices", std::to_string(timeline.slices));
+  std::string blocks;
+  for (const StagePart& part : timeline.blocks)
+    blocks += concat(blocks.empty() ? "" : ",", "[", part.stage, ",", part.slice, ",", part.block, "]");
+  if (!blocks.empty()) out.emplace_back("blocks", concat("[", blocks, "]"));
+  return object(out);
 }
 
 std::string timeline_json(const Timeline& timeline) {

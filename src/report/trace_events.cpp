@@ -20,7 +20,8 @@ std::string quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Writes one event to a list, directly as text: a step may have a million events, and as JSON objects they would take seconds.
+// Writes one event to a list, directly as text: a step may have a million events, and as JSON objects they would take seconds. It is whole
+// with end(), which is no destructor as it may find no memory.
 class Event {
  public:
   Event(std::string& list, std::string_view phase, std::int32_t device) : out_(list) {
@@ -28,8 +29,8 @@ class Event {
     write("ph", quoted(phase));
     write("pid", std::to_string(device + 1));  // + 1, as viewers take process 0 for an idle one
   }
-  ~Event() { out_ += in_arguments_ ? "}}" : "}"; }
   Event(const Event&) = delete;
+  void end() { out_ += in_arguments_ ? "}}" : "}"; }
 
   Event& add(std::string_view key, std::string_view text) { return write(key, quoted(text)); }
   Event& add(std::string_view key, std::int64_t value) { return write(key, std::to_string(value)); }
@@ -71,12 +72,13 @@ class Threads {
 
   void name_all(std::string& list) const {
     for (const Thread& thread : threads_) {
-      Event(list, "M", thread.device).add("tid", thread.number).add("name", "thread_name").arguments().add("name", thread.title);
+      Event(list, "M", thread.device).add("tid", thread.number).add("name", "thread_name").arguments().add("name", thread.title).end();
       Event(list, "M", thread.device)
           .add("tid", thread.number)
           .add("name", "thread_sort_index")
           .arguments()
-          .add("sort_index", thread.number);
+          .add("sort_index", thread.number)
+          .end();
     }
   }
 
@@ -124,6 +126,7 @@ void add_box(const Timeline& timeline, const Activity& activity, int thread, std
   if (activity.task >= 0) event.add("task", timeline.tasks[activity.task]);
   if (activity.item >= 0) event.add("item", activity.item);
   if (activity.bytes > 0) event.amount("bytes", activity.bytes);
+  event.end();
 }
 
 // Finds the activity that made what a transfer carries and the one that reads it: the last to end before the transfer and the first to
@@ -167,7 +170,7 @@ void add_arrows(const Timeline& timeline, const Threads& threads, std::string& l
   const auto point = [&](std::string_view phase, const Activity& at) {
     Event event(list, phase, at.device);
     event.add("tid", threads.of(at)).add("id", id).add("name", "transfer").add("cat", "transfer").add("bp", "e");
-    event.time("ts", nanoseconds(at.begin));
+    event.time("ts", nanoseconds(at.begin)).end();
   };
   for (const Activity& transfer : timeline.activities) {
     if (transfer.lane != Lane::transfer) continue;
@@ -186,6 +189,7 @@ void add_memory(const Timeline& timeline, std::string& list) {
       Event event(list, "C", static_cast<std::int32_t>(device));
       event.add("name", "memory").time("ts", nanoseconds(point.time)).arguments();
       for (std::size_t i = 0; i < kMemoryClasses; ++i) event.amount(name(static_cast<MemoryClass>(i)), point.amount[i]);
+      event.end();
     }
   }
 }
@@ -196,8 +200,8 @@ std::string trace_events(const Timeline& timeline) {
   std::string list = "[";
   for (std::size_t i = 0; i < timeline.devices.size(); ++i) {
     const auto device = static_cast<std::int32_t>(i);
-    Event(list, "M", device).add("name", "process_name").arguments().add("name", timeline.devices[i]);
-    Event(list, "M", device).add("name", "process_sort_index").arguments().add("sort_index", device);
+    Event(list, "M", device).add("name", "process_name").arguments().add("name", timeline.devices[i]).end();
+    Event(list, "M", device).add("name", "process_sort_index").arguments().add("sort_index", device).end();
   }
   const Threads threads(timeline);
   threads.name_all(list);

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import re
 import resource
 import signal
 import struct
@@ -268,6 +270,24 @@ class RunFolder(ProgramTest):
         self.assertEqual(run("verify", self.folder / "run").code, 0)
         metrics = run(*self.train_arguments("lines", 100), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000)))
         self.assert_fails(metrics, "lines/metrics.jsonl: File too large")
+
+    def without_memory_for_its_timeline(self, out):
+        """A run of 1,000 micro-batches that has no more memory than when some of its steps had run."""
+        arguments = self.train_arguments(out, 10, "--actors", 2, "--microbatches", 1000, "--batch", 1000)
+        process = start(*arguments, environment={"MALLOC_MMAP_THRESHOLD_": "65536"})  # what is larger never lies where other things were freed
+        self.wait_for_steps(process, out, 3)
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        limit = 1024 * int(re.search(r"VmSize:\s+(\d+)", status)[1]) + (1 << 20)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, limit))
+        return Result(process)
+
+    def test_a_timeline_for_which_there_is_no_memory_is_named(self):
+        for attempt in range(4):  # devices that have ended may leave enough
+            result = self.without_memory_for_its_timeline(f"run-{attempt}")
+            if result.code != 0:
+                break
+        self.assert_fails(result, "the timeline of ", "this machine has no memory left for it", "the last checkpoint is ", f"run-{attempt}/checkpoint-10")
+        self.assertEqual(run("verify", self.folder / f"run-{attempt}").code, 0)
 
     def test_output_that_is_not_taken_is_an_error(self):
         with open("/dev/full", "w") as full:

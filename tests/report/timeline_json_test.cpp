@@ -1,9 +1,15 @@
 #include "report/timeline_json.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <map>
+#include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -34,6 +40,44 @@ TEST(TimelineJson, TextThatIsNotUnicodeIsReplaced) {
   Timeline timeline;
   timeline.title = "\xff";
   EXPECT_EQ(parse_timeline(timeline_json(timeline), "t.json").title, "\xef\xbf\xbd");
+}
+
+// Ends the process: with 0 where the timeline could be written within so many more MiB, with 3 where that was refused.
+void write_within(const Timeline& timeline, std::size_t mebibytes) {
+  std::vector<std::unique_ptr<char[]>> taken;  // all that is left
+  taken.reserve(1 << 16);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit limit{pages * 4096, pages * 4096};
+  setrlimit(RLIMIT_AS, &limit);
+  for (const std::size_t size : {1 << 20, 1 << 12}) try {
+      while (taken.size() < taken.capacity()) taken.emplace_back(new char[size]);
+    } catch (const std::bad_alloc&) {
+    }
+  for (std::size_t i = 0; i < std::min(mebibytes, taken.size()); ++i) taken[i].reset();
+  try {
+    timeline_json(timeline);
+  } catch (const std::bad_alloc&) {
+    std::_Exit(3);
+  }
+  std::_Exit(0);
+}
+
+// Wherever there is no memory left, the writer says so and the process goes on.
+TEST(TimelineMemory, MayEndAnywhere) {
+  Timeline timeline;
+  timeline.devices = {"a", "b"};
+  for (int i = 0; i < 4000; ++i) {
+    timeline.activities.push_back({.begin = 2. * i, .end = 2. * i + 1});
+    timeline.activities.push_back({.begin = 2. * i + 1, .end = 2. * i + 2, .peer = 1, .lane = Lane::transfer});
+  }
+  int refused = 0;
+  const auto ended = [&](int status) {
+    refused += WEXITSTATUS(status) == 3;
+    return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3);
+  };
+  for (std::size_t mebibytes = 0; mebibytes < 12; ++mebibytes) EXPECT_EXIT(write_within(timeline, mebibytes), ended, "");
+  EXPECT_GT(refused, 2);
 }
 
 std::vector<json> events_of(const Timeline& timeline, const std::string& phase) {
