@@ -33,8 +33,9 @@ auto adamw_loop(const Adamw& a, double rate, double step) {
   const double step_size = rate / (1 - std::pow(a.beta1, step)), root = std::sqrt(1 - std::pow(a.beta2, step));
   const double decay = 1 - rate * a.weight_decay;
   if constexpr (std::is_same_v<Number, float>) {
-    const AdamwScalars scalars{static_cast<float>(a.beta1), static_cast<float>(a.beta2),   static_cast<float>(a.eps),
-                               static_cast<float>(decay),   static_cast<float>(step_size), static_cast<float>(1 / root)};
+    const auto f32 = [](double number) { return static_cast<float>(number); };
+    const AdamwScalars scalars{f32(a.beta1),     f32(a.beta2), f32(a.eps),     f32(1 - a.beta1),
+                               f32(1 - a.beta2), f32(decay),   f32(step_size), f32(1 / root)};
     return [f = vector_kernels().adamw, scalars](const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out,
                                                  float* v_out, std::int64_t n) { f(p, g, m, v, p_out, m_out, v_out, n, scalars); };
   } else {

@@ -30,9 +30,10 @@ struct NormShape {
 
 struct AdamwScalars {
   float beta1, beta2, eps;
-  float decay;       // 1 - learning rate * weight decay
-  float step_size;   // learning rate / (1 - beta1^step)
-  float correction;  // 1 / sqrt(1 - beta2^step)
+  float rest1, rest2;  // 1 - beta1, 1 - beta2, before either is rounded: 1 - 0.999f is off by 1.3e-5 of it
+  float decay;         // 1 - learning rate * weight decay
+  float step_size;     // learning rate / (1 - beta1^step)
+  float correction;    // 1 / sqrt(1 - beta2^step)
 };
 
 // Strides in elements of batch, head and position, for one attention over [batch, heads, length, head]; the last dim is dense.

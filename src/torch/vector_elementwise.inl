@@ -124,8 +124,8 @@ void adamw(const float* p, const float* g, const float* m, const float* v, float
            AdamwScalars s) {
   const auto step = [&](std::int64_t i, auto read, auto write) {
     const Vec gradient = read(g + i);
-    const Vec first = s.beta1 * read(m + i) + (1.0f - s.beta1) * gradient;
-    const Vec second = s.beta2 * read(v + i) + (1.0f - s.beta2) * gradient * gradient;
+    const Vec first = s.beta1 * read(m + i) + s.rest1 * gradient;
+    const Vec second = s.beta2 * read(v + i) + s.rest2 * gradient * gradient;
     write(p_out + i, read(p + i) * s.decay - s.step_size * first / (sqrt(second) * s.correction + s.eps));
     write(m_out + i, first);
     write(v_out + i, second);

@@ -1,5 +1,8 @@
 // The values of the optimiser's graph code (src/trace/optimiser.cpp).
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +10,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "ops/builder.h"
 #include "penstock/step.h"
 #include "torch/kernel.h"
 #include "torch/run_graph.h"
@@ -73,6 +77,27 @@ TEST(LearningRate, StaysFiniteWhereAllStepsAreWarmUp) {
   options.warmup = 50;
   options.steps = 10;
   EXPECT_NEAR(learning_rate(10, options), 1e-3 * 0.2, 1e-9);
+}
+
+// Parameter, first and second moment after a step of adamw with these betas, from moments of zero.
+std::vector<at::Tensor> stepped(at::ScalarType dtype, double beta1, double beta2) {
+  const Attributes attributes = {{"beta1", beta1}, {"beta2", beta2}, {"eps", 1e-8}, {"weight_decay", 0.1}};
+  const DType of = dtype == at::kFloat ? DType::f32 : DType::f64;
+  const Graph graph = trace(
+      "step",
+      {{"p", {of, {40}}}, {"g", {of, {40}}}, {"m", {of, {40}}}, {"v", {of, {40}}}, {"rate", {DType::f32, {}}}, {"step", {DType::i64, {}}}},
+      [&](const Tensors& in) -> Tensors { return emit_all("adamw", in, attributes); });
+  const at::Tensor x = at::linspace(-1, 2, 40, dtype), none = at::zeros({40}, dtype);
+  return run_graph(graph, {x, x * 0.3 + 0.01, none, none, at::full({}, 0.01, at::kFloat), at::full({}, 1, at::kLong)});
+}
+
+// 1 - beta is what it is in f64, whatever the parameters' dtype: with 0.99999999 f32 has 1 for beta and trained nothing.
+TEST(Adamw, BetasNextToOneTrain) {
+  for (const auto [beta1, beta2] : {std::pair(0.9, 0.999), {0.99999999, 0.999}, {0.9, 0.999999999}}) {
+    const std::vector<at::Tensor> found = stepped(at::kFloat, beta1, beta2), expected = stepped(at::kDouble, beta1, beta2);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_LT(test::relative_difference(found[i], expected[i]), 1e-6) << beta1 << " " << beta2 << " " << i;
+  }
 }
 
 // Gradients a and b of ones times `value`: the norm, and a clipped to a norm of 1.

@@ -232,7 +232,7 @@ TEST_P(VectorTest, Adamw) {
     const T m2 = wide(m) * 0.9 + wide(g) * 0.1, v2 = wide(v) * 0.99 + wide(g) * wide(g) * 0.01;
     const T p2 = wide(p) * 0.999 - 0.01 * m2 / (v2.sqrt() * 2 + 1e-3);
     kernels().adamw(floats(p), floats(g), floats(m), floats(v), floats(p), floats(m), floats(v), n,
-                    {0.9f, 0.99f, 1e-3f, 0.999f, 0.01f, 2.0f});
+                    {0.9f, 0.99f, 1e-3f, 0.1f, 0.01f, 0.999f, 0.01f, 2.0f});
     expect_near(p, p2, 1e-6, "parameter");
     expect_near(m, m2, 1e-6, "first moment");
     expect_near(v, v2, 1e-6, "second moment");
