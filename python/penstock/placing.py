@@ -38,6 +38,9 @@ class Plan:
                 raise PenstockError(f"{path} is a table of {rows} actors, and actors is {self.actors}", ["each row is an actor"],
                                     f"actors={rows}")
             return table
+        if self.microbatches % self.data:
+            raise PenstockError(f"data={self.data}: {self.data} devices share the micro-batches of a step, and {self.microbatches} cannot be shared equally", [],
+                                f"microbatches={-(-self.microbatches // self.data) * self.data}")
         return told(lambda: _core.schedule(self.schedule, self.actors, self.microbatches // self.data, self.chunks_or_default()))
 
     def _in_file(self) -> bool:

@@ -172,6 +172,9 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOpt
 
 void check_table(const LowerInput& input) {
   check_frozen_stages(input);
+  if (input.microbatches % input.parts != 0)
+    throw Error(concat("the step has ", input.microbatches, " micro-batches, and each of the table's is ", input.parts, " of them"), {},
+                concat("trace the step with a multiple of ", input.parts));
   validate(input.schedule, input.dag.shape, input.table_microbatches() * input.schedule.steps);
   check_recomputation(input.schedule, input.dag, input.options);
   check_recomputed_versions(input.schedule, input.options);

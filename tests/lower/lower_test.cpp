@@ -86,6 +86,12 @@ TEST(Lower, PerceptronOnTwoActorsOfTwoDevices) {
   expect_golden("lower/perceptron_groups.txt", print(lower(step, table("gpipe", 2, 2), {.devices = {2, 2}})));
 }
 
+TEST(Lower, RefusesMicroBatchesThatNoTableHas) {
+  const Graph step = training_step(*tiny("mlp", 2), 9, 4, 3, {});
+  EXPECT_EQ(message_of([&] { lower(step, table("gpipe", 2, 1), {.devices = {2, 2}}); }),
+            "the step has 3 micro-batches, and each of the table's is 2 of them\n  hint: trace the step with a multiple of 2");
+}
+
 // Bytes that each device gives to collectives in a step.
 std::vector<std::int64_t> reduced_bytes(const Program& program) {
   std::vector<std::int64_t> out;

@@ -481,6 +481,9 @@ class Refusals(Case):
         self.refused("cannot be cut into 4", lambda: penstock.trainer(module, texts(batch=6), loss=token_loss, microbatches=4))
         shared = penstock.trainer(module, batch, loss=token_loss, microbatches=4, data=2)
         self.refused("cannot be cut into 4", lambda: shared.gradients(texts(batch=7)))
+        for microbatches, nearest in ((3, 4), (1, 2)):
+            self.refused(f"data=2: 2 devices share the micro-batches of a step, and {microbatches} cannot be shared equally\n[^$]*hint: microbatches={nearest}",
+                         lambda microbatches=microbatches: penstock.trainer(module, texts(batch=12), loss=token_loss, microbatches=microbatches, data=2))
         with tempfile.TemporaryDirectory() as folder:
             table = Path(folder) / "table.csv"
             table.write_text(step.explain().split("\n", 1)[1])
