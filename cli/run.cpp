@@ -34,15 +34,24 @@ void finish_output() {
   throw Error(concat("cannot write to standard output: ", errno != 0 ? std::strerror(errno) : "not all of it was taken"));
 }
 
-int run(CLI::App& program, int argc, char** argv) {
+// Runs the command. Its exit code; to CLI11 a request for help is an error, of code 0.
+int run_command(CLI::App& program, int argc, char** argv) {
   try {
     program.parse(argc, argv);
-    finish_output();
-    return stop_code();
+    return 0;
   } catch (const CLI::RuntimeError& failure) {
     return failure.get_exit_code();
   } catch (const CLI::ParseError& usage) {
     return program.exit(usage) == 0 ? 0 : kWrongUsage;
+  }
+}
+
+int run(CLI::App& program, int argc, char** argv) {
+  try {
+    const int code = run_command(program, argc, argv);
+    if (code != 0) return code;
+    finish_output();
+    return stop_code();
   } catch (const std::bad_alloc&) {
     print_error("this machine has no memory left for it\n  hint: a smaller model, batch or table");
     return kUsersMistake;

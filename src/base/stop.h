@@ -1,11 +1,11 @@
-// How SIGINT, SIGTERM and SIGHUP end the process. The first one ends it at once or, where something must be finished first, when that is
-// done; a second one, but SIGHUP, ends it at once.
+// How SIGINT, SIGTERM, SIGHUP and SIGPIPE (nobody reads any more what it prints) end the process. The first one ends it at once or, where
+// something must be finished first, when that is done; a second one ends it at once, but SIGHUP and SIGPIPE.
 #pragma once
 
 namespace penstock {
 
-// Installs the handlers. The exit code is 128 + the signal's number: 130, 143 and 129. A signal that is ignored stays ignored. Files that
-// grow beyond the limit of their size (ulimit -f) end no process from then on: the write fails.
+// Installs the handlers. The exit code is 128 + the signal's number: 130, 143, 129 and 141. A signal that is ignored stays ignored. Files
+// that grow beyond the limit of their size (ulimit -f) end no process from then on: the write fails.
 void end_on_signals();
 
 // While one lives, in any thread, the first signal is only noted. The end of the last one then ends the process, after printing what was

@@ -171,6 +171,18 @@ class RunFolder(ProgramTest):
             self.assertEqual(len(self.checkpoints(out)), 1)
             self.assertEqual(run("verify", self.folder / out).code, 0)
 
+    def test_output_that_nobody_reads_writes_a_checkpoint(self):
+        """As behind `| head -1`: the run's files matter more than what it prints."""
+        for launcher in ([], ["launch", "-n", 2, "--"]):
+            out = f"unread-{len(launcher)}"
+            backend = ["--backend", "gloo"] if launcher else []
+            process = start(*launcher, *self.train_arguments(out, 100000, "--set", "checkpoint_every=0", "--set", "validation_every=3", *backend))
+            self.wait_for_steps(process, out, 3)
+            process.stderr.close()
+            self.assertIn(Result(process).code, {128 + signal.SIGPIPE} | ({128 + signal.SIGTERM} if launcher else set()))
+            self.assertEqual(len(self.checkpoints(out)), 1)
+            self.assertEqual(run("verify", self.folder / out).code, 0)
+
     def test_links_in_the_folder_are_not_followed(self):
         """Whatever a run writes, a link in its place leads nowhere, and what is behind it stays."""
         arguments = lambda out: self.train_arguments(out, 12, "--set", "checkpoint_every=0", "--set", f"kernels={self.folder / out / 'kernels.txt'}")
@@ -290,10 +302,13 @@ class RunFolder(ProgramTest):
         self.assertEqual(run("verify", self.folder / f"run-{attempt}").code, 0)
 
     def test_output_that_is_not_taken_is_an_error(self):
-        with open("/dev/full", "w") as full:
-            process = subprocess.run([PROGRAM, "schedule", "1f1b", "--actors", "2", "--microbatches", "4"], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual(process.returncode, 1)
-        self.assertIn("error: cannot write to standard output: No space left on device", process.stderr)
+        table, helps = ["schedule", "1f1b", "--actors", "2", "--microbatches", "4"], [["--version"], ["--help"], ["train", "--help"]]
+        for arguments in [table, *helps]:
+            reason = "No space left on device" if arguments == table else ""  # help is written before it is asked how that went
+            with open("/dev/full", "w") as full:
+                process = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(process.returncode, 1, arguments)
+            self.assertIn(f"error: cannot write to standard output: {reason}", process.stderr)
 
     def test_a_loss_that_is_not_finite_names_the_checkpoint_before_it(self):
         self.train("run", 4)
