@@ -25,6 +25,13 @@ CannotRead::CannotRead(const std::string& path, int reason)
     : Error(concat("cannot read ", path, ": ", std::strerror(reason)), {},
             reason == EACCES || reason == EPERM ? "let this user read it, and the folders that lead there" : "") {}
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::status_known(status)) throw CannotRead(path.string(), error.value());
+  return std::filesystem::exists(status);
+}
+
 // With O_NONBLOCK a pipe without a writer opens at once, so that it can be refused.
 RegularFile::RegularFile(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status = {};

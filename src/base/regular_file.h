@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 #include "penstock/error.h"
@@ -14,6 +15,9 @@ class CannotRead : public Error {
  public:
   CannotRead(const std::string& path, int reason);
 };
+
+// Whether there is anything at the path. Throws CannotRead where that cannot be seen.
+bool is_there(const std::filesystem::path& path);
 
 struct RegularFile {
   // Throws Error with the path and the system's reason (CannotRead), or with what the path is instead of a file.

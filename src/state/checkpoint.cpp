@@ -44,14 +44,6 @@ void remove_whole(const fs::path& folder) {
   fs::remove_all(part, ignored);
 }
 
-// Throws CannotRead where that cannot be seen.
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::status_known(status)) throw CannotRead(path.string(), error.value());
-  return fs::exists(status);
-}
-
 // The names in a folder; none where there is no such folder. Throws CannotRead.
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> out;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "base/regular_file.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "state/manifest.h"
@@ -18,11 +19,6 @@ constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 constexpr const char* kAgain = "fetch or save the folder again";
-
-bool exists_at(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 // The shard of each tensor, as the index says.
 std::map<std::string, std::string> parse_index(const std::string& path) {
@@ -45,7 +41,7 @@ std::map<std::string, std::string> files_of_shards(const std::string& index) {
   std::map<std::string, std::string> out;
   for (const std::string& name : names) {
     const std::string file = (folder / name).string();
-    if (!exists_at(file)) throw Error(concat(file, " is not there"), {concat(index, " names it")}, kAgain);
+    if (!is_there(file)) throw Error(concat(file, " is not there"), {concat(index, " names it")}, kAgain);
     const SafetensorsFile opened = SafetensorsFile::open(file);
     for (const auto& [tensor, ignored] : opened.tensors())
       if (const auto [other, fresh] = out.emplace(tensor, file); !fresh)
@@ -69,7 +65,7 @@ std::map<std::string, std::string> files_of_one(const std::string& file) {
 bool is_pretrained(const std::string& path) {
   const fs::path place(path);
   if (place.filename() == kIndex) return true;
-  return exists_at(place / kOneFile) || exists_at(place / kIndex) || exists_at(place / kConfig);
+  return is_there(place / kOneFile) || is_there(place / kIndex) || is_there(place / kConfig);
 }
 
 std::map<std::string, std::string> weight_files(const std::string& path) {
@@ -77,12 +73,12 @@ std::map<std::string, std::string> weight_files(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return files_of_one(path);
   const fs::path folder(path);
-  if (exists_at(folder / kOneFile)) return files_of_one((folder / kOneFile).string());
-  if (exists_at(folder / kIndex)) return files_of_shards((folder / kIndex).string());
+  if (is_there(folder / kOneFile)) return files_of_one((folder / kOneFile).string());
+  if (is_there(folder / kIndex)) return files_of_shards((folder / kIndex).string());
   throw Error(concat(path, " has neither ", kOneFile, " nor ", kIndex), {},
-              exists_at(folder / "pytorch_model.bin") ? "pytorch_model.bin is not read, as unpickling runs code from it: "
-                                                        "AutoModel.from_pretrained(...).save_pretrained(...) writes safetensors"
-                                                      : "name the folder that save_pretrained wrote, or a file of it");
+              is_there(folder / "pytorch_model.bin") ? "pytorch_model.bin is not read, as unpickling runs code from it: "
+                                                       "AutoModel.from_pretrained(...).save_pretrained(...) writes safetensors"
+                                                     : "name the folder that save_pretrained wrote, or a file of it");
 }
 
 }  // namespace penstock

@@ -1,7 +1,6 @@
 #include "state/checkpoint.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "state/manifest.h"
 #include "state/safetensors.h"
 #include "support/errors.h"
+#include "support/permission.h"
 #include "support/temporary.h"
 
 namespace penstock {
@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::message_of;
+using test::message_without_permission;
 using test::TemporaryFolder;
 
 // Two devices, one tensor each.
@@ -194,12 +195,7 @@ TEST(Checkpoint, WithoutPermissionItIsNotDamaged) {
     const TemporaryFolder out;
     for (std::int64_t step : {5, 10}) write(out, step);
     fs::permissions(out.path(), fs::perms::all);
-    const std::string place = (out.path() / shut).string();
-    fs::permissions(place, fs::perms::none);
-    const bool was_root = ::geteuid() == 0 && ::seteuid(65534) == 0;  // root may read everything
-    const std::string failure = message_of([&] { find_checkpoint(out.path().string()); });
-    if (was_root) ASSERT_EQ(::seteuid(0), 0);
-    fs::permissions(place, fs::perms::all);
+    const std::string failure = message_without_permission(out.path() / shut, [&] { find_checkpoint(out.path().string()); });
     EXPECT_EQ(failure.find("cannot read " + out.path().string()), 0u) << failure;
     EXPECT_NE(failure.find(": Permission denied\n  hint: let this user read it, and the folders that lead there"), std::string::npos)
         << failure;

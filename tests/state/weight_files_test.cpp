@@ -9,6 +9,7 @@
 #include "state/safetensors.h"
 #include "state/state_source.h"
 #include "support/errors.h"
+#include "support/permission.h"
 #include "support/temporary.h"
 
 namespace penstock {
@@ -16,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::message_of;
+using test::message_without_permission;
 using test::TemporaryFolder;
 
 constexpr const char* kIndex = "model.safetensors.index.json";
@@ -100,6 +102,19 @@ TEST(WeightFiles, WhatDoesNotFitTogetherIsNamed) {
       with_index("{}"),
       concat(index, " has no key \"weight_map\"\n  hint: the file is damaged, or of another version: fetch or save the folder again"));
   EXPECT_EQ(with_index("[").find(concat(index, ":1:")), 0u);
+}
+
+TEST(WeightFiles, InAFolderThatCannotBeReadAreNotSaidToBeAbsent) {
+  const TemporaryFolder outer;
+  fs::permissions(outer.path(), fs::perms::all);
+  const std::string folder = outer.file("saved");
+  fs::create_directory(folder);
+  write_tensors(folder + "/model.safetensors", {"a"});
+  for (const auto look : {+[](const std::string& path) { weight_files(path); }, +[](const std::string& path) { is_pretrained(path); }})
+    EXPECT_EQ(message_without_permission(folder, [&] { look(folder); }),
+              concat("cannot read ", folder,
+                     "/model.safetensors: Permission denied\n  hint: let this user read it, and the folders that "
+                     "lead there"));
 }
 
 }  // namespace
