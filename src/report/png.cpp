@@ -1,6 +1,7 @@
 #include "report/png.h"
 
-#include <algorithm>
+#include <zlib.h>
+
 #include <string_view>
 
 #include "base/invariant.h"
@@ -9,47 +10,22 @@ namespace penstock {
 namespace {
 
 constexpr std::size_t kColourBytes = 3;
-constexpr std::size_t kMostStored = 65535;  // bytes of a stored block of deflate
 
 void add_big_endian(std::string& out, std::uint32_t word) {
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(word >> shift & 0xff);
 }
 
-void add_little_endian(std::string& out, std::size_t half_word) {
-  out += static_cast<char>(half_word & 0xff);
-  out += static_cast<char>(half_word >> 8 & 0xff);
+const Bytef* bytes_of(const std::string& text) {
+  return reinterpret_cast<const Bytef*>(text.data());
 }
 
-std::uint32_t crc32(std::string_view bytes) {
-  std::uint32_t crc = 0xffffffff;
-  for (const char byte : bytes) {
-    crc ^= static_cast<std::uint8_t>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
-  }
-  return ~crc;
-}
-
-std::uint32_t adler32(std::string_view bytes) {
-  constexpr std::uint32_t kPrime = 65521;
-  std::uint32_t a = 1, b = 0;
-  for (const char byte : bytes) {
-    a = (a + static_cast<std::uint8_t>(byte)) % kPrime;
-    b = (b + a) % kPrime;
-  }
-  return b << 16 | a;
-}
-
-// zlib's format with blocks that are stored as they are.
-std::string stored(std::string_view bytes) {
-  std::string out = "\x78\x01";
-  for (std::size_t begin = 0; begin < bytes.size(); begin += kMostStored) {
-    const std::string_view block = bytes.substr(begin, kMostStored);
-    out += begin + block.size() == bytes.size() ? '\1' : '\0';
-    add_little_endian(out, block.size());
-    add_little_endian(out, ~block.size());
-    out += block;
-  }
-  add_big_endian(out, adler32(bytes));
+// In zlib's format, as the bytes are.
+std::string stored(const std::string& bytes) {
+  uLongf size = compressBound(bytes.size());
+  std::string out(size, '\0');
+  const int failure = compress2(reinterpret_cast<Bytef*>(out.data()), &size, bytes_of(bytes), bytes.size(), Z_NO_COMPRESSION);
+  invariant(failure == Z_OK, "zlib has the room that it asks for");
+  out.resize(size);
   return out;
 }
 
@@ -57,7 +33,7 @@ void add_chunk(std::string& out, std::string_view type, std::string_view content
   add_big_endian(out, static_cast<std::uint32_t>(content.size()));
   const std::string checked = std::string(type) + std::string(content);
   out += checked;
-  add_big_endian(out, crc32(checked));
+  add_big_endian(out, static_cast<std::uint32_t>(crc32_z(0, bytes_of(checked), checked.size())));
 }
 
 }  // namespace
