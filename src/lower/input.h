@@ -42,7 +42,8 @@ struct LowerInput {
   // Where the mesh has axes inside of an actor, all of this is what one of their members does.
   std::int32_t members = 1;
   std::vector<MemberLine> lines;
-  IdVector<InputId, bool> is_copy;  // states that another member owns, which has the same
+  IdVector<InputId, bool> is_copy;                    // states that another member owns, which has the same
+  IdVector<InputId, std::uint32_t> split_along = {};  // by state, a bit for each axis: the members along it have parts of it
   // By value of the step: the bytes of what the first member has of it. They decide where code behind the loop runs, as all members have to
   // run it alike, and what they have may differ in size. Empty: there is one member.
   IdVector<ValueId, std::int64_t> first_bytes;

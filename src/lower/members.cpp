@@ -28,9 +28,10 @@ namespace {
 // One member's step while the axes are worked on, one after the other.
 struct MemberStep {
   Graph step;
-  std::vector<std::int64_t> place;        // along the axes so far, in the mesh's order
-  std::vector<bool> is_copy;              // by state: a member of a lower place has the same
-  std::vector<std::uint32_t> apart = {};  // by result of the loop: StagedStep's
+  std::vector<std::int64_t> place;         // along the axes so far, in the mesh's order
+  std::vector<bool> is_copy;               // by state: a member of a lower place has the same
+  std::vector<std::uint32_t> split_along;  // by state: LowerInput's
+  std::vector<std::uint32_t> apart = {};   // by result of the loop: StagedStep's
 };
 
 // The dims' layout for one axis, over which those of these names are split. Throws Error where the axis is to split two of them, or more
@@ -159,16 +160,18 @@ void note_apart(const GraphLayouts& layouts, const AxisWishes& wishes, bool all_
 // The member's step along one more axis.
 MemberStep along(const MemberStep& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member, bool all_parts,
                  LocalValues* values) {
-  MemberStep out{localise(from.step, layouts, wishes, member, values), from.place, from.is_copy, from.apart};
+  MemberStep out{localise(from.step, layouts, wishes, member, values), from.place, from.is_copy, from.split_along, from.apart};
   note_apart(layouts, wishes, all_parts, out);
   out.place.insert(out.place.begin(), member);
   for (int s = 0; s < out.step.state; ++s) {
     const Layout& layout = layouts.values[from.step.inputs[s]];
     Value& state = out.step.values[out.step.inputs[s]];
-    if (layout.is_split())
+    if (layout.is_split()) {
       state.name = piece_name(state.name, cut_of(layout, from.step.type(from.step.inputs[s]).shape, wishes.members, member));
-    else if (member > 0)
+      out.split_along[s] |= 1u << from.place.size();
+    } else if (member > 0) {
       out.is_copy[s] = true;
+    }
   }
   return out;
 }
@@ -219,7 +222,7 @@ std::vector<GraphLayouts> decided_and_changed(std::vector<MemberStep>& members, 
 
 // The same along an axis of the model's own collectives, where each has all states.
 MemberStep along_own(const MemberStep& from, const MeshAxis& axis, std::int64_t member) {
-  MemberStep out{of_member(from.step, axis, member), from.place, from.is_copy, from.apart};
+  MemberStep out{of_member(from.step, axis, member), from.place, from.is_copy, from.split_along, from.apart};
   out.place.insert(out.place.begin(), member);
   if (member > 0) out.is_copy.assign(out.is_copy.size(), true);
   return out;
@@ -241,7 +244,7 @@ using TakeMember = std::function<void(MemberStep)>;
 // is a large step. `decisions` takes what was decided, if asked for. `only_first`: whether the first member's step is enough.
 void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecision>* decisions, bool only_first, const TakeMember& take) {
   const auto states = static_cast<std::size_t>(step.state);
-  std::vector<MemberStep> members{{std::move(step), {}, std::vector<bool>(states)}};
+  std::vector<MemberStep> members{{std::move(step), {}, std::vector<bool>(states), std::vector<std::uint32_t>(states)}};
   if (options.axes.empty()) return take(std::move(members[0]));
   const std::vector<MeshAxis> own = axes_of_collectives(members[0].step);
   for (const LayoutAxis& axis : options.axes | std::views::reverse) {
@@ -354,6 +357,7 @@ void take_members(const Graph& traced, const Schedule& schedule, const LowerOpti
     input.lines = lines_of(options.axes, member.place);
     for (const MemberLine& line : input.lines) input.members *= line.size;
     input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());
+    input.split_along.assign(member.split_along.begin(), member.split_along.end());
     if (first_bytes.empty())
       for (const Value& value : input.step.values) first_bytes.push_back(value.type.bytes());
     input.first_bytes = first_bytes;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <ranges>
 #include <set>
 
 #include "base/invariant.h"
@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// The states that one run updates, and what is kept of them in waves.
+// States that one run updates and that are exchanged together, and what is kept of them in waves.
 struct Waves {
   std::vector<InstanceId> states;
   std::vector<TensorType> types;
@@ -72,6 +72,24 @@ std::set<InstanceId> made_into_updates(const std::vector<PlacedRun>& row, const 
     if (counts) out.insert(run.reads.begin(), run.reads.end());
   }
   return out;
+}
+
+// Those that lie alike along the axes of the mesh. What is whole on all members is exchanged apart from what they have parts of: these may
+// differ in size, and the bits of a sum follow from the size of all that is summed with it.
+std::vector<std::vector<InstanceId>> exchanged_together(const LowerInput& window, const Draft& draft,
+                                                        const std::vector<InstanceId>& states) {
+  std::map<std::uint32_t, std::vector<InstanceId>> out;
+  for (const InstanceId state : states)
+    out[window.split_along.empty() ? 0 : window.split_along[draft.instances[state].input]].push_back(state);
+  const auto lists = std::views::values(out);
+  return {lists.begin(), lists.end()};
+}
+
+// Of states that are first exchanged behind this run.
+Waves waves_of(const Draft& draft, const std::vector<InstanceId>& states, std::int32_t group, StageId stage) {
+  Waves w{states, {}, group, stage};
+  for (const InstanceId state : states) w.types.push_back(draft.instances[state].types[0]);
+  return w;
 }
 
 InstanceId add_all(Draft& draft, const Waves& w, const std::string& name, ActorId device) {
@@ -191,21 +209,18 @@ std::vector<PlacedRun> in_waves(const LowerInput& window, const IdVector<InputId
       summed = placed.run.stage;
       continue;
     }
-    const std::vector<InstanceId>& states = updated[r];
     const std::int32_t step = placed.step;
-    if (states.empty()) {
-      out.push_back(std::move(placed));
-      continue;
+    const StageId stage = placed.run.stage ? placed.run.stage : summed;
+    std::vector<Waves*> own_waves;
+    for (const std::vector<InstanceId>& states : exchanged_together(window, draft, updated[r])) {
+      invariant(group >= 0, "an update is made of sums over the actor's devices");
+      own_waves.push_back(&waves.try_emplace(states, waves_of(draft, states, group, stage)).first->second);
     }
-    invariant(group >= 0, "an update is made of sums over the actor's devices");
-    Waves& w = waves[states];
-    if (w.states.empty()) {
-      w = {states, {}, group, placed.run.stage ? placed.run.stage : summed};
-      for (const InstanceId state : states) w.types.push_back(draft.instances[state].types[0]);
-    }
-    if (step % steps == 0) begin_wave(draft, w, distance, step, device, out);
+    if (step % steps == 0)
+      for (Waves* w : own_waves) begin_wave(draft, *w, distance, step, device, out);
     out.push_back(std::move(placed));
-    if (step % steps == steps - 1 || step == last) end_wave(draft, w, distance, step, device, out);
+    if (step % steps == steps - 1 || step == last)
+      for (Waves* w : own_waves) end_wave(draft, *w, distance, step, device, out);
   }
   for (auto& [states, w] : waves)
     while (w.pulled < std::ssize(w.sums)) pull(draft, w, last, out);

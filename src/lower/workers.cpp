@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/text.h"
@@ -24,6 +25,34 @@ void check_alike(const Schedule& schedule, const Schedule& other, const std::str
   check(other.steps, schedule.steps, "step", "make tables for as many steps");
   check(other.microbatches(), schedule.microbatches(), "micro-batch", "make tables for as many micro-batches");
   if (in_waves) check(steps_of_wave(other), steps_of_wave(schedule), "step of a wave", "let updates be as late in each table");
+}
+
+// By kind, stage and micro-batch: the version that the action reads.
+std::map<std::tuple<Kind, std::int32_t, std::int32_t>, ReadVersion> versions_by_work(const Schedule& schedule) {
+  std::map<std::tuple<Kind, std::int32_t, std::int32_t>, ReadVersion> out;
+  const std::vector<std::vector<ReadVersion>> versions = read_versions(schedule);
+  for (std::size_t actor = 0; actor < versions.size(); ++actor)
+    for (std::size_t i = 0; i < versions[actor].size(); ++i) {
+      const Action& action = schedule.actors[actor][i];
+      out[{action.kind, action.stage, action.microbatch}] = versions[actor][i];
+    }
+  return out;
+}
+
+// A sum of gradients is of one version of the parameters. Under some schedules the version that a stage reads follows from its actor.
+void check_versions_alike(const Schedule& schedule, const Schedule& other, const std::string& worker) {
+  const auto first = versions_by_work(schedule);
+  for (const auto& [work, own] : versions_by_work(other)) {
+    const auto found = first.find(work);
+    if (found == first.end() || found->second == own) continue;
+    const auto& [kind, stage, microbatch] = work;
+    throw Error(
+        concat(worker, ": ", name(kind), " of stage ", stage, ", micro-batch ", microbatch, " reads version ", own.version,
+               " of the parameters; the first worker's reads version ", found->second.version),
+        {concat("workers sum their gradients at each update, and under schedule ", schedule.name,
+                " what a stage reads follows from its actor")},
+        "cut all workers alike (pipeline.workers = []), or take a schedule whose steps read alike on all actors: pipedream-2bw, 1f1b");
+  }
 }
 
 struct JoiningWorkers {
@@ -128,8 +157,11 @@ void check_workers(const Schedule& schedule, const LowerOptions& options) {
   if (options.sharding.level > 0 || options.prefetch)
     throw Error(concat("workers whose stages lie differently ", options.prefetch ? "look up rows" : "hold shares", " together"), {},
                 options.prefetch ? "set pipeline.prefetch = false" : "set pipeline.zero = 0");
-  for (std::size_t w = 1; w < workers; ++w)
-    check_alike(schedule, options.others[w - 1], concat("the table of worker ", w), options.distance >= 0);
+  for (std::size_t w = 1; w < workers; ++w) {
+    const std::string worker = concat("the table of worker ", w);
+    check_alike(schedule, options.others[w - 1], worker, options.distance >= 0);
+    if (options.distance < 0) check_versions_alike(schedule, options.others[w - 1], worker);
+  }
 }
 
 Draft join_workers(const Schedule& schedule, const LowerOptions& options, std::vector<Draft> drafts) {

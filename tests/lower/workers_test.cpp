@@ -93,6 +93,28 @@ TEST(Workers, SumAStageWhereItsForwardIs) {
             "  hint: use a table whose W are where F is");
 }
 
+// LayerPipe's updates are as late as the actor is far from the last: on another actor a stage would read another version.
+TEST(Workers, SumGradientsOfOneVersion) {
+  ModelOptions options;
+  options.stages = 4;
+  options.numbers = {{"layers", 4}, {"width", 8}, {"context", 4}, {"vocabulary", 16}};
+  const Graph step = training_step(*make_model(builtin_models(), "mlp", options), 8, 4, 4, {.name = "sgd", .clip = 0});
+  const auto compiled = [&](const char* name, const std::vector<int>& one, const std::vector<int>& two) {
+    const auto table = [&](const std::vector<int>& sizes) {
+      return with_finer_stages(make_schedule(name, {.actors = 2, .microbatches = 2, .window = 2}), sizes);
+    };
+    return test::message_of([&] { compile(step, table(one), {.devices = {2, 2}, .others = {table(two)}}); });
+  };
+  const std::string message = compiled("layerpipe", {3, 1}, {2, 2});
+  EXPECT_NE(message.find("the table of worker 1: F of stage 2, micro-batch 2 reads version 1 of the parameters; the first worker's reads"
+                         " version 0\n  workers sum their gradients at each update, and under schedule layerpipe what a stage reads"),
+            std::string::npos)
+      << message;
+  EXPECT_EQ(compiled("layerpipe", {3, 1}, {3, 1}), "no error");
+  EXPECT_EQ(compiled("pipedream-2bw", {3, 1}, {2, 2}), "no error");
+  EXPECT_EQ(compiled("1f1b", {3, 1}, {2, 2}), "no error");
+}
+
 TEST(Workers, HaveWavesOfOneLength) {
   const auto late = [](int microbatches) {
     return with_finer_stages(make_schedule("hetpipe", {.actors = 2, .microbatches = 1, .window = 4, .in_flight = microbatches}), {2, 2});

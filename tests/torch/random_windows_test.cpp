@@ -238,6 +238,20 @@ TEST(RandomWindows, RecomputeWhatTheirForwardsRead) {
   }
 }
 
+// Of 3 heads one member has 2: what all members hold alike has to be summed apart from what they have parts of.
+TEST(RandomWindows, WorkersAlongAxesOfUnequalParts) {
+  Trial trial;
+  trial.data = 3, trial.tensor = 2;
+  for (const char* setting :
+       {"schedule=pipeoptim", "window=3", "pipeline.distance=0", "microbatches=2", "batch=6", "dtype=f64", "optimiser=sgd", "momentum=0",
+        "layers=1", "heads=3", "width=12", "context=8", "vocabulary=16", "tied=0", "clip=0"})
+    trial.settings.emplace(split(setting, '=')[0], split(setting, '=')[1]);
+  std::map<std::string, int> refusals;
+  EXPECT_TRUE(expect_what_the_table_says(trial, refusals));
+  trial.settings["layout.sequence"] = "tensor";
+  EXPECT_TRUE(expect_what_the_table_says(trial, refusals)) << refusals.begin()->first;
+}
+
 TEST(RandomWindows, AreWhatTheirTablesSayOrRefused) {
   const std::uint64_t seed = test::drawn_seed(5163);
   const int trials = test::is_soak() ? 2000 : 30;
