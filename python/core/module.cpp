@@ -75,9 +75,7 @@ OptimiserOptions optimiser_from(const std::string& name, const std::vector<std::
   for (const auto& group : groups)
     out.groups.push_back({group.at("beta1"), group.at("beta2"), group.at("eps"), group.at("weight_decay"), group.at("momentum")});
   for (const auto& [parameter, text] : updates)
-    // A norm by name is of the whole tensor, which devices that have parts of it gather; the sum of squares of parts would be summed
-    // between them.
-    out.updates.emplace(parameter, rename_ops(parse_graph(text, concat("the update of ", parameter)), {"aten::linalg_vector_norm"}));
+    out.updates.emplace(parameter, rename_ops(parse_graph(text, concat("the update of ", parameter))));
   return out;
 }
 

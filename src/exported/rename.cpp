@@ -36,8 +36,7 @@ Make find_row(std::string_view name) {
 // Makes the graph anew, each op by its row where that takes it.
 class Renamer {
  public:
-  Renamer(const Graph& from, const std::set<std::string, std::less<>>& kept)
-      : from_(from), kept_(kept), made_(from), readers_(use_counts(from)) {}
+  explicit Renamer(const Graph& from) : from_(from), made_(from), readers_(use_counts(from)) {}
 
   Graph run() {
     for (const Op& op : from_.ops) {
@@ -56,7 +55,7 @@ class Renamer {
   // take: asking them first would repeat their rules here.
   Tensors by_row(const Op& op) {
     const Make make = find_row(op.name);
-    if (!make || op.results.empty() || kept_.contains(op.name)) return {};
+    if (!make || op.results.empty()) return {};
     std::vector<int> readers;
     std::vector<TensorType> types;
     Tensors operands, results;
@@ -85,7 +84,6 @@ class Renamer {
   }
 
   const Graph& from_;
-  const std::set<std::string, std::less<>>& kept_;
   Rebuild made_;
   IdVector<ValueId, int> readers_;  // of the source's values
   Constants constants_;
@@ -180,8 +178,8 @@ std::vector<Tensor> masked(const Op& op, const std::vector<Tensor>& all) {
   return given;
 }
 
-Graph rename_ops(const Graph& graph, const std::set<std::string, std::less<>>& kept) {
-  Graph renamed = Renamer(graph, kept).run();
+Graph rename_ops(const Graph& graph) {
+  Graph renamed = Renamer(graph).run();
   check_strides(renamed);
   link_backward(renamed, graph);
   return renamed;

@@ -1,10 +1,6 @@
 // Ops by name become ops of Penstock's, which its kernels, planners and layouts know.
 #pragma once
 
-#include <functional>
-#include <set>
-#include <string>
-
 #include "penstock/graph.h"
 
 namespace penstock {
@@ -14,7 +10,7 @@ namespace penstock {
 // of those that it replaces; a backward op whose forward op has become part of another carries that one's number. An op without a row, or
 // with operands or attributes that its row does not take, stays by name. Losses that are means of what targets count become sums that are
 // divided by a count of their own, which batch_counts looks for. Ops whose results nobody reads are left out.
-// `kept`: names of ops that stay as they are. Throws Error, naming op and module, where what stays by name reads memory by strides.
-Graph rename_ops(const Graph& graph, const std::set<std::string, std::less<>>& kept = {});
+// Throws Error, naming op and module, where what stays by name reads memory by strides.
+Graph rename_ops(const Graph& graph);
 
 }  // namespace penstock

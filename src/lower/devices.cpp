@@ -143,21 +143,26 @@ InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t 
   return InstanceId(first + (instance.home == actor ? d : d * s.input.devices(instance.home) / s.input.devices(actor)));
 }
 
-// What a member of an axis does of a task whose inputs and outputs lie so; terms are summed behind it.
+// What a member of an axis does of a task whose inputs and outputs lie so. Terms are summed behind it, over all devices: outputs that
+// `is_term` says are some along the axes before are terms along this one too, and those along this one are noted there.
 Graph along_axis(const Graph& task, const std::vector<Lying>& inputs, const std::vector<Lying>& outputs, Layout Lying::* layout,
-                 const AxisWishes& axis, std::int32_t member) {
+                 const AxisWishes& axis, std::int32_t member, std::vector<bool>& is_term) {
   IdVector<ValueId, Layout> values(task.values.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) values[task.inputs[i]] = inputs[i].*layout;
   GraphLayouts layouts = decide_layouts(task, std::move(values), IdVector<ValueId, bool>(task.values.size()), axis.members);
   for (std::size_t o = 0; o < outputs.size(); ++o)
-    if (!layouts.outputs[o].is_term()) layouts.outputs[o] = outputs[o].*layout;
+    if (layouts.outputs[o].is_term())
+      is_term[o] = true;
+    else
+      layouts.outputs[o] = is_term[o] ? kTerm : outputs[o].*layout;
   return localise(task, layouts, axis, member);
 }
 
 Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std::vector<Lying>& out, std::int32_t nodes, std::int32_t local,
                      std::int32_t d) {
-  Graph graph = along_axis(task, in, out, &Lying::data, {"data", nodes, {}, {}}, d / local);
-  if (local > 1) graph = along_axis(graph, in, out, &Lying::local, {"local", local, {}, {}}, d % local);
+  std::vector<bool> is_term(out.size());
+  Graph graph = along_axis(task, in, out, &Lying::data, {"data", nodes, {}, {}}, d / local, is_term);
+  if (local > 1) graph = along_axis(graph, in, out, &Lying::local, {"local", local, {}, {}}, d % local, is_term);
   const auto kept = [](const std::vector<Lying>& ends) {
     std::vector<bool> all;
     for (const Lying& tensor : ends) all.push_back(tensor.kept);

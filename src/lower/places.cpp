@@ -11,7 +11,8 @@
 // State is owned by one actor; actors that only read it have copies.
 // What a collective along an axis of the mesh makes is there behind the task that makes its operand; who reads it is a later task, too.
 // What a gradient that lies flat (blocks.cpp) is made into has the layouts of the ops' rows; the sum of all its elements is a term on each
-// device. What reads that is a later task, as if it came from elsewhere: the terms are summed in between.
+// device. What reads that is a later task, as if it came from elsewhere: the terms are summed in between. A sum over all elements of states
+// alone (the norm of a parameter) is such a term too, where these lie flat.
 #include "lower/places.h"
 
 #include <algorithm>
@@ -64,24 +65,44 @@ std::set<std::pair<ActorId, StageId>> updates_of(const Draft& draft) {
   return updates;
 }
 
-bool is_flat_gradient(const ValueFacts& facts, ValueId v) {
-  return facts.layout[v].is_flat() && facts.dependent[v];
+bool is_flat(const ValueFacts& facts, ValueId v) {
+  return facts.layout[v].is_flat();
 }
 
-// What lies flat, and what is made of gradients that do.
-void note_layouts(const LowerInput& input, const Draft& draft, const Outside& outside, ValueFacts& facts) {
-  for (const auto& [value, place] : outside.partial)
-    if (!draft.instances[place.instance].held.is_whole()) facts.layout[value] = kFlat;
-  for (const auto& [state, member] : draft.sharded_states) facts.layout[input.value(state)] = kFlat;
-  for (const Op& op : outside.graph.ops) {
-    const auto from = std::ranges::find_if(op.operands, [&](ValueId v) { return is_flat_gradient(facts, v); });
-    if (from == op.operands.end()) continue;
-    const std::optional<LayoutRow> row = flat_row(outside.graph, op, from - op.operands.begin());
-    invariant(row.has_value(), "what lies flat is read by ops that keep it so, and sums");
-    for (std::size_t r = 0; r < op.results.size(); ++r) {
-      facts.layout[op.results[r]] = row->results[r];
-      facts.group[op.results[r]] = facts.group[*from];
-    }
+// The operand that says where what the op makes lies: the first that is flat, if it can be one that depends on the loop. None: none is
+// flat.
+ValueId flat_operand(const ValueFacts& facts, const Op& op) {
+  ValueId out;
+  for (ValueId v : op.operands)
+    if (is_flat(facts, v) && (!out || (facts.dependent[v] && !facts.dependent[out]))) out = v;
+  return out;
+}
+
+// What lies flat as the loop ends, and the actors whose devices have it.
+void note_flat(const LowerInput& input, const Draft& draft, const Outside& outside, ValueFacts& facts) {
+  std::map<BlockId, ActorId> actors;
+  for (const auto& [value, place] : outside.partial) {
+    const Instance& sum = draft.instances[place.instance];
+    if (sum.held.is_whole()) continue;
+    facts.layout[value] = kFlat;
+    actors[sum.block] = place.actor;
+  }
+  for (const auto& [state, member] : draft.sharded_states) {
+    facts.layout[input.value(state)] = kFlat;
+    if (const auto found = actors.find(member.block); found != actors.end()) facts.group[input.value(state)] = {found->second};
+  }
+}
+
+// What is made of what lies flat. A sum over devices is no other device's to make anew, as if it depended on the loop.
+void note_layouts(const Graph& graph, const Op& op, ValueFacts& facts) {
+  const ValueId from = flat_operand(facts, op);
+  if (!from) return;
+  const std::optional<LayoutRow> row = flat_row(graph, op, std::ranges::find(op.operands, from) - op.operands.begin());
+  invariant(row.has_value(), "what lies flat is read by ops that keep it so, and sums");
+  for (std::size_t r = 0; r < op.results.size(); ++r) {
+    facts.layout[op.results[r]] = row->results[r];
+    facts.group[op.results[r]] = facts.group[from];
+    facts.dependent[op.results[r]] = facts.dependent[op.results[r]] || row->results[r].is_term();
   }
 }
 
@@ -99,6 +120,7 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
     facts.dependent[value] = true;
     facts.group[value] = {place.actor, 0, updates.contains({place.actor, place.stage}) ? place.stage : StageId()};
   }
+  note_flat(input, draft, outside, facts);
   for (const Op& op : graph.ops) {
     const bool any = std::ranges::any_of(op.operands, [&](ValueId v) { return facts.dependent[v]; });
     const OpDefinition* definition = find_op(op.name);
@@ -106,8 +128,8 @@ ValueFacts facts_of(const LowerInput& input, const Draft& draft, const Outside& 
       facts.dependent[result] = any;
       facts.arrives[result] = any && definition && definition->collective;
     }
+    note_layouts(graph, op, facts);
   }
-  note_layouts(input, draft, outside, facts);
   return facts;
 }
 
@@ -248,11 +270,10 @@ std::int64_t bytes_moved(const Decided& d, const Op& op, ActorId actor, InputId 
 }
 
 ActorId actor_for(const Decided& d, const Op& op, InputId written) {
-  const auto is_flat = [&](ValueId v) { return d.facts.layout[v].is_flat(); };
-  const bool has_flat = std::ranges::any_of(op.operands, is_flat);
+  const bool has_flat = std::ranges::any_of(op.operands, [&](ValueId v) { return is_flat(d.facts, v); });
   std::set<ActorId> candidates;
   for (ValueId v : op.operands)
-    if (d.facts.dependent[v] && (is_flat(v) || !has_flat)) candidates.insert(d.facts.group[v].actor);
+    if (has_flat ? is_flat(d.facts, v) : d.facts.dependent[v]) candidates.insert(d.facts.group[v].actor);
   if (!has_flat && written && d.state.home[written]) candidates.insert(d.state.home[written]);
   ActorId best;
   std::int64_t best_bytes = 0;
@@ -404,10 +425,7 @@ void decide_in_place(const LowerInput& input, Places& p) {
 }  // namespace
 
 Member member_of(const Draft& draft, const Places& p, ValueId flat) {
-  while (p.value.producer[flat]) {
-    const std::vector<ValueId>& operands = p.graph().ops[p.value.producer[flat]].operands;
-    flat = *std::ranges::find_if(operands, [&](ValueId v) { return is_flat_gradient(p.value, v); });
-  }
+  while (const OpId from = p.value.producer[flat]) flat = flat_operand(p.value, p.graph().ops[from]);
   const auto partial = p.outside.partial.find(flat);
   if (partial == p.outside.partial.end()) return draft.sharded_states.at(p.value.input[flat]);
   const Instance& from = draft.instances[partial->second.instance];

@@ -43,7 +43,7 @@ class Slow(optim.Optimizer):
 
 
 class Lars(optim.Optimizer):
-    """A parameter's rate is by its norm, so devices cannot update parts of it by themselves."""
+    """A parameter's rate is by its norm, which devices that have parts of it sum."""
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -51,6 +51,42 @@ class Lars(optim.Optimizer):
             for p in group["params"]:
                 rate = group["lr"] * p.norm().item() / (p.grad.norm().item() + 1e-3)
                 p.sub_(p.grad, alpha=rate)
+
+
+# What an optimiser may make of a whole parameter p, its gradient g and what was kept of the step before, k; and whether parts of these are
+# enough for it.
+REDUCTIONS = {
+    "norm": (lambda p, g, k: p.norm() / (1 + g.norm()), True),
+    "squares": (lambda p, g, k: p.pow(2).sum().sqrt() + g.square().sum(), True),
+    "sizes": (lambda p, g, k: p.abs().sum() / p.numel() + p.norm(1), True),
+    "product": (lambda p, g, k: (p * g).sum() + (p * k).sum(), True),
+    "kept": (lambda p, g, k: k.norm() - (k + g).sum(), True),
+    "deviation": (lambda p, g, k: (p - p.sum() / p.numel()).pow(2).sum(), True),
+    "of the stepped": (lambda p, g, k: (p - 0.1 * g / (1 + g.norm())).norm(), True),
+    "mean": (lambda p, g, k: p.mean() + g.abs().mean(), False),
+    "variance": (lambda p, g, k: p.var() + g.std(), False),
+    "largest": (lambda p, g, k: p.abs().max() - g.amin(), False),
+    "infinite norm": (lambda p, g, k: p.norm(math.inf) + p.norm(3), False),
+    "rows": (lambda p, g, k: p.norm(dim=-1, keepdim=True) + g.sum(-1, keepdim=True), False),
+    "matrix": (lambda p, g, k: (p.flatten() @ g.flatten()).tanh(), False),
+}
+
+
+class Reducing(optim.Optimizer):
+    """Rates are what `reduce` makes of the whole tensors."""
+
+    def __init__(self, params, reduce):
+        super().__init__(params, {"lr": 0.05})
+        self.reduce = reduce
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                kept = self.state[p].setdefault("kept", torch.zeros_like(p))
+                rate = group["lr"] * torch.sigmoid(self.reduce(p, p.grad, kept))
+                kept.mul_(0.5).add_(p.grad)
+                p.sub_(rate * kept)
 
 
 OPTIMISERS = {
@@ -139,8 +175,17 @@ class Steps(Case):
             with self.subTest(name, zero=zero):
                 step = self.compare(OPTIMISERS[name], torch.float64, 1e-10, clip, 2, data=2, zero=zero)
                 cut = {piece[0].rpartition(":")[0] for piece in step._session.pieces() if piece[2] > 0}
-                self.assertEqual(cut, {"RMSprop": {"", "square_avg", "momentum_buffer", "grad_avg"}, "NAdam": {"exp_avg", "exp_avg_sq"}}.get(name, set()))
+                self.assertEqual(cut, {"RMSprop": {"", "square_avg", "momentum_buffer", "grad_avg"}, "NAdam": {"exp_avg", "exp_avg_sq"},
+                                       "Lars": {""}}.get(name, set()))
 
+    def test_reductions_of_whole_tensors(self):
+        for i, (name, (reduce, of_parts)) in enumerate(REDUCTIONS.items()):
+            for zero in {3, i % 3}:
+                with self.subTest(name, zero=zero):
+                    step = self.compare(lambda p, reduce=reduce: Reducing(p, reduce), torch.float64, 1e-10, (i % 4 == 1) * 0.05, data=2, zero=zero)
+                    cut = {piece[0].rpartition(":")[0] for piece in step._session.pieces() if piece[2] > 0}
+                    if zero == 3:
+                        self.assertEqual(cut, {"", "kept"} if of_parts else set())
 
     def test_planned(self):
         module, twin, batch = seeded(Model, layers=2), seeded(Model, layers=2), texts()

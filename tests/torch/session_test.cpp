@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "base/text.h"
@@ -66,6 +67,28 @@ void expect_equal(const Outcome& a, const Outcome& b) {
     const std::vector<float> x = values<float>(state), y = values<float>(b.state.at(name));
     ASSERT_EQ(x.size(), y.size());
     for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 1e-5) << name << " " << i;
+  }
+}
+
+// Rates follow from the norms of whole parameters, of which each device has a part, alone or with its node's.
+TEST(Session, SumsStatesThatDevicesHoldInParts) {
+  std::string text = print(step());
+  for (const auto& [product, sum, parameter, type] :
+       {std::array{"%3", "%1", "%first", "f32[16,8]"}, {"%5", "%2", "%second", "f32[4,16]"}}) {
+    const std::string update = concat("  ", product, ": ", type, " = mul(", sum, ")"), own = concat("%rate.", sum + 1);
+    ASSERT_NE(text.find(update), std::string::npos) << text;
+    text.replace(text.find(update), update.size(),
+                 concat("  ", own, ".squares: ", type, " = mul(", parameter, ", ", parameter, ")\n  ", own, ": f32[] = sum(", own,
+                        ".squares) {dim=[0, 1], keepdim=false}\n  ", own, ".gradient: ", type, " = mul(", sum, ", ", own, ")\n  ", product,
+                        ": ", type, " = mul(", own, ".gradient)"));
+  }
+  const Graph by_norms = parse_graph(text, "by norms");
+  const Outcome expected = run(compile(by_norms, make_schedule("sequential", {.actors = 1, .microbatches = 4})));
+  EXPECT_NE(values<float>(expected.state.at("first")), values<float>(run(alone()).state.at("first")));
+  for (const auto& [devices, zero, local] : {std::array{2, 0, 1}, {2, 1, 1}, {2, 2, 1}, {2, 3, 1}, {4, 3, 1}, {4, 3, 2}}) {
+    SCOPED_TRACE(concat(devices, " devices, zero ", zero, ", local ", local));
+    const Schedule schedule = make_schedule("sequential", {.actors = 1, .microbatches = 4 / devices});
+    expect_equal(run(compile(by_norms, schedule, {.devices = {devices}, .zero = zero, .local = local})), expected);
   }
 }
 
