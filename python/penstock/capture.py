@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .arguments import Arguments
 from .errors import PenstockError
+from .growth import Growth, growth
 from .losses import call_model, find_loss
 from .places import place_of_error, shown_module
 from .refusals import check_sizes
@@ -73,7 +74,8 @@ class Traced(torch.nn.Module):
 @dataclass(frozen=True)
 class Captured:
     """The joint graph and the forward graph that it was made of; the results' names; the traced module's parameters, and buffers with
-    constants, by name; other names of a tensor that has several, by its first; notes for the user."""
+    constants, by name; other names of a tensor that has several, by its first; what its numbers are for other samples, where sizes are no
+    symbols and that can be told; notes for the user."""
 
     joint: GraphModule
     forward: GraphModule
@@ -82,6 +84,7 @@ class Captured:
     buffers: dict[str, torch.Tensor]
     aliases: dict[str, list[str]]
     shape_env: ShapeEnv
+    growth: Growth | None
     notes: list[str]
 
 
@@ -123,6 +126,9 @@ def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: t
         fakes = tuple(node.meta["val"] for node in module.graph.nodes if node.op == "placeholder")
         mode = next(tensor.fake_mode for tensor in fakes)
         check_sizes(module, arguments.tensors, mode.shape_env)
+        samples = next(fake.shape[0] for fake, argument in zip(fakes, arguments.tensors) if argument.role == "split")
+        again = Traced(model, arguments, loss, autocast, Seen())
+        grown = growth(again, again.paths, arguments.tensors) if isinstance(samples, int) else None
         log.info("traced the forward of %s, %d ops, in %.1f s", type(model).__name__, len(module.graph.nodes), time.perf_counter() - begin)
         _without_values(module, mode)
         recurrent = any(node.target in RECURRENT for node in module.graph.nodes)
@@ -138,7 +144,7 @@ def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: t
         if name != canonical:
             aliases.setdefault(canonical, []).append(name)
     return Captured(joint, module, list(pytree.tree_unflatten(range(spec.num_leaves), spec)), parameters, buffers | constants, aliases,
-                    mode.shape_env, seen.notes)
+                    mode.shape_env, grown, seen.notes)
 
 
 def first_names(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:

@@ -148,6 +148,7 @@ class _Header:
         header = self.header
         for name in ("torch", "model"):
             self.need(isinstance(header.get(name), str), f"{name} is no text")
+        self.need(isinstance(header.get("growth", False), bool), "growth is neither true nor false")
         self.need(header.get("loss") in ("mean", "sum"), "loss is neither mean nor sum")
         for part in ("inputs", "outputs", "unread"):
             self.named(part)

@@ -10,6 +10,7 @@ from .errors import PenstockError
 
 # No other text between braces in a graph consists of these characters alone: attributes have "=".
 EXPRESSION = re.compile(r"\{([\w +\-*/%(),]+)\}", re.ASCII)
+GROWING = re.compile(r"\{([\d.e+-]+)\|[\d.e+\-naif]+\}", re.ASCII)  # a number, and that for twice as many samples
 TOKEN = re.compile(r" *(?:(\d+)|([A-Za-z_]\w*)|(//|[-+*%(),]))", re.ASCII)
 LARGEST = 2**63 - 1  # the program computes with 64 bits
 DEEPEST = 100  # expressions within one another; the program's limit too
@@ -31,8 +32,9 @@ def holds(condition: tuple[str, str, str], sizes: Mapping[str, int]) -> bool:
 
 
 def with_sizes(text: str, sizes: Mapping[str, int]) -> str:
-    """The text with numbers in place of the expressions in braces. Throws PenstockError for one that cannot be read."""
-    return EXPRESSION.sub(lambda found: str(size_of(found[1], sizes)), text)
+    """The text with numbers in place of the expressions in braces, and of two numbers, {6.0|12.0}, the first. Throws PenstockError for an
+    expression that cannot be read."""
+    return EXPRESSION.sub(lambda found: str(size_of(found[1], sizes)), GROWING.sub(r"\1", text))
 
 
 class _Reader:

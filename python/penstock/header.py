@@ -69,6 +69,7 @@ def describe(model: str, captured: Captured, joint: Joint, arguments: Sequence[A
         "symbols": symbols,
         "conditions": written_conditions(captured.shape_env, sizes),
         "samples": samples if isinstance(samples, int) else sizes.expression(samples.node.expr),
+        "growth": captured.growth is not None,  # whether numbers that depend on the samples are written twice: {6.0|12.0}
         "loss": reduction or ("sum" if any(i["name"] == COUNT and i["role"] == "whole" for i, _ in inputs) else "mean"),
         "inputs": [i for i, _ in inputs],
         "outputs": [o for o, _ in outputs],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from .growth import NUMBERS, Growth
 from .joint import Joint, is_backward, tensors_of
 from .marks import Marks
 from .places import op_name, refusal
@@ -48,9 +50,11 @@ def value_name(name: str) -> str:
     return "%" + (name if PLAIN_NAME.fullmatch(name) and not name.isdigit() else quote(name))
 
 
-def graph_text(joint: Joint, marks: Mapping[Node, Marks], inputs: Sequence[tuple[str, Node]], outputs: Sequence[Node], sizes: Sizes) -> str:
-    """The text of the graph from `inputs`, named, to `outputs`. Throws PenstockError naming the op where a value has no form in it."""
-    return _Writer(joint, marks, sizes).graph(inputs, outputs)
+def graph_text(joint: Joint, marks: Mapping[Node, Marks], inputs: Sequence[tuple[str, Node]], outputs: Sequence[Node], sizes: Sizes,
+               growth: Growth | None = None) -> str:
+    """The text of the graph from `inputs`, named, to `outputs`. A number that is another one for twice as many samples, as far as `growth`
+    says, is written with it: {6.0|12.0}. Throws PenstockError naming the op where a value has no form in the text."""
+    return _Writer(joint, marks, sizes, growth).graph(inputs, outputs)
 
 
 def _kind(dtype: torch.dtype) -> int:
@@ -60,8 +64,8 @@ def _kind(dtype: torch.dtype) -> int:
 class _Writer:
     """Appends a line for each op."""
 
-    def __init__(self, joint: Joint, marks: Mapping[Node, Marks], sizes: Sizes) -> None:
-        self.joint, self.marks, self.sizes = joint, marks, sizes
+    def __init__(self, joint: Joint, marks: Mapping[Node, Marks], sizes: Sizes, growth: Growth | None) -> None:
+        self.joint, self.marks, self.sizes, self.growth = joint, marks, sizes, growth
         self.lines: list[str] = []
         self.results: dict[Node, list[str | None]] = {}  # the text names of each op's tensors
         self.next = 0
@@ -124,19 +128,29 @@ class _Writer:
                 values = value if kind.startswith("List") else [value]
                 lists += [len(values)] if kind.startswith("List") else []
                 none += [place + j for j, v in enumerate(values) if v is None]
-                operands += [self.operand(node, v) for v in values if v is not None]
+                operands += [self.operand(node, argument.name, v) for v in values if v is not None]
                 place += len(values)
             elif value is not None and argument.name not in SKIPPED_ARGUMENTS:
-                attributes[argument.name] = self.attribute_text(node, argument.name, value)
+                text = self.attribute_text(node, argument.name, value)
+                attributes[argument.name] = self.growing(node, argument.name, value, text) if kind in NUMBERS else text
         for name, places in (("lists", lists), ("none", none)):
             if places:
                 attributes[name] = self.attribute_text(node, name, places)
         return operands, attributes
 
-    def operand(self, node: Node, value: Any) -> str:
+    def operand(self, node: Node, name: str, value: Any) -> str:
         if isinstance(value, Node) and isinstance(value.meta["val"], torch.Tensor):
             return self.name_of(value)
-        return self.constant(node, value, self.dtype_of_number(node, value), self.marks_text(node))
+        return self.constant(node, value, self.dtype_of_number(node, value), self.marks_text(node), name)
+
+    def growing(self, node: Node, name: str, value: Any, text: str) -> str:
+        """The text of a number and, where it depends on the samples, that of the number for twice as many."""
+        if self.growth is None or not isinstance(value, (int, float)) or isinstance(value, bool) or is_backward(node):
+            return text
+        twice = self.growth.twice(node, name, float(value))
+        if twice == value or math.isnan(value):
+            return text
+        return f"{{{text}|{int(twice) if isinstance(value, int) and twice.is_integer() else repr(twice)}}}"
 
     def dtype_of_number(self, node: Node, value: Any) -> torch.dtype:
         """A number among tensors changes the dtype of the result only where its kind is above the tensors': then the result says which."""
@@ -146,11 +160,12 @@ class _Writer:
         dtype = next(dtype for dtype in others if _kind(dtype) >= wanted)
         return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
-    def constant(self, node: Node, value: Any, dtype: torch.dtype, marks: Mapping[str, str]) -> str:
+    def constant(self, node: Node, value: Any, dtype: torch.dtype, marks: Mapping[str, str], name: str = "") -> str:
         if isinstance(value, int) and int(float(value)) != value:
             raise refusal(node, f"the number {value} is too large")
         result = self.fresh()
         number = self.sizes.text(value.meta["val"]) + ".0" if isinstance(value, Node) else repr(float(value))
+        number = self.growing(node, name, value, number) if name else number
         self.line([(result, f"{DTYPES[dtype]}[]")], "full", [], {"dtype": DTYPES[dtype], "fill_value": number, "size": "[]", **marks})
         return result
 

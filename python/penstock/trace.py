@@ -25,7 +25,7 @@ def trace(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, 
     joint, sizes = read_joint(captured.joint), Sizes()
     check_joint(captured.forward, joint, arguments.tensors)
     described = describe(type(module).__name__, captured, joint, arguments.tensors, sizes, reduction)
-    text = graph_text(joint, marks_of(joint), described.inputs, described.outputs, sizes)
+    text = graph_text(joint, marks_of(joint), described.inputs, described.outputs, sizes, captured.growth)
     places = {state_name(name): place for name, place in places_of_updates(captured.forward, joint).items()}
     return Exported(described.header, text, described.state, [*notes, *_notes(captured, described, arguments)], places)
 
@@ -38,4 +38,6 @@ def _notes(captured: Captured, described: Described, arguments: Arguments) -> li
     without = [state_name(name) for name, parameter in captured.parameters.items()
                if parameter.requires_grad and state_name(name) not in trained]
     notes = [f"the loss does not depend on {name}: it gets no gradient, as in PyTorch" for name in without]
+    if captured.growth and captured.growth.of_constants:
+        notes.append("a tensor that the module makes of numbers (torch.tensor(...)) has others for other samples: each micro-batch takes its own")
     return unread + notes + captured.notes

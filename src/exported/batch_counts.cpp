@@ -31,6 +31,7 @@ std::int64_t samples_of(const Graph& joint, const CountedInputs& inputs) {
 // Whether the mean of the micro-batches' losses (`sum`: their sum) is the whole batch's.
 bool is_whole(const SampleFlow& loss, bool sum) {
   if (loss.is(Kind::own)) return true;  // a finding says what it is
+  if (loss.is(Kind::fixed) && !loss.counted && loss.degree != 0) return false;
   return loss.is(Kind::term) ? loss.degree == (sum ? 1 : 0) : !sum;
 }
 
@@ -286,11 +287,16 @@ std::string note_of(Finding kind, const std::string& place) {
     case Finding::nonlinear:
       return concat(place, ": a sum over the samples of each micro-batch, not that of the whole batch, is taken where it does not add up");
     case Finding::unequal:
-      return concat(place, ": a sum over the samples is added to what is none, both are means over the micro-batches");
+      return concat(
+          place,
+          ": what grows with the samples, as a sum over them does, is added to what does not; both are means over the micro-batches");
     case Finding::places:
       return concat(place, ": another value for each place in a micro-batch is read, not in the whole batch");
     case Finding::size:
-      return concat(place, ": a number may be that of a micro-batch's samples; of an export with dynamic=True it is known");
+      return concat(place,
+                    ": a number may be that of a micro-batch's samples: the module does not run with twice as many, which would tell");
+    case Finding::grows:
+      return concat(place, ": a number depends on how many samples a micro-batch has, not on how many the whole batch has");
     case Finding::unknown:
       return concat(place, ": it cannot be told whether several samples are read; if so, those of each micro-batch by themselves");
     default:

@@ -23,9 +23,9 @@ struct BatchCounts {
 };
 
 struct CountOptions {
-  std::size_t loss = 0;                              // which output it is
-  bool loss_is_sum = false;                          // the losses of micro-batches are added up; else their mean is taken
-  std::optional<std::map<OpId, int>> literals = {};  // FlowOptions
+  std::size_t loss = 0;                       // which output it is
+  bool loss_is_sum = false;                   // the losses of micro-batches are added up; else their mean is taken
+  std::optional<NumberGrowth> literals = {};  // FlowOptions
 };
 
 // The mean over m micro-batches of sum_i / count_i is not the batch's sum / count where the counts differ; that of sum_i / (count / m) is.

@@ -126,6 +126,7 @@ Exported read_exported(std::string_view header, std::string text, const std::str
   if (const std::string& loss = root.at("loss").text(); loss != "mean" && loss != "sum")
     root.at("loss").fail(concat("it is ", quote(loss), "; it is mean or sum"));
   out.loss_is_sum = root.at("loss").text() == "sum";
+  if (root.has("growth")) out.growth = root.at("growth").flag();
   root.at("symbols").each_member([&](const std::string& name, const JsonNode& node) { out.symbols.push_back(read_symbol(name, node)); });
   root.at("conditions").each_element([&](const JsonNode& node) { out.conditions.push_back(read_condition(node)); });
   root.at("inputs").each_element([&](const JsonNode& node) { out.inputs.push_back(read_input(node)); });
@@ -140,9 +141,9 @@ Sizes example_sizes(const Exported& exported) {
   return out;
 }
 
-Graph joint_graph(const Exported& exported, const Sizes& sizes) {
+Graph joint_graph(const Exported& exported, const Sizes& sizes, Samples samples) {
   check_sizes(exported, sizes);
-  Graph graph = parse_graph(with_sizes(exported.text, sizes), concat(exported.model, ".graph"));
+  Graph graph = parse_graph(with_sizes(exported.text, sizes, samples), concat(exported.model, ".graph"));
   verify_structure(graph);
   if (graph.inputs.size() != exported.inputs.size() || graph.outputs.size() != exported.outputs.size())
     throw Error(concat("the graph of ", exported.model, " has ", counted(std::ssize(graph.inputs), "input"), " and ",

@@ -54,7 +54,8 @@ struct Exported {
   bool loss_is_sum = false;  // the losses of micro-batches add up to the batch's; else that is their mean
   std::vector<ExportedInput> inputs;
   std::vector<ExportedOutput> outputs;
-  std::string text;  // the graph, with expressions of symbols in braces for sizes
+  std::string text;     // the graph, with expressions of symbols in braces for sizes
+  bool growth = false;  // in the text, a number that depends on the samples stands beside that of twice as many: {6.0|12.0}
 };
 
 using Sizes = std::map<std::string, std::int64_t, std::less<>>;  // by symbol
@@ -66,10 +67,12 @@ Exported read_exported(std::string_view header, std::string text, const std::str
 Sizes example_sizes(const Exported& exported);
 // The value of an expression of + - * // % max min, parentheses, whole numbers and symbols, as Python computes it. Throws Error.
 std::int64_t evaluate_size(std::string_view expression, const Sizes& sizes);
-// The text with numbers in place of its expressions. Throws Error naming the expression.
-std::string with_sizes(std::string_view text, const Sizes& sizes);
+// Which of two numbers: that of the samples of the export, or of twice as many.
+enum class Samples : std::uint8_t { once, twice };
+// The text with numbers in place of its expressions, and one in place of two. Throws Error naming the expression.
+std::string with_sizes(std::string_view text, const Sizes& sizes, Samples samples = Samples::once);
 // The graph for these sizes, whose inputs and outputs are checked against the header. Throws Error also for sizes that the export does not
 // allow.
-Graph joint_graph(const Exported& exported, const Sizes& sizes);
+Graph joint_graph(const Exported& exported, const Sizes& sizes, Samples samples = Samples::once);
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 #include "exported/joint_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/text.h"
@@ -64,31 +65,37 @@ Graph renamed_graph(const Exported& exported, const Sizes& sizes, bool in_f64) {
   return rename_ops(graph);
 }
 
-// How the number of an op grows where the samples are twice as many: by twice (1), not at all (0), as their reciprocal (-1); none:
-// otherwise.
+// How the numbers of an op grow where the samples are twice as many: not at all (0); what it multiplies or divides by, or is, by twice (1),
+// or as their reciprocal (-1); none: otherwise.
 std::optional<int> growth(const Op& op, const Op& twice) {
-  const char* name = op.name == "full" ? "fill_value" : "other";
-  if (!op.attributes.contains(name) || !twice.attributes.contains(name)) return 0;
-  const double before = number_attribute(op, name), behind = number_attribute(twice, name);
-  if (before == behind) return 0;
-  if (behind == 2 * before) return 1;
-  return 2 * behind == before ? std::optional(-1) : std::nullopt;
+  std::optional<int> out = 0;
+  for (const auto& [name, value] : op.attributes) {
+    const bool scales = name == "other" || name == "fill_value";
+    if ((!scales && name != "exponent" && !std::holds_alternative<double>(value)) || !twice.attributes.contains(name)) continue;
+    const double before = number_attribute(op, name), behind = number_attribute(twice, name);
+    if (before == behind || (std::isnan(before) && std::isnan(behind))) continue;
+    const bool known = scales && (op.name == "full" || op.name == "mul" || op.name == "div");
+    out = known && behind == 2 * before ? std::optional(1) : known && 2 * behind == before ? std::optional(-1) : std::nullopt;
+    if (!out) return out;
+  }
+  return out;
 }
 
 // Which numbers of the graph's ops grow with the samples, found by the graph of twice as many; none where there is no such graph.
-std::optional<std::map<OpId, int>> literals_of(const Exported& exported, Sizes sizes, const JointStep& step) {
+std::optional<NumberGrowth> literals_of(const Exported& exported, Sizes sizes, const JointStep& step) {
   const Graph& graph = step.graph;
   for (const ExportedSymbol& symbol : exported.symbols)
     if (is_samples(exported, symbol)) sizes[symbol.name] *= 2;
-  std::map<OpId, int> out;
+  NumberGrowth out;
   try {
-    const Graph twice = rename_ops(joint_graph(exported, sizes));
-    if (evaluate_size(exported.samples, sizes) != 2 * step.samples || twice.ops.size() != graph.ops.size()) return std::nullopt;
+    const bool symbolic = evaluate_size(exported.samples, sizes) == 2 * step.samples;
+    if (!symbolic && !exported.growth) return std::nullopt;
+    const Graph twice = rename_ops(joint_graph(exported, sizes, Samples::twice));
+    if (twice.ops.size() != graph.ops.size()) return std::nullopt;
     for (OpId id : graph.ops.ids()) {
       if (graph.ops[id].name != twice.ops[id].name) return std::nullopt;
       const std::optional<int> grown = graph.ops[id].phase == Phase::backward ? 0 : growth(graph.ops[id], twice.ops[id]);
-      if (!grown) return std::nullopt;
-      if (*grown != 0) out[id] = *grown;
+      if (grown != 0) out[id] = grown;
     }
   } catch (const Error&) {
     return std::nullopt;

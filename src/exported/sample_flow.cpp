@@ -74,6 +74,7 @@ class Follower {
       source = joined(source, from.back().source);
     }
     for (ValueId result : op.results) results.push_back(graph_.type(result));
+    if (options_.literals && options_.literals->contains(id) && !options_.literals->at(id)) find(Finding::grows, id);
     Flows to = results_of({op, operands, results, options_.samples}, id, from);
     for (std::size_t i = 0; i < to.size(); ++i) {
       to[i].source = to[i].source == Source::fixed ? source : joined(source, to[i].source);
@@ -126,7 +127,7 @@ class Follower {
   std::optional<int> literal(OpId id) const {
     if (!options_.literals) return std::nullopt;
     const auto found = options_.literals->find(id);
-    return found == options_.literals->end() ? 0 : found->second;
+    return found == options_.literals->end() ? 0 : found->second.value_or(0);
   }
 
   std::optional<int> degree_of(const LayoutSite& site, OpId id, const Flows& from, int SampleFlow::* of) const {
@@ -239,6 +240,7 @@ class Follower {
   std::optional<LayoutRow> row_of(const LayoutSite& site, std::size_t operand, const std::vector<Layout>& at) const {
     if (site.op.name == "aten::index.Tensor") return index_row(graph_, producers_, site, at, options_.samples);
     if (!find_op(site.op.name)) return named_row(site, operand, at);
+    if (const std::optional<LayoutRow> picks = picks_row(site, at)) return picks;
     const bool reshapes = site.op.name == "reshape" || site.op.name == "squeeze" || site.op.name == "unsqueeze";
     if (!reshapes || options_.samples > 1) return layout_row(site, operand, at[operand]);
     const std::optional<Layout> single = reshaped_single(at[0], site.operands[0].shape, site.results[0].shape);

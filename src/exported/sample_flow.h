@@ -59,6 +59,7 @@ struct FlowFinding {
     nonlinear,  // the op is no linear one, and reads a sum over the samples
     unequal,    // the op adds what is a sum over the samples and what is none
     size,       // the op divides or multiplies by a number that may be that of the samples
+    grows,      // the op has a number that depends on how many samples there are
     unknown,    // nobody knows what the op does
   };
   Kind kind;
@@ -74,11 +75,13 @@ struct SampleFlows {
   std::map<OpId, bool> boundaries;
 };
 
+// By op: how its number, what it multiplies or divides by or is, grows with the samples; none: otherwise than as they or their reciprocal.
+using NumberGrowth = std::map<OpId, std::optional<int>>;
+
 struct FlowOptions {
   std::int64_t samples = 1;
-  // By op: how the number that it multiplies or divides by, or is, grows with the samples. None: nobody knows, and a sum that is divided by
-  // a multiple of the samples counts as a mean.
-  std::optional<std::map<OpId, int>> literals = {};
+  // Of the ops whose numbers grow. None: nobody knows, and a sum that is divided by a multiple of the samples counts as a mean.
+  std::optional<NumberGrowth> literals = {};
   bool shares = true;           // whether sums, and rows, are divided by a micro-batch's share
   std::set<OpId> flipped = {};  // the boundaries at which it is the other way round
 };

@@ -32,7 +32,7 @@ constexpr std::string_view kFirst =
     "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu upsample_bicubic2d _upsample_bicubic2d_aa "
     "upsample_bilinear2d _upsample_bilinear2d_aa upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d "
     "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_trilinear3d native_layer_norm "
-    "_fused_rms_norm _cdist_forward affine_grid_generator";
+    "_fused_rms_norm affine_grid_generator";
 constexpr std::string_view kLeading =
     "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd bmm cholesky_solve linalg_cholesky_ex linalg_inv_ex "
     "linalg_qr linalg_solve_triangular tril triu";
@@ -40,7 +40,7 @@ constexpr std::string_view kChannels = "_native_batch_norm_legit native_batch_no
 constexpr std::string_view kAlong =
     "_log_softmax _safe_softmax _softmax all amax amin any argmax argmin argsort cummax cummin cumprod cumsum flip gather glu "
     "index_add index_copy index_fill index_select kthvalue linalg_vector_norm logcumsumexp logsumexp max mean median min mode "
-    "nanmedian nansum norm prod renorm roll scatter scatter_add scatter_reduce select slice slice_scatter select_scatter sort std "
+    "nanmedian nansum norm prod roll scatter scatter_add scatter_reduce select slice slice_scatter select_scatter sort std "
     "std_mean sum topk unbind unfold var var_mean";
 constexpr std::string_view kDraws =
     "bernoulli multinomial native_dropout normal normal_functional poisson rand rand_like randint randint_like randn randn_like "
@@ -94,6 +94,28 @@ Rows row_of_leading(const LayoutSite& site, std::size_t operand, std::span<const
       return std::nullopt;
     row.results.push_back(split);
   }
+  return row;
+}
+
+// (points [..., P, M], others [..., R, M]) -> distances [..., P, R]: the samples lie in front of the points, or are those of one operand.
+Rows row_of_distances(const LayoutSite& site, std::size_t operand, std::span<const Layout> from) {
+  const bool are_points = from[operand].dim == std::ssize(site.operands[operand].shape) - 2;
+  if (!are_points || from[1 - operand].is_split()) return row_of_leading(site, operand, from, 2, 1 << 20);
+  LayoutRow row{{kWhole, kWhole}, {from[operand]}};
+  row.operands[operand] = from[operand];
+  row.results[0].dim = static_cast<std::int32_t>(std::ssize(site.results[0].shape)) - (operand == 0 ? 2 : 1);
+  return row;
+}
+
+// (log probabilities [N, C, ...], targets [N, ...], weights [C]?) -> loss, of the targets' shape or a sum, and the targets' weight
+Rows row_of_classes(const LayoutSite& site, std::size_t operand, std::span<const Layout> from) {
+  Layout classes = from[operand], targets = from[operand];
+  if (site.operands[0].shape.size() < 2 || operand > 1) return std::nullopt;
+  if (operand == 0 && classes.dim == 1) return std::nullopt;
+  if (operand == 0 && classes.dim > 1) --targets.dim;
+  if (operand == 1 && targets.dim > 0) ++classes.dim;
+  LayoutRow row{{classes, targets}, {site.results[0].shape.empty() ? kTerm : targets, kTerm}};
+  row.operands.resize(site.operands.size());
   return row;
 }
 
@@ -163,8 +185,21 @@ Rows named_row(const LayoutSite& site, std::size_t operand, std::span<const Layo
     case NamedKind::unknown:
       break;
   }
+  const std::string_view name = plain(site.op.name);
+  if (name == "_cdist_forward") return row_of_distances(site, operand, from);
+  if (name == "nll_loss_forward" || name == "nll_loss2d_forward") return row_of_classes(site, operand, from);
   if (site.op.name == "aten::constant_pad_nd" && leaves_samples(site, from[operand])) return all_dims(site, operand, from[operand]);
   return std::nullopt;
+}
+
+Rows picks_row(const LayoutSite& site, std::span<const Layout> from) {
+  const bool picks = site.op.name == "gather" || site.op.name == "index_select";
+  if (!picks || from[0].is_split() || !from[1].is_split()) return std::nullopt;
+  const std::int64_t dim = wrap(attribute<std::int64_t>(site.op, "dim"), std::ssize(site.operands[0].shape));
+  if (from[1].dim != (site.op.name == "gather" ? dim : 0)) return std::nullopt;
+  LayoutRow row{{kWhole, from[1]}, {from[1]}};
+  row.results[0].dim = static_cast<std::int32_t>(dim);
+  return row;
 }
 
 }  // namespace penstock

@@ -28,4 +28,7 @@ std::optional<LayoutRow> named_row(const LayoutSite& site, std::size_t operand, 
 // What `reduction` of a loss by name makes of elements: 0, 1 or 2; none where it is no such loss.
 std::optional<std::int64_t> named_reduction(const Op& op);
 
+// The row of an op of ours that picks, along a dim of what is the same for all samples, by indices of theirs; none: it is no such op.
+std::optional<LayoutRow> picks_row(const LayoutSite& site, std::span<const Layout> from);
+
 }  // namespace penstock

@@ -153,21 +153,34 @@ std::optional<std::size_t> end_of_expression(std::string_view text, std::size_t 
   return end;
 }
 
+// The end of the two numbers, as in {6.0|12.0}, that the brace at `begin` opens; none where it opens something else.
+std::optional<std::size_t> end_of_numbers(std::string_view text, std::size_t begin) {
+  const std::string_view characters = "0123456789.e+-naif";
+  const std::size_t bar = text.find_first_not_of(characters, begin + 1);
+  if (bar == std::string_view::npos || text[bar] != '|') return std::nullopt;
+  const std::size_t end = text.find_first_not_of(characters, bar + 1);
+  return end != std::string_view::npos && text[end] == '}' ? std::optional(end) : std::nullopt;
+}
+
 }  // namespace
 
 std::int64_t evaluate_size(std::string_view expression, const Sizes& sizes) {
   return SizeReader(expression, sizes).whole();
 }
 
-std::string with_sizes(std::string_view text, const Sizes& sizes) {
+std::string with_sizes(std::string_view text, const Sizes& sizes, Samples samples) {
   std::string out;
   out.reserve(text.size());
   std::size_t done = 0;
   for (std::size_t at = text.find('{'); at != std::string_view::npos; at = text.find('{', at + 1)) {
-    const std::optional<std::size_t> end = end_of_expression(text, at);
+    const std::optional<std::size_t> numbers = end_of_numbers(text, at), end = numbers ? numbers : end_of_expression(text, at);
     if (!end) continue;
+    const std::string_view inside = text.substr(at + 1, *end - at - 1);
     out += text.substr(done, at - done);
-    out += std::to_string(evaluate_size(text.substr(at + 1, *end - at - 1), sizes));
+    if (numbers)
+      out += samples == Samples::once ? inside.substr(0, inside.find('|')) : inside.substr(inside.find('|') + 1);
+    else
+      out += std::to_string(evaluate_size(inside, sizes));
     done = *end + 1;
     at = *end;
   }

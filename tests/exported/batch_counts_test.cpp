@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "exported/exported.h"
 #include "support/errors.h"
 #include "support/text_graphs.h"
 
@@ -199,7 +200,8 @@ TEST(BatchCounts, NotesWhatEachMicroBatchHasByItself) {
   %2: f32[] = mean(%0) {dim=[0, 1], keepdim=false}
   %9: f32[] = add(%1, %2)
 )"),
-            "op \"add\": a sum over the samples is added to what is none, both are means over the micro-batches\n");
+            "op \"add\": what grows with the samples, as a sum over them does, is added to what does not; both are means over the "
+            "micro-batches\n");
 }
 
 // A number of the graph's text that grows with the samples makes a mean of a sum; two by which two means are divided does not.
@@ -207,9 +209,45 @@ TEST(BatchCounts, NumbersThatGrowWithTheSamples) {
   const std::string sum = "  %0: f32[4,2] = mul(%x, %p)\n  %1: f32[] = sum(%0) {dim=[0, 1], keepdim=false}\n";
   const std::string divided = sum + "  %9: f32[] = div(%1) {other=8.0}\n";
   EXPECT_EQ(ports_and_notes(divided), "");
-  EXPECT_EQ(ports_and_notes(divided, {.literals = std::map<OpId, int>{{OpId(2), 1}}}), "");
-  EXPECT_EQ(ports_and_notes(divided, {.literals = std::map<OpId, int>{}}),
+  EXPECT_EQ(ports_and_notes(divided, {.literals = NumberGrowth{{OpId(2), 1}}}), "");
+  EXPECT_EQ(ports_and_notes(divided, {.literals = NumberGrowth{}}),
             "the loss is a sum over the samples: the batch's is the mean of the micro-batches', reduction=\"sum\" adds them up\n");
+}
+
+// What neither grows with the samples nor shrinks, as samples - 1, is each micro-batch's own; so is what is added to a mean, and a
+// multiple of a parameter.
+TEST(BatchCounts, NumbersThatDependOnTheSamplesOtherwise) {
+  const std::string mean = "  %0: f32[4,2] = mul(%x, %p)\n  %1: f32[] = mean(%0) {dim=[0, 1], keepdim=false}\n";
+  EXPECT_EQ(ports_and_notes(mean + "  %9: f32[] = mul(%1) {other=1.5}\n", {.literals = NumberGrowth{{OpId(2), std::nullopt}}}),
+            "op \"mul\": a number depends on how many samples a micro-batch has, not on how many the whole batch has\n");
+  EXPECT_EQ(ports_and_notes(mean + "  %9: f32[] = mul(%1) {other=1.5}\n", {.literals = NumberGrowth{}}), "");
+  const std::string added = mean + R"(  %2: f32[] = sum(%p) {dim=[0, 1], keepdim=false}
+  %3: f32[] = mul(%2) {other=4.0}
+  %9: f32[] = add(%1, %3)
+)";
+  EXPECT_EQ(ports_and_notes(added, {.literals = NumberGrowth{}}), "");
+  EXPECT_EQ(ports_and_notes(added, {.literals = NumberGrowth{{OpId(3), 1}}}),
+            "op \"add\": what grows with the samples, as a sum over them does, is added to what does not; both are means over the "
+            "micro-batches\n");
+}
+
+// Distances between all samples are no rows; those to what is the same for all are.
+TEST(BatchCounts, Distances) {
+  const auto mean_of = [](const std::string& distances) {
+    return "  %0: f32[4,2] = mul(%x, %p)\n" + distances + "  %9: f32[] = mean(%1) {dim=[0, 1], keepdim=false}\n";
+  };
+  EXPECT_EQ(
+      ports_and_notes(mean_of("  %1: f32[4,4] = aten::_cdist_forward(%0, %0) {p=2.0}\n")),
+      "op \"aten::_cdist_forward\": it cannot be told whether several samples are read; if so, those of each micro-batch by themselves\n");
+  EXPECT_EQ(ports_and_notes(mean_of("  %1: f32[4,4] = aten::_cdist_forward(%0, %p) {p=2.0}\n")), "");
+  EXPECT_EQ(ports_and_notes(mean_of("  %1: f32[4,4] = aten::_cdist_forward(%p, %0) {p=2.0}\n")), "");
+}
+
+// Which number of two is taken of a text.
+TEST(BatchCounts, TextsSayWhatGrows) {
+  const std::string text = "div(%0) {other={6.0|12.0}, dim={s0}} full() {fill_value={1e-05|nan}}";
+  EXPECT_EQ(with_sizes(text, {{"s0", 3}}), "div(%0) {other=6.0, dim=3} full() {fill_value=1e-05}");
+  EXPECT_EQ(with_sizes(text, {{"s0", 3}}, Samples::twice), "div(%0) {other=12.0, dim=3} full() {fill_value=nan}");
 }
 
 // A count that is divided by a size is a share of all: m micro-batches have m times the size.
@@ -220,10 +258,11 @@ TEST(BatchCounts, ACountOverASize) {
   %3: f32[] = div(%2) {other=8.0}
   %9: f32[] = div(%1, %3)
 )";
-  EXPECT_EQ(ports_and_notes(ops, {.literals = std::map<OpId, int>{{OpId(3), 1}}}), "share 2\n");
-  EXPECT_EQ(ports_and_notes(ops, {.literals = std::map<OpId, int>{}}), "share 1\n");
+  EXPECT_EQ(ports_and_notes(ops, {.literals = NumberGrowth{{OpId(3), 1}}}), "share 2\n");
+  EXPECT_EQ(ports_and_notes(ops, {.literals = NumberGrowth{}}), "share 1\n");
   EXPECT_EQ(ports_and_notes(ops),
-            "share 2\nop \"div\": a number may be that of a micro-batch's samples; of an export with dynamic=True it is known\n");
+            "share 2\nop \"div\": a number may be that of a micro-batch's samples: the module does not run with twice as many, which would "
+            "tell\n");
 }
 
 std::string failure(const std::string& ops) {

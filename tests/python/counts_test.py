@@ -3,6 +3,7 @@
 usage: counts_test.py   20 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 a thousand.
 """
 
+import math
 import os
 import random
 import unittest
@@ -60,7 +61,13 @@ class Drawn:
                         "F.cross_entropy(l, t[:, 0])", "F.cross_entropy(l, t[:, 0].masked_fill(k[:, 0] == 0, -100))",
                         "F.cross_entropy(l.unsqueeze(1).expand(-1, 4, -1).transpose(1, 2).flatten(0, 1) * p[0], t.flatten() % 4, weight=torch.tensor([1., 2., 3., 4.]).double())",
                         f"({x}).masked_fill(k == 0, float('nan')).nanmean()", f"({x})[0].sum()", f"(({x})[:, 0].unsqueeze(0) - ({x})[:, 1].unsqueeze(1)).square().mean()",
-                        f"(({x}).sum() / {self.count()}) ** 2")
+                        f"(({x}).sum() / {self.count()}) ** 2", f"({x}).sum() / {self.size()}", f"({x}).mean() * ({self.size()} / {self.size()})",
+                        f"{self.size()} * p.sum()", f"torch.cdist({x}, {x}).mean()", "F.cross_entropy(l, t[:, 0], weight=w[0, 0] + torch.arange(5.).double())",
+                        f"F.cross_entropy(l, t[:, 0], weight=torch.arange(1., 6.).double(), label_smoothing=0.1) / {self.count()}")
+
+    def size(self):
+        """A number of the sizes, or none of theirs that may look as if it were."""
+        return self.one("l.shape[0]", "l.numel()", "(l.shape[0] - 1)", "l.shape[0] ** 2", "math.log(l.shape[0] + 1)", "12", "6", "4")
 
     def loss(self):
         parts = [self.one("", "0.5 * ", "2 * ") + f"({self.scalar()})" for _ in range(self.random.choice((1, 1, 2, 3)))]
@@ -72,7 +79,7 @@ class Model(nn.Module):
     def __init__(self, text):
         super().__init__()
         self.a, self.b, self.p = nn.Linear(3, 4), nn.Linear(4, 1), nn.Parameter(torch.tensor([0.7, 1.3]))
-        self.loss = eval(f"lambda l, p, k, w, t: ({text}).reshape(())", {"torch": torch, "F": nn.functional})
+        self.loss = eval(f"lambda l, p, k, w, t: ({text}).reshape(())", {"torch": torch, "F": nn.functional, "math": math})
 
     def forward(self, x, k, w, t):
         return self.loss(self.b(torch.tanh(self.a(x))).squeeze(-1).square() + 0.1, self.p, k, w, t)
@@ -100,7 +107,7 @@ class Counts(unittest.TestCase):
             expected = torch.autograd.grad(loss, list(module.parameters()), allow_unused=True)
         except (RuntimeError, TypeError):
             return "no loss"
-        if not torch.isfinite(loss):
+        if not torch.isfinite(loss) or abs(loss) > 1e9:  # what is divided by what rounding left of zero is no loss either
             return "no loss"
         try:
             step = penstock.trainer(module, batch, microbatches=microbatches, dynamic=dynamic)
@@ -116,6 +123,22 @@ class Counts(unittest.TestCase):
     def test_a_count_that_multiplies_parameters_and_divides_a_sum(self):
         for text in ("k.sum() * p.sum() + (l * p[0]).sum() / k.sum()", "(l * k.sum()).mean() + (l * p[1]).sum() / k.sum() + p.prod() * k.sum()"):
             self.assertIn(self.outcome(text, 2, True, 5), ("equal", "noted and equal"), text)
+
+    def test_numbers_that_depend_on_the_samples(self):
+        """Sizes are numbers in these exports: what they would be of more samples says which come of the samples."""
+        noted = ("l.sum() / 12", "l.sum() / (l.shape[0] * (l.shape[0] - 1))", "l.mean() * math.log(l.shape[0])", "l.mean() + p.sum() / l.shape[0]",
+                 "F.binary_cross_entropy_with_logits(l, k, pos_weight=(k.numel() - k.sum()) / k.sum())")
+        for text in noted:
+            self.assertEqual(self.outcome(text, 3, False, 5), "noted", text)
+        for text in ("l.mean() * 12", "F.kl_div(l, w, reduction='batchmean')"):
+            self.assertEqual(self.outcome(text, 3, False, 5), "equal", text)
+
+    def test_ops_that_read_several_samples(self):
+        for text in ("torch.cdist(l, l).mean()", "torch.renorm(l, 2, 1, 0.5).mean()"):
+            self.assertEqual(self.outcome(text, 3, False, 5), "noted", text)
+        for text in ("torch.cdist(l, w.new_ones(3, 5) * p[0]).mean()", "F.cross_entropy(l, t[:, 0], weight=torch.arange(1., 6.).double())",
+                     "F.cross_entropy(l, t[:, 0], weight=torch.arange(1., 6.).double(), label_smoothing=0.1)"):
+            self.assertEqual(self.outcome(text, 3, False, 5), "equal", text)
 
     def test_drawn_losses(self):
         found = Counter()
@@ -183,6 +206,16 @@ class TimeMajor(unittest.TestCase):
                         step = penstock.trainer(module, x, microbatches=3, actors=1, dynamic=dynamic)
                         self.assertTrue(close(step.gradients(x)[0], module(x).detach()))
                         self.assertEqual(step.exports.first.notes, [])
+
+    def test_one_place_in_a_micro_batch(self):
+        """Which the graph does not tell from other dims of one place."""
+        for name, make in {"lstm": lambda: nn.LSTM(4, 4), "attention": lambda: Attends(4, 2), "positions": Positions}.items():
+            with self.subTest(name):
+                module, x = Core(make(), False).double(), torch.randn(6, 5, 4).double()
+                with self.assertRaisesRegex(penstock.PenstockError, "(?s)along dim 0.*module core.*hint: give samples first: batch_first=True"):
+                    penstock.trainer(module, x, microbatches=6, actors=1)
+                module = Core(make(), True).double()
+                self.assertTrue(close(penstock.trainer(module, x, microbatches=6, actors=1).gradients(x)[0], module(x).detach()))
 
     def test_places_by_themselves(self):
         module, x = Core(nn.Linear(4, 4), False).double(), torch.randn(6, 5, 4).double()

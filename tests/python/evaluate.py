@@ -21,7 +21,8 @@ ATTRIBUTE = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|f64\[\]|\[[^\]]*\]|[^,]+)')
 
 
 def with_sizes(text, sizes):
-    """The text with numbers in place of the expressions in braces."""
+    """The text with numbers in place of the expressions in braces, and of two numbers the first."""
+    text = re.sub(r"\{([\w.+\-]+)\|[\w.+\-]+\}", r"\1", text)
     return re.sub(r"\{([\w +\-*/%(),]+)\}", lambda found: str(eval(found[1], {"max": max, "min": min}, dict(sizes))), text)
 
 
