@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "driver/check_window.h"
+#include "driver/controller.h"
 #include "penstock/error.h"
 #include "schedule/in_one_row.h"
 
@@ -48,6 +49,11 @@ std::vector<StepInput> inputs_of(const Config& config, const CheckData& data, st
   return out;
 }
 
+// Throws Error where the run could not go on to validation with what `training` leaves.
+void check_validation(const Config& config, const Prepared& prepared, const Program& training) {
+  if (config.data.validation > 0) check_carried(training, compile_evaluation(config, prepared));
+}
+
 // Makes a program ready to run from this state.
 Program ready(const CheckOptions& o, Program program, const StateSource& state, Cluster& devices) {
   o.choose_kernels(program);
@@ -67,7 +73,8 @@ std::optional<CheckResult> check_step(const CheckOptions& o, const Prepared& pip
   const PlanStep plan = plans_batches(o.config) ? batch_planner(o.config, pipelined, *data->named()) : PlanStep();
   Program program;
   if (!plan) {
-    compile_training(o.config, pipelined);  // what `train` runs, so that what it refuses is refused here
+    // What `train` runs, so that what it refuses is refused here.
+    check_validation(o.config, pipelined, compile_training(o.config, pipelined));
     program = ready(o, compile_gradients(o.config, pipelined), start.state, *cluster);
   }
   const Program whole = ready(o, compile_gradients(o.config, sequential), start.state, *one);
@@ -78,6 +85,7 @@ std::optional<CheckResult> check_step(const CheckOptions& o, const Prepared& pip
     StepInput cut = input;
     if (plan) {
       const BatchStep batch = plan(input.samples);
+      check_validation(o.config, pipelined, *batch.program);
       cut.samples = batch.samples;
       cut.begins = batch.begins;
       program = ready(o, gradient_program(o.config, pipelined, batch), start.state, *cluster);
@@ -108,6 +116,7 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
   if (cluster == nullptr) return std::nullopt;
   const std::unique_ptr<Cluster> one = o.local(devices_of_actors(in_row)[0], data);
   const Program program = compile_training(o.config, pipelined), row = compile_training(plain, in_row);
+  check_validation(o.config, pipelined, program);
   // Three or more processes, and workers whose stages lie differently, add up what each has in another order.
   const bool alike = (o.config.pipeline.backend == "threads" && pipelined.others.empty()) || pipelined.replicas[0] < 3;
   // Two backbones on different actors each add up a loss of their own.

@@ -84,7 +84,6 @@ HeldState state_of(const DeviceProgram& device) {
   return out;
 }
 
-// State goes from program to program by its name alone.
 void check_carried(std::size_t device, const HeldState& held, const HeldState& wanted) {
   for (const auto& [tensor, names] : wanted) {
     const auto before = held.find(tensor);
@@ -353,6 +352,10 @@ std::map<std::string, SharedTensor> Controller::share_state() {
 }
 
 }  // namespace
+
+void check_carried(const Program& before, const Program& after) {
+  for (std::size_t d = 0; d < after.devices.size(); ++d) check_carried(d, state_of(before.devices[d]), state_of(after.devices[d]));
+}
 
 std::unique_ptr<Cluster> make_cluster(std::unique_ptr<Carrier> carrier) {
   return std::make_unique<Controller>(std::move(carrier));

@@ -250,17 +250,17 @@ void share_accumulator(Draft& draft, const Sharers& sharers, const Bundle& bundl
   add_block(draft, sharers, std::move(block));
 }
 
-// Parameters that another program updates.
+// Parameters that another program updates. Those of which this member of an axis does not have all are another member's.
 void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<std::string>& names) {
   const Graph& step = sharers.input.step;
   ShareBlock block;
   for (const std::string& name : names) {
     const auto found =
-        std::find_if(step.inputs.begin(), step.inputs.begin() + step.state, [&](ValueId v) { return tensor_of(step, v) == name; });
+        std::find_if(step.inputs.begin(), step.inputs.begin() + step.state, [&](ValueId v) { return step.values[v].name == name; });
     const InputId state(found - step.inputs.begin());
-    invariant(sharers.input.is_state(state) && std::ranges::find(sharers.readers[state], StageId()) == sharers.readers[state].end(),
-              "a sharded parameter is a state of every program, which only its stages read");
-    if (draft.sharded_states.contains(state)) return;
+    if (!sharers.input.is_state(state) || draft.sharded_states.contains(state)) return;
+    invariant(std::ranges::find(sharers.readers[state], StageId()) == sharers.readers[state].end(),
+              "a sharded parameter is a state that only its stages read");
     block.members.push_back(step.type(*found));
     block.parameters.push_back(state);
   }

@@ -191,14 +191,15 @@ LowerInput lower_input(const Graph& traced, const Schedule& schedule, const Lowe
 }
 
 std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options) {
-  const LowerInput input = std::move(member_inputs(training_step, schedule, options)[0]);
-  Draft draft;
-  find_blocks(input, draft);
   std::vector<std::vector<std::string>> out;
-  for (const ShareBlock& block : draft.blocks) {
-    if (block.parameters.empty()) continue;
-    std::vector<std::string>& names = out.emplace_back();
-    for (InputId parameter : block.parameters) names.push_back(parse_piece(input.step.values[input.value(parameter)].name).tensor);
+  for (const LowerInput& input : member_inputs(training_step, schedule, options)) {
+    Draft draft;
+    find_blocks(input, draft);
+    for (const ShareBlock& block : draft.blocks) {
+      std::vector<std::string> names;
+      for (InputId parameter : block.parameters) names.push_back(input.step.values[input.value(parameter)].name);
+      if (!names.empty() && std::ranges::find(out, names) == out.end()) out.push_back(std::move(names));
+    }
   }
   return out;
 }

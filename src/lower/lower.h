@@ -67,6 +67,7 @@ std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages);
 std::vector<bool> recomputed_stages(const Schedule& schedule, std::size_t stages);
 
 // The parameters that the devices of an actor hold in shares, by the blocks that are gathered as one: every program of a run has the same.
+// Members of the mesh's axes may have other blocks than the first, of pieces by their names (program/piece.h).
 std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options);
 
 // The stages of a prepared step, as lower() cuts them for the schedule.

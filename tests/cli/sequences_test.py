@@ -71,6 +71,13 @@ class Sequences(ProgramTest):
             ragged = self.train(f"{schedule}-{actors}", *documents, *RAGGED, "--actors", actors, "--schedule", schedule, *more)
             self.assert_equal_steps(ragged, padded, f"{schedule} on {actors} actors")
 
+    def test_pairs_in_shares_along_two_axes(self):
+        pairs = [*self.pairs(), *T5, "--set", "data.validation=0.2", "--set", "train.validation_every=1"]
+        padded = self.train("padded", *pairs, "--actors", 1, "--schedule", "sequential", steps=2)
+        shares = self.train("shares", *pairs, "--mesh", "pipe=1,data=2,context=2,tensor=2", "--set", "zero=3", steps=2)
+        self.assertIn("validation_loss", shares[0])
+        self.assert_equal_steps(shares, padded, "shares")
+
     def test_pairs_equal_the_padded_batches(self):
         pairs = [*self.pairs(), *T5, "--set", "data.validation=0.2", "--set", "train.validation_every=3"]
         padded = self.train("padded", *pairs, "--actors", 1, "--schedule", "sequential")

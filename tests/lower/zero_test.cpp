@@ -19,10 +19,13 @@
 namespace penstock {
 namespace {
 
-Config config_of(const std::vector<std::string>& settings) {
+const std::vector<std::string> kGpt = {"layers=4", "tied=0"};
+
+Config config_of(const std::vector<std::string>& settings, const std::vector<std::string>& model = kGpt) {
   std::vector<Override> overrides;
-  for (const char* setting : {"width=16", "heads=2", "context=8", "vocabulary=32", "batch=64", "layers=4", "tied=0", "dtype=f32"})
+  for (const char* setting : {"width=16", "heads=2", "context=8", "vocabulary=32", "batch=64", "dtype=f32"})
     overrides.push_back(parse_override(setting));
+  for (const std::string& setting : model) overrides.push_back(parse_override(setting));
   for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
   return load_config("", overrides, builtin_models());
 }
@@ -450,11 +453,20 @@ TEST(Zero, OneReductionForAStage) {
   EXPECT_EQ(volume_of(m.program, 2).count.at(Opcode::all_reduce), 1);
 }
 
+// Members of the mesh's axes may have other blocks than the first: t5's along the tensor axis do.
 TEST(Zero, ProgramsOfOneRunHoldTheSamePieces) {
-  for (const auto& [schedule, local] : {std::pair("zeropp", 1), {"interleaved-1f1b", 1}, {"zeropp", 2}}) {
-    SCOPED_TRACE(concat(schedule, ", local ", local));
-    const Config config = config_of({concat("schedule=", schedule), "actors=2", "chunks=2", "microbatches=4", "pipeline.data=2",
-                                     concat("pipeline.local=", local), "zero=3"});
+  const std::vector<std::string> t5 = {"model.name=t5", "model.buckets=4", "model.distance=8", "layers=1"};
+  for (const auto& [model, way] : std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+           {kGpt, {"actors=2", "chunks=2", "schedule=zeropp"}},
+           {kGpt, {"actors=2", "chunks=2", "schedule=interleaved-1f1b"}},
+           {kGpt, {"actors=2", "chunks=2", "schedule=zeropp", "pipeline.local=2"}},
+           {kGpt, {"actors=2", "chunks=2", "schedule=zeropp", "pipeline.context=2", "pipeline.tensor=2"}},
+           {t5, {"actors=1", "schedule=1f1b", "pipeline.context=2", "pipeline.tensor=2", R"(pipeline.axes=["context", "tensor"])"}},
+           {t5, {"actors=1", "schedule=1f1b", "pipeline.context=2", "pipeline.tensor=2", R"(pipeline.axes=["tensor", "context"])"}}}) {
+    SCOPED_TRACE(join(model, ", ") + ", " + join(way, ", "));
+    std::vector<std::string> settings = {"microbatches=4", "pipeline.data=2", "zero=3"};
+    settings.insert(settings.end(), way.begin(), way.end());
+    const Config config = config_of(settings, model);
     const Prepared prepared = prepare(config, builtin_models());
     const Program training = compile_training(config, prepared);
     for (const Program& other : {compile_evaluation(config, prepared), compile_gradients(config, prepared)})
