@@ -155,8 +155,8 @@ def _with_place(error: PenstockError, exported: Exported) -> PenstockError:
         return error
     known = [detail for detail in error.details if not any(line.startswith("in module") and line.removeprefix("in module ") in detail for line in place)]
     module = [] if any(line.startswith("in ") for line in place) else [f"in the {exported.header['model']} itself"]
-    return PenstockError(error.what, [*known, *module, *place], f"{error.hint}; or keep it from being updated in training: .eval() of the part that does it, "
-                                                       "and update it between steps")
+    return PenstockError(error.what, [*known, *module, *place], f"{error.hint}; or update it between steps, by step.parameter(name) or step.load_state_dict, and "
+                                                       "leave it as it is within one: where it is updated in training alone, .eval() of that part")
 
 
 def _sizes(exported: Exported, tensors: Mapping[str, torch.Tensor]) -> dict[str, int] | None:

@@ -38,6 +38,4 @@ def _notes(captured: Captured, described: Described, arguments: Arguments) -> li
     without = [state_name(name) for name, parameter in captured.parameters.items()
                if parameter.requires_grad and state_name(name) not in trained]
     notes = [f"the loss does not depend on {name}: it gets no gradient, as in PyTorch" for name in without]
-    if captured.growth and captured.growth.of_constants:
-        notes.append("a tensor that the module makes of numbers (torch.tensor(...)) has others for other samples: each micro-batch takes its own")
-    return unread + notes + captured.notes
+    return unread + notes + captured.notes + (captured.growth.notes if captured.growth else [])

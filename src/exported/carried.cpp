@@ -12,7 +12,8 @@
 namespace penstock {
 namespace {
 
-// A value as a function of a buffer's: keep * value + added.
+// A value as a function of a buffer's: keep * value + added. Of several copies of the buffer, one behind the other, in any shape, each is
+// so.
 struct Affine {
   double keep = 0;
   Tensor added = {};  // none: zero
@@ -67,6 +68,11 @@ class Carrier {
       made_.mark(op);
       return {rounded.keep, rounded.added ? to(rounded.added, from_.type(value).dtype) : Tensor()};
     }
+    if (is_copying(op, buffer_elements(input))) {
+      const Affine copied = affine(buffer, input, op.operands[0]);
+      made_.mark(op);
+      return {copied.keep, copied.added ? emit(op.name, {copied.added}, op.attributes) : Tensor()};
+    }
     const auto of_one_type = [&](ValueId operand) { return from_.type(operand) == from_.type(value); };
     if (!(scales || adds || op.name == "neg") || !std::ranges::all_of(op.operands, of_one_type))
       throw Error(concat("buffer ", quote(buffer), " is updated in a way that micro-batches cannot share"), {concat("by ", place_of(op))},
@@ -81,6 +87,24 @@ class Carrier {
     if (with_number) return {first.keep, sum_of(first.added, full_like(tensor(value), sign * number))};
     const Affine more = scaled(second, sign);
     return {first.keep + more.keep, sum_of(first.added, more.added)};
+  }
+
+  std::int64_t buffer_elements(ValueId input) const { return from_.type(input).elements(); }
+
+  // Whether the op keeps copies of so many elements, makes more of them in front, or takes the mean of all.
+  bool is_copying(const Op& op, std::int64_t elements) const {
+    if (op.operands.size() != 1) return false;
+    const TensorType &before = from_.type(op.operands[0]), &behind = from_.type(op.results[0]);
+    if (op.name == "reshape" || op.name == "unsqueeze" || op.name == "squeeze") return true;
+    if (op.name == "expand") {
+      const std::size_t inner =
+          static_cast<std::size_t>(std::ranges::find_if(before.shape, [](std::int64_t size) { return size != 1; }) - before.shape.begin());
+      const std::int64_t own = std::ssize(before.shape) - static_cast<std::int64_t>(inner);
+      return std::equal(before.shape.begin() + static_cast<std::ptrdiff_t>(inner), before.shape.end(), behind.shape.end() - own);
+    }
+    if (op.name != "mean" || behind.elements() != elements) return false;
+    const auto& dims = attribute<std::vector<std::int64_t>>(op, "dim");
+    return std::ranges::all_of(dims, [&](std::int64_t dim) { return wrap(dim, std::ssize(before.shape)) < std::ssize(dims); });
   }
 
   static Affine scaled(const Affine& x, double factor) {

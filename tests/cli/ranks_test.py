@@ -10,7 +10,7 @@ import socket
 import time
 import unittest
 
-from support import SMALL, ProgramTest, Result, free_port, run_all, start, start_all
+from support import SMALL, ProgramTest, Result, drawn_seed, free_port, run_all, start, start_all
 
 
 class Ranks(ProgramTest):
@@ -105,7 +105,7 @@ class Ranks(ProgramTest):
             arguments = self.train_arguments(name, 40, "--backend", "gloo", "--actors", 3, *more)
             for rank, result in enumerate(run_all(3, *arguments, **options)):
                 self.assert_fails(result, "the loss is" if rank == 0 and name == "wild" else "could not be written" if rank == 0 else "the run has failed")
-        seed = int(os.environ.get("PENSTOCK_SEED", random.randrange(1 << 32)))
+        seed = drawn_seed()
         draws = random.Random(seed)
         for round in range(100 if os.environ.get("PENSTOCK_SOAK") else 4):
             out = f"killed-{round}"

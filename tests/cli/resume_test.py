@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from support import ProgramTest, Result, read_metrics, read_pieces, read_state, run, start
+from support import ProgramTest, Result, drawn_seed, read_metrics, read_pieces, read_state, run, start
 
 STEPS = 60
 
@@ -49,7 +49,7 @@ class Resume(ProgramTest):
 
     def test_killed_at_random_times(self):
         reference = self.reference()
-        seed = random.randrange(1 << 32)
+        seed = drawn_seed()
         draws = random.Random(seed)
         for round in range(4):
             out = f"killed-{round}"

@@ -12,7 +12,7 @@ import signal
 import time
 import unittest
 
-from support import SMALL, ProgramTest, Result, run, start
+from support import SMALL, ProgramTest, Result, drawn_seed, run, start
 
 # A machine may be busy. What the soak test prints is how long it took.
 LIMIT = 60
@@ -74,10 +74,9 @@ class Stop(ProgramTest):
         return took
 
     def test_at_random_times(self):
-        seed = int(os.environ.get("PENSTOCK_SEED", random.randrange(1 << 32)))
+        seed = drawn_seed()
         draws = random.Random(seed)
         self.train("trained", 2)
-        print(f"seed {seed}")
         for name in self.commands(self.folder):
             out = self.folder / "out"
             out.mkdir()

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import socket
 import struct
@@ -17,6 +18,14 @@ SMALL = [
     "--set", "model.layers=4", "--set", "width=32", "--set", "heads=2", "--set", "context=16",
     "--set", "validation_every=0", "--set", "validation_batches=1", "--batch", "8", "--microbatches", "4",
 ]  # fmt: skip
+
+
+def drawn_seed(fixed=7):
+    """Of what a test draws: PENSTOCK_SEED; without it a new one with PENSTOCK_SOAK, and one that is always the same in ordinary runs."""
+    new = random.randrange(1, 1 << 30) if os.environ.get("PENSTOCK_SOAK") else fixed
+    seed = int(os.environ.get("PENSTOCK_SEED") or new)
+    print(f"PENSTOCK_SEED={seed}", flush=True)
+    return seed
 
 
 def start(*arguments, program=PROGRAM, environment=None, **options):

@@ -19,6 +19,40 @@ std::string text(const CarriedBuffers& carried) {
   return out + text_of(carried.joint);
 }
 
+// As instance norm updates its statistics: a copy for each sample, and their mean.
+TEST(CarriedBuffers, ACopyForEachSample) {
+  const auto carried = [](const std::string& copies) {
+    return text(
+        carried_buffers(graph_of("graph @joint(%x: f32[4], %mean: f32[2]) -> (f32[2]) {\n" + copies + R"(  %3: f32[4] = mul(%2) {other=0.9}
+  %4: f32[4] = mul(%x) {other=0.1}
+  %5: f32[4] = add(%3, %4)
+  %6: f32[2,2] = reshape(%5) {shape=[2, 2]}
+  %7: f32[2] = mean(%6) {dim=[0], keepdim=false}
+  return %7
+})"),
+                        {{0, "mean"}}));
+  };
+  EXPECT_EQ(carried(R"(  %0: f32[1,2] = reshape(%mean) {shape=[1, 2]}
+  %1: f32[2,2] = expand(%0) {shape=[2, 2]}
+  %2: f32[4] = reshape(%1) {shape=[4]}
+)"),
+            R"(mean: keep 0.9, added 0
+graph @joint(%x: f32[4], %mean: f32[2]) -> (f32[2]) {
+  %0: f32[4] = mul(%x) {other=0.1, sequence=4}
+  %1: f32[2,2] = reshape(%0) {shape=[2, 2], sequence=8}
+  %2: f32[2] = mean(%1) {dim=[0], keepdim=false, sequence=9}
+  return %2
+}
+)");
+  EXPECT_NE(test::message_of([&] {
+              carried(R"(  %0: f32[2,1] = reshape(%mean) {shape=[2, 1]}
+  %1: f32[2,2] = expand(%0) {shape=[2, 2]}
+  %2: f32[4] = reshape(%1) {shape=[4]}
+)");
+            }).find("is updated in a way that micro-batches cannot share"),
+            std::string::npos);
+}
+
 // As batch norm updates its statistics; one that counts, one that is replaced, one that stays.
 TEST(CarriedBuffers, KeepAPartAndAddTheRest) {
   EXPECT_EQ(

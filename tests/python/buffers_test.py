@@ -4,6 +4,7 @@ usage: buffers_test.py [ROUNDS [SEED]]
 """
 
 import copy
+import functools
 import random
 import sys
 import unittest
@@ -25,11 +26,12 @@ class Net(nn.Module):
 
     def __init__(self, draw, images):
         super().__init__()
-        layer, norm = (lambda: nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d) if images else (lambda: nn.Linear(3, 3), nn.BatchNorm1d)
+        of_images = lambda: draw.choice((nn.BatchNorm2d, functools.partial(nn.InstanceNorm2d, track_running_stats=True)))  # noqa: E731
+        layer, norm = (lambda: nn.Conv2d(3, 3, 3, padding=1), of_images) if images else (lambda: nn.Linear(3, 3), lambda: nn.BatchNorm1d)
         count = draw.randint(2, 5)
         self.layers = nn.ModuleList(layer() for _ in range(count))
         self.norm_of = [draw.randrange(i + 1) for i in range(count)]
-        self.norms = nn.ModuleDict({str(n): norm(3, momentum=draw.choice((0.1, 0.3, 0.01, 1.0)), affine=draw.random() < 0.7) for n in {*self.norm_of}})
+        self.norms = nn.ModuleDict({str(n): norm()(3, momentum=draw.choice((0.1, 0.3, 0.01, 1.0)), affine=draw.random() < 0.7) for n in {*self.norm_of}})
         self.images, self.head = images, nn.Linear(3, 4)
         for module in self.norms.values():
             module.running_mean.uniform_(-1, 1)

@@ -3,6 +3,8 @@
 import copy
 import importlib.util
 import json
+import os
+import random
 import re
 import sys
 from pathlib import Path
@@ -18,6 +20,14 @@ NAME = r'%(?:"(?:[^"\\]|\\.)*"|[\w.$:/-]*[\w.$/-])'
 DEFINITION = re.compile(rf"({NAME}): (\w+)\[([\d,]*)\]")
 LINE = re.compile(rf"  (.*?) = ([\w:.]+)\((.*?)\)(?: \{{(.*)\}})?$")
 ATTRIBUTE = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|f64\[\]|\[[^\]]*\]|[^,]+)')
+
+
+def drawn_seed(fixed=7):
+    """Of what a test draws: PENSTOCK_SEED; without it a new one with PENSTOCK_SOAK=1, and one that is always the same in ordinary runs."""
+    new = random.randrange(1, 1 << 30) if os.environ.get("PENSTOCK_SOAK") == "1" else fixed
+    seed = int(os.environ.get("PENSTOCK_SEED") or new)
+    print(f"PENSTOCK_SEED={seed}", flush=True)
+    return seed
 
 
 def with_sizes(text, sizes):

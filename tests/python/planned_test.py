@@ -3,21 +3,20 @@
 usage: planned_test.py
 """
 
-import os
 import random
 import tempfile
 import unittest
 from pathlib import Path
 
-import evaluate  # noqa: F401  finds the package
 import kept_exports  # noqa: F401
 import torch
 import zoo
+from evaluate import drawn_seed  # finds the package
 from trainer_test import Model, token_loss
 
 import penstock
 
-SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or random.randrange(1, 1 << 30)
+SEED = drawn_seed()
 CLUSTER = Path(__file__).resolve().parents[2] / "examples" / "clusters" / "h100-64.toml"
 
 

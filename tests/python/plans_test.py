@@ -7,16 +7,16 @@ import os
 import random
 import unittest
 
-import evaluate  # noqa: F401  finds the package
 import kept_exports  # noqa: F401
 import torch
 import zoo
+from evaluate import drawn_seed  # finds the package
 from torch.utils._pytree import tree_map_only
 
 import penstock
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
-SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or random.randrange(1, 1 << 30)
+SEED = drawn_seed()
 PLANS = [(schedule, actors) for schedule in ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v") for actors in (2, 4)]
 MICROBATCHES = 4
 # Of the relative difference of all gradients together. Some modules compute in f32 whatever their own dtype is.

@@ -9,12 +9,12 @@ import unittest
 
 import torch
 import zoo
-from evaluate import data_of, run_autograd, run_exported, worst
+from evaluate import data_of, drawn_seed, run_autograd, run_exported, worst
 
 import penstock
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
-SEED = int(os.environ.get("PENSTOCK_SEED", "0")) or random.randrange(1, 1 << 30)
+SEED = drawn_seed()
 BOUNDS = {torch.float64: 1e-11, torch.float32: 5e-6}
 
 
