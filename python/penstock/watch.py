@@ -73,6 +73,9 @@ def check_kind(module: torch.nn.Module) -> None:
         if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats and part.momentum is None:
             raise PenstockError(f"{place}, a {kind}, has momentum=None: by how much it moves its statistics depends on how many batches it has seen",
                                 hint="give it a momentum, such as 0.1, or put it in evaluation mode by .eval()")
+        if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and part.sparse and part.weight.requires_grad:
+            raise PenstockError(f"{place}, of {kind}, has sparse=True: the gradient of its table is no dense tensor",
+                                hint="give it sparse=False: its values are the same, and so are the updates of optimizers that take both")
         for name, tensor in (*part._parameters.items(), *part._buffers.items()):
             if torch.nn.parameter.is_lazy(tensor):
                 raise PenstockError(f'"{name}" of {place}, a {kind}, has no shape before the module has run once',

@@ -60,24 +60,40 @@ Tensor equal_bags(const NamedCall& call, Tensor indices, Tensor offsets) {
   return bag > 0 && bags * bag == indices.size(0) ? reshape(indices, {bags, bag}) : Tensor();
 }
 
-// (weight, indices, offsets, weights of them?) -> (sums, the bag of each index, the bags' sizes, what only other modes have)
+// Of each index, [bags, bag, 1].
+Tensor in_bags_too(Tensor weights, Tensor in_bags) {
+  return reshape(weights, {in_bags.size(0), in_bags.size(1), 1});
+}
+
+// (weight, indices, offsets, weights of them?) -> (sums, the bag of each index, the bags' sizes, what only other modes have). PyTorch may
+// declare fewer of the bags than its op gives: then none, and its backward does not need them.
 Tensors bags(const NamedCall& call) {
-  const Tensor weight = call.operand(0), indices = call.operand(1);
-  const Tensor in_bags = call.operand(3) ? Tensor() : equal_bags(call, indices, call.operand(2));
+  const Tensor weight = call.operand(0), indices = call.operand(1), weights = call.operand(3);
+  const Tensor in_bags = equal_bags(call, indices, call.operand(2));
   if (!in_bags) return {};
   const Tensor bag = expand(unsqueeze(arange(indices, in_bags.size(0), DType::i64), 1), in_bags.shape());
   const auto number = [&](std::size_t i, std::int64_t value) {
     return full(indices, call.results[i].shape, static_cast<double>(value), DType::i64);
   };
-  return {embedding_bag(weight, in_bags), reshape(bag, indices.shape()), number(2, in_bags.size(1)), number(3, 0)};
+  const Tensor bag_of_each = call.results[1].elements() == 0 ? number(1, 0) : reshape(bag, indices.shape());
+  const Tensor sums = weights ? sum(embedding(weight, in_bags) * in_bags_too(weights, in_bags), {1}) : embedding_bag(weight, in_bags);
+  return {sums, bag_of_each, number(2, in_bags.size(1)), number(3, 0)};
 }
 
 // (dy, indices, offsets, the bag of each index, the bags' sizes, .., weights of them?) -> dweight
 Tensors bags_backward(const NamedCall& call) {
-  const Tensor in_bags = call.operand(6) ? Tensor() : equal_bags(call, call.operand(1), call.operand(2));
+  const Tensor dy = call.operand(0), weights = call.operand(6), in_bags = equal_bags(call, call.operand(1), call.operand(2));
   if (!in_bags) return {};
-  return {
-      emit("embedding_bag_dense_backward", {call.operand(0), in_bags}, {{"num_weights", attribute<std::int64_t>(call.op, "num_weights")}})};
+  const Attributes rows = {{"num_weights", attribute<std::int64_t>(call.op, "num_weights")}};
+  if (!weights) return {emit("embedding_bag_dense_backward", {dy, in_bags}, rows)};
+  return {emit("embedding_dense_backward", {unsqueeze(dy, 1) * in_bags_too(weights, in_bags), in_bags}, rows)};
+}
+
+// (dy, weight, indices, offsets, the bag of each index) -> dweights of the indices
+Tensors bag_weights_backward(const NamedCall& call) {
+  const Tensor indices = call.operand(2), in_bags = equal_bags(call, indices, call.operand(3));
+  if (!in_bags) return {};
+  return {reshape(sum(unsqueeze(call.operand(0), 1) * embedding(call.operand(1), in_bags), {2}), indices.shape())};
 }
 
 // Ops of ours with the same operands, and the same attribute "dim".
@@ -122,6 +138,7 @@ std::span<const RenameRow> indexing_rows() {
       {"aten::embedding_dense_backward", rows_backward},
       {"aten::_embedding_bag", bags},
       {"aten::_embedding_bag_backward", bags_backward},
+      {"aten::_embedding_bag_per_sample_weights_backward", bag_weights_backward},
       {"aten::index.Tensor", all_in_order},
       {"aten::gather", along_dim<kGather>},
       {"aten::scatter.src", along_dim<kScatter>},

@@ -94,6 +94,9 @@ class Kinds(Refusals):
         self.check_first_lines(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)),
                                'module "1", a BatchNorm1d, has momentum=None: by how much it moves its statistics depends on how many batches it has seen',
                                "give it a momentum, such as 0.1, or put it in evaluation mode by .eval()")
+        self.check_first_lines(nn.Sequential(nn.Linear(4, 4), nn.Embedding(4, 4, sparse=True)),
+                               'module "1", of Embedding, has sparse=True: the gradient of its table is no dense tensor',
+                               "give it sparse=False: its values are the same, and so are the updates of optimizers that take both")
         with tempfile.NamedTemporaryFile() as file:
             torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}.store", rank=0, world_size=1)
             try:

@@ -35,6 +35,25 @@ class Zoo(unittest.TestCase):
                     theirs = run_autograd(module, lambda copy: zoo.loss_of(copy(**kwargs)))  # noqa: B023
                     self.assertLess(worst(run_exported(exported, data_of(module, (), kwargs)), theirs), bound)
 
+    def test_tables_of_bags_in_a_trainer(self):
+        """Whose ops PyTorch declares with other results in f32 than in f64; bags may have a weight for each index."""
+        class Weighted(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.bags = torch.nn.EmbeddingBag(9, 4, mode="sum")
+                self.scale = torch.nn.Parameter(torch.rand(3))
+
+            def forward(self, x):
+                return self.bags(x, per_sample_weights=self.scale.expand(x.shape)).square().mean()
+        for module, batch in (zoo.make("dlrm"), (Weighted(), {"x": torch.randint(9, (4, 3))})):
+            for dynamic in (True, False):
+                loss, gradients = penstock.trainer(module, batch, microbatches=2, actors=1, dynamic=dynamic).gradients(batch)
+                theirs = module(**batch)
+                wanted = torch.autograd.grad(theirs, list(module.parameters()))
+                self.assertAlmostEqual(loss.item(), theirs.item(), delta=1e-6)
+                for (name, _), gradient in zip(module.named_parameters(), wanted):
+                    self.assertTrue(torch.allclose(gradients[name], gradient, rtol=1e-4, atol=1e-6), name)
+
     @unittest.skipUnless(SOAK, "PENSTOCK_SOAK=1")
     def test_several_sizes(self):
         """One export of a model of texts, for other numbers of samples and other lengths."""
