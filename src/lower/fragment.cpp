@@ -1,18 +1,16 @@
 #include "lower/fragment.h"
 
-#include <algorithm>
-
 #include "base/text.h"
 
 namespace penstock {
 
 ValueId Fragment::import(const Draft& draft, const InstancePart& origin) {
-  if (std::ranges::find(reads, origin.instance) == reads.end()) {
+  const auto [first, added] = first_.try_emplace(origin.instance, graph.inputs.size());
+  if (added) {
     reads.push_back(origin.instance);
-    for (std::int32_t part = 0; const TensorType& type : draft.instances[origin.instance].types)
-      input_[{origin.instance, part++}] = graph.add_input(type, concat("x", graph.inputs.size()));
+    for (const TensorType& type : draft.instances[origin.instance].types) graph.add_input(type, concat("x", graph.inputs.size()));
   }
-  return input_.at({origin.instance, origin.part});
+  return graph.inputs[first->second + origin.part];
 }
 
 ValueId Fragment::need(const Draft& draft, ValueId value, const FindInstance& find) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -36,8 +35,8 @@ class Fragment {
 
   const Graph& step_;
   const IdVector<ValueId, OpId>& producer_;
-  std::unordered_map<ValueId, ValueId> local_;                    // value of the step: here
-  std::map<std::pair<InstanceId, std::int32_t>, ValueId> input_;  // part of an instance: graph input
+  std::unordered_map<ValueId, ValueId> local_;         // value of the step: here
+  std::unordered_map<InstanceId, std::size_t> first_;  // of a read instance's parts: place in the graph's inputs
 };
 
 }  // namespace penstock

@@ -296,10 +296,11 @@ bool adds_terms(const ValueFacts& facts, const Op& op) {
 TaskGroup group_of(const Decided& d, const Op& op, ActorId actor, InputId written) {
   TaskGroup group{actor};
   std::optional<StageId> update;
+  const bool adds = adds_terms(d.facts, op);
   for (ValueId v : op.operands) {
     if (!d.facts.dependent[v]) continue;
     const TaskGroup& from = d.facts.group[v];
-    const bool waits = from.actor != actor || d.facts.arrives[v] || (d.facts.layout[v].is_term() && !adds_terms(d.facts, op));
+    const bool waits = from.actor != actor || d.facts.arrives[v] || (d.facts.layout[v].is_term() && !adds);
     group.depth = std::max(group.depth, from.depth + waits);
     update = !update || *update == from.update ? from.update : StageId();
     group.ahead = group.ahead || from.ahead;

@@ -1,7 +1,5 @@
 #include "ops/builder.h"
 
-#include <algorithm>
-
 #include "base/text.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
@@ -9,15 +7,6 @@
 
 namespace penstock {
 namespace {
-
-std::string unused_input_name(const Graph& graph, const std::string& wanted) {
-  const auto taken = [&](const std::string& name) {
-    return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId input) { return graph.values[input].name == name; });
-  };
-  std::string name = wanted.empty() ? concat("invariant.", graph.inputs.size()) : wanted;
-  for (int n = 1; taken(name); ++n) name = concat(wanted.empty() ? "invariant" : wanted, ".", n);
-  return name;
-}
 
 bool encloses(const Builder* outer, const Builder* inner) {
   while (inner && inner != outer) inner = inner->parent;
@@ -112,6 +101,23 @@ std::vector<ValueId> Builder::append_typed(Op op, std::vector<TensorType> types)
   return graph.ops.back().results;
 }
 
+std::string Builder::unused_input_name(const std::string& wanted) {
+  for (; named_ < graph.inputs.size(); ++named_) input_names_.insert(graph.values[graph.inputs[named_]].name);
+  std::string name = wanted.empty() ? concat("invariant.", graph.inputs.size()) : wanted;
+  for (int n = 1; input_names_.contains(name); ++n) name = concat(wanted.empty() ? "invariant" : wanted, ".", n);
+  return name;
+}
+
+ValueId Builder::invariant_for(ValueId outer) {
+  const auto [input, added] = invariants_.try_emplace(outer);
+  if (added) {
+    const Value& value = parent->graph.values[outer];
+    input->second = graph.add_input(value.type, unused_input_name(value.name));
+    captured.push_back(outer);
+  }
+  return input->second;
+}
+
 const Op* Builder::producer(ValueId value) const {
   if (value.index() >= producers_.size() || !producers_[value]) return nullptr;
   return &graph.ops[producers_[value]];
@@ -123,13 +129,7 @@ Tensor capture(Builder& builder, Tensor tensor) {
   if (!encloses(tensor.builder(), &builder))
     throw Error(concat("a tensor of graph ", quote(tensor.builder()->graph.name), " is used in graph ", quote(builder.graph.name)), {},
                 "a loop's tensors live in its body: return them as results of the loop");
-  const ValueId outer(capture(*builder.parent, tensor).value());
-  for (const auto& [value, input] : builder.captured)
-    if (value == outer) return {&builder, input.value};
-  const Value& value = builder.parent->graph.values[outer];
-  const ValueId input = builder.graph.add_input(value.type, unused_input_name(builder.graph, value.name));
-  builder.captured.emplace_back(outer, input);
-  return {&builder, input.value};
+  return {&builder, builder.invariant_for(ValueId(capture(*builder.parent, tensor).value())).value};
 }
 
 std::vector<Tensor> emit_all(std::string_view name, std::span<const Tensor> operands, Attributes attributes) {

@@ -4,6 +4,8 @@
 #include <map>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,8 @@ class Builder {
   std::vector<ValueId> append_typed(Op op, std::vector<TensorType> types);
   // The op that defines a value; null for an input. The pointer is valid until the next op is appended.
   const Op* producer(ValueId value) const;
+  // Of a loop's body: the invariant input that stands for a value of the parent. The first use adds it, by the value's name or one near it.
+  ValueId invariant_for(ValueId outer);
   // The builder of the graph around all loops.
   Builder& outermost();
 
@@ -40,15 +44,19 @@ class Builder {
   // body, in order of first use.
   Builder* parent = nullptr;
   std::int64_t next_sequence = 0;  // used in the outermost builder only
-  // Invariants of a loop body, as pairs: a value of the parent, and the input of this graph that stands for it.
-  std::vector<std::pair<ValueId, ValueId>> captured;
+  // Of a loop's body: the values of the parent that its invariant inputs stand for.
+  std::vector<ValueId> captured;
   // The gradients that their callers gave to ops without definition, by the op's first result.
   std::map<ValueId, Vjp> vjps;
 
  private:
   void mark(Op& op);
+  std::string unused_input_name(const std::string& wanted);
 
-  IdVector<ValueId, OpId> producers_;  // by value, up to the last value that an op has defined
+  IdVector<ValueId, OpId> producers_;                // by value, up to the last value that an op has defined
+  std::unordered_map<ValueId, ValueId> invariants_;  // by value of the parent
+  std::unordered_set<std::string> input_names_;      // of the first named_ inputs
+  std::size_t named_ = 0;
 };
 
 // `tensor` as a value of `builder`: itself, or an invariant input where it belongs to an enclosing graph. Throws Error for an absent tensor

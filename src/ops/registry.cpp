@@ -104,6 +104,8 @@ OpCost cost(const Graph& graph, const Op& op) {
   const OpDefinition* definition = find_costed(op.name);
   if (definition && definition->views >= 0) return out;
   std::vector<TensorType> operands, results;
+  operands.reserve(op.operands.size());
+  results.reserve(op.results.size());
   for (ValueId operand : op.operands) operands.push_back(graph.type(operand));
   for (ValueId result : op.results) results.push_back(graph.type(result));
   if (definition && definition->bytes) {

@@ -1,5 +1,7 @@
 #include "ops/verify.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
@@ -15,9 +17,13 @@ std::string text_of(Types types) {
 void verify_op(const Graph& graph, const Op& op, std::size_t position) {
   const OpDefinition* definition = find_op(op.name);
   if (!definition) return;
-  std::vector<TensorType> operands, results;
-  for (ValueId operand : op.operands) operands.push_back(graph.type(operand));
-  for (ValueId result : op.results) results.push_back(graph.type(result));
+  const auto types = [&](const std::vector<ValueId>& values) {
+    std::vector<TensorType> out;
+    out.reserve(values.size());
+    for (const ValueId value : values) out.push_back(graph.type(value));
+    return out;
+  };
+  const std::vector<TensorType> operands = types(op.operands);
   const auto where = [&] { return concat("graph @", graph.name, ", op ", position); };
   std::vector<TensorType> inferred;
   try {
@@ -25,8 +31,8 @@ void verify_op(const Graph& graph, const Op& op, std::size_t position) {
   } catch (const Error& error) {
     throw Error(concat(where(), ": ", error.what()));
   }
-  if (inferred == results) return;
-  throw Error(concat(where(), ": ", op.name, " gives ", text_of(inferred), ", not ", text_of(results)),
+  if (std::ranges::equal(inferred, op.results, {}, {}, [&](ValueId result) -> const TensorType& { return graph.type(result); })) return;
+  throw Error(concat(where(), ": ", op.name, " gives ", text_of(inferred), ", not ", text_of(types(op.results))),
               {concat("operands: ", text_of(operands))});
 }
 

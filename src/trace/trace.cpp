@@ -159,7 +159,7 @@ std::vector<Tensor> accumulate(const std::vector<Tensor>& split, int microbatche
   }
   std::vector<TensorType> types;
   for (const ValueId output : inner.graph.outputs) types.push_back(inner.graph.type(output));
-  for (const auto& [invariant, input] : inner.captured) loop.operands.push_back(invariant);
+  loop.operands.insert(loop.operands.end(), inner.captured.begin(), inner.captured.end());
   loop.attributes = {{"microbatches", std::int64_t{microbatches}}, {"split", static_cast<std::int64_t>(split.size())}};
   loop.body = std::make_shared<const Graph>(std::move(inner.graph));
   std::vector<Tensor> sums;

@@ -34,7 +34,7 @@ TEST(Builder, UsesOfTheEnclosingGraphAreCapturedOnce) {
   EXPECT_EQ(y.builder(), &inner);
   EXPECT_EQ(middle.captured.size(), 1u);
   ASSERT_EQ(inner.captured.size(), 1u);
-  EXPECT_EQ(inner.graph.values[inner.captured[0].second.index()].name, "x.1");
+  EXPECT_EQ(inner.graph.values[inner.invariant_for(inner.captured[0])].name, "x.1");
   // Between tensors of the enclosing graph alone, the op belongs there.
   EXPECT_EQ((w + w).builder(), &outer);
 }

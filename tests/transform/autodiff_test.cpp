@@ -131,8 +131,8 @@ TEST(Autodiff, ParametersOfTheEnclosingGraphBecomeInputsOfTheBody) {
   const std::vector<Tensor> found = gradients(sum(x * w), std::vector{w});
   EXPECT_EQ(found[0].builder(), &body);
   ASSERT_EQ(body.captured.size(), 1u);
-  EXPECT_EQ(body.captured[0].first.value, w.value());
-  EXPECT_EQ(body.graph.values[body.captured[0].second.index()].name, "w");
+  EXPECT_EQ(body.captured[0].value, w.value());
+  EXPECT_EQ(body.graph.values[body.invariant_for(body.captured[0])].name, "w");
 }
 
 TEST(Autodiff, Failures) {
