@@ -162,7 +162,8 @@ Graph planned(Graph step, const Prepared& prepared, bool whole) {
     if (whole) check_nodes(*prepared.plan, nodes_of(drop_constraints(step)));
     step = mark_stages(step, *prepared.plan);
   }
-  return prepared.schedule.slices > 1 ? in_slices(step, prepared) : step;
+  if (prepared.schedule.slices > 1) return in_slices(step, prepared);
+  return step;
 }
 
 // The table with the step's own numbers of the stages.
@@ -390,7 +391,7 @@ bool reads_last_gradients(const Config& config, const Prepared& prepared) {
 Graph training_graph(const Config& config, const Prepared& prepared) {
   Graph step = training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
                              optimiser_of(config), BatchCount::of_model, rows_of(config, *prepared.model));
-  if (!reads_last_gradients(config, prepared)) step = update_by_rows(step);
+  if (!reads_last_gradients(config, prepared)) step = update_by_rows(std::move(step));
   return planned(std::move(step), prepared, true);
 }
 

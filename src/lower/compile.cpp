@@ -132,7 +132,8 @@ std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& sch
 
 LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   LowerInput input = std::move(compile_inputs(step, schedule, options)[0]);
-  return input.schedule.steps == 1 ? input : step_input(input, 0);
+  if (input.schedule.steps > 1) return step_input(input, 0);
+  return input;
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {

@@ -127,7 +127,7 @@ StagedStep prepare_stages(const Graph& traced, bool hoist, std::span<const Layou
   if (hoist) step = hoist_invariants(step);
   // After hoisting: the same cast in two stages is one cast now. Ops of different stages are not merged.
   step = eliminate_common_subexpressions(step);
-  return assign_stages(step);
+  return assign_stages(std::move(step));
 }
 
 StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOptions& options) {

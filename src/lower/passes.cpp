@@ -78,10 +78,13 @@ namespace {
 
 // As far as its devices' runs, and the input of the passes that follow.
 JoinedSteps up_to_devices(LowerInput input) {
-  const std::int32_t steps = input.schedule.steps;
-  std::vector<Draft> drafts(steps);
-  for (std::int32_t step = 0; step < steps; ++step) run_passes(steps == 1 ? input : step_input(input, step), drafts[step], "devices");
-  return steps == 1 ? JoinedSteps{std::move(input), std::move(drafts[0])} : join_steps(input, drafts);
+  std::vector<Draft> drafts(input.schedule.steps);
+  if (drafts.size() == 1) {
+    run_passes(input, drafts[0], "devices");
+    return {std::move(input), std::move(drafts[0])};
+  }
+  for (std::int32_t step = 0; step < std::ssize(drafts); ++step) run_passes(step_input(input, step), drafts[step], "devices");
+  return join_steps(input, drafts);
 }
 
 // The rest of lowering, from the members' drafts after the pass `devices` on.

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "base/text.h"
 #include "penstock/error.h"
@@ -244,11 +245,11 @@ void infer_backward(const Marked& in, std::vector<int>& stage) {
 // The body with stages written on its ops and without its boundary marks.
 Graph with_stages(const Graph& body, const std::vector<int>& stage, const std::vector<std::string>& names) {
   Graph out = body;
-  out.ops.clear();
   std::vector<ValueId> renamed(body.values.size());
   for (std::size_t v = 0; v < renamed.size(); ++v) renamed[v] = ValueId(v);
-  for (std::size_t i = 0; i < body.ops.size(); ++i) {
-    Op op = body.ops[i];
+  IdVector<OpId, Op> ops = std::exchange(out.ops, {});
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    Op& op = ops[i];
     for (ValueId& operand : op.operands) operand = renamed[operand.index()];
     if (is_boundary(op)) {
       renamed[op.results[0].index()] = op.operands[0];
@@ -263,7 +264,7 @@ Graph with_stages(const Graph& body, const std::vector<int>& stage, const std::v
 
 }  // namespace
 
-StagedStep assign_stages(const Graph& step) {
+StagedStep assign_stages(Graph step) {
   const std::size_t loop = loop_of(step);
   const Graph& body = *step.ops[loop].body;
   const std::vector<OpId> producer = producers(body);
@@ -274,9 +275,9 @@ StagedStep assign_stages(const Graph& step) {
   infer_from_operands(in, stage);
   infer_from_users(in, stage);
   infer_backward(in, stage);
-  StagedStep out{step, ordered_names(marks, reach)};
-  out.step.ops[loop].body = std::make_shared<Graph>(with_stages(body, stage, marks.names));
-  return out;
+  IdVector<StageId, std::string> names = ordered_names(marks, reach);
+  step.ops[loop].body = std::make_shared<Graph>(with_stages(body, stage, marks.names));
+  return {std::move(step), std::move(names)};
 }
 
 }  // namespace penstock

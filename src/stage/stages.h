@@ -24,7 +24,7 @@ struct StagedStep {
   // different bits are in accumulators of their own, so that what members have alike lies at the same place on all.
   std::vector<std::uint32_t> apart = {};
 };
-StagedStep assign_stages(const Graph& step);
+StagedStep assign_stages(Graph step);
 
 // An op without operands, which has no stage.
 inline bool is_constant(const Op& op) {

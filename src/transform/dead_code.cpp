@@ -20,7 +20,7 @@ struct Live {
   std::unordered_map<std::size_t, Op> loops;  // live loops, reduced to their live results and operands
 };
 
-Live find_live(const Graph& graph);
+Live find_live(const Graph& graph, const std::vector<ValueId>& outputs);
 
 // The graph without dead ops and, if `drop_inputs`, without unread inputs.
 Graph remove_dead(const Graph& graph, const Live& live, bool drop_inputs) {
@@ -42,24 +42,27 @@ Op reduce_loop(const Op& op, const std::vector<bool>& live_values) {
   Op loop = op;
   std::vector<bool> keep;
   for (ValueId result : op.results) keep.push_back(live_values[result.index()]);
-  Graph body = *op.body;
+  const Graph& body = *op.body;
+  std::vector<ValueId> outputs = body.outputs;
   keep_where(loop.results, keep);
-  keep_where(body.outputs, keep);
+  keep_where(outputs, keep);
 
-  const Live live = find_live(body);
+  const Live live = find_live(body, outputs);
+  Graph reduced = remove_dead(body, live, true);
+  keep_where(reduced.outputs, keep);
   keep.clear();
   for (ValueId input : body.inputs) keep.push_back(live.values[input]);
   keep_where(loop.operands, keep);
   const auto split = static_cast<std::ptrdiff_t>(attribute<std::int64_t>(op, "split"));
   loop.attributes["split"] = static_cast<std::int64_t>(std::count(keep.begin(), keep.begin() + split, true));
-  loop.body = std::make_shared<const Graph>(remove_dead(body, live, true));
+  loop.body = std::make_shared<const Graph>(std::move(reduced));
   return loop;
 }
 
-Live find_live(const Graph& graph) {
+Live find_live(const Graph& graph, const std::vector<ValueId>& outputs) {
   Live live;
   live.values.resize(graph.values.size());
-  for (ValueId output : graph.outputs) live.values[output] = true;
+  for (ValueId output : outputs) live.values[output] = true;
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
     if (std::none_of(op.results.begin(), op.results.end(), [&](ValueId value) { return live.values[value]; })) continue;
@@ -73,7 +76,7 @@ Live find_live(const Graph& graph) {
 }  // namespace
 
 Graph eliminate_dead_code(const Graph& graph) {
-  return remove_dead(graph, find_live(graph), false);
+  return remove_dead(graph, find_live(graph, graph.outputs), false);
 }
 
 }  // namespace penstock

@@ -46,7 +46,7 @@ Graph drop_empty(const Graph& graph, const std::vector<bool>& kept_inputs, const
 // A training step whose tables of embeddings are updated by rows: those of more rows than a step has indices, of which lookups by the
 // data's indices alone are read, and which sgd without momentum and decay updates. All states have the bits that they would have, but for
 // the last gradients of these tables, which stay as they were; the gradients' norm is added up in another order.
-Graph update_by_rows(const Graph& step);
+Graph update_by_rows(Graph step);
 
 // Joins the small all_reduces of what the loop gives, those of one axis and of one stage of the loop, into one right behind the loop.
 Graph join_sums(const Graph& step);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <ranges>
+#include <utility>
 
 #include "transform/passes.h"
 #include "transform/rewrite.h"
@@ -153,31 +154,31 @@ void append_loop(Graph& step, Op loop, std::vector<Table>& tables) {
 }
 
 // The step with these tables updated by rows.
-Graph by_rows(const Graph& step, OpId loop, std::vector<Table> tables) {
-  Graph out = step;
-  out.ops = {};
+Graph by_rows(Graph step, OpId loop, std::vector<Table> tables) {
+  IdVector<OpId, Op> ops = std::exchange(step.ops, {});
   IdVector<ValueId, const Table*> table_of(step.values.size());
   for (const Table& table : tables)
     for (const ValueId value : table.values) table_of[value] = &table;
   IdVector<ValueId, ValueId> kept(step.values.size());  // by a state's next value: what it is now
-  for (const OpId o : step.ops.ids()) {
-    const Op& op = step.ops[o];
+  for (const OpId o : ops.ids()) {
+    Op& op = ops[o];
     const auto read = std::ranges::find_if(op.operands, [&](ValueId v) { return table_of[v] != nullptr; });
+    const Table* table = read == op.operands.end() ? nullptr : table_of[*read];
     if (o == loop)
-      append_loop(out, op, tables);
-    else if (read != op.operands.end())
-      append_for_rows(out, op, *table_of[*read], kept);
+      append_loop(step, std::move(op), tables);
+    else if (table != nullptr)
+      append_for_rows(step, std::move(op), *table, kept);
     else
-      out.ops.push_back(op);
+      step.ops.push_back(std::move(op));
   }
-  for (ValueId& output : out.outputs)
+  for (ValueId& output : step.outputs)
     if (output.index() < kept.size() && kept[output]) output = kept[output];
-  return out;
+  return step;
 }
 
 }  // namespace
 
-Graph update_by_rows(const Graph& step) {
+Graph update_by_rows(Graph step) {
   const OpId at(std::ranges::find_if(step.ops, [](const Op& op) { return op.body != nullptr; }) - step.ops.begin());
   if (at.index() == step.ops.size()) return step;
   const Op& op = step.ops[at];
@@ -191,7 +192,7 @@ Graph update_by_rows(const Graph& step) {
   const IdVector<ValueId, int> uses = use_counts(step);
   for (Table& table : tables) table.values = values_of_gradient(step, readers, uses, op.results[table.result]);
   std::erase_if(tables, [](const Table& table) { return table.values.empty(); });
-  return by_rows(step, at, std::move(tables));
+  return by_rows(std::move(step), at, std::move(tables));
 }
 
 }  // namespace penstock
