@@ -3,6 +3,7 @@
 //   build/bench/compile_bench                    # on two actors
 //   build/bench/compile_bench pipe=2,data=2 zero=1
 //   build/bench/compile_bench pipe=2,tensor=2
+//   build/bench/compile_bench layers=75,150 rounds=1
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "config/compile.h"
 #include "lower/passes.h"
 #include "models/registry.h"
@@ -20,12 +22,16 @@
 namespace penstock {
 namespace {
 
-constexpr int kLayers[] = {150, 300, 600, 1200};
-constexpr int kRounds = 3;  // of each the least counts
+struct Sizes {
+  std::vector<int> layers = {150, 300, 600, 1200};
+  int rounds = 3;  // of each the least counts
+};
 
-// Of the process's CPU: what else the machine does does not count.
+// Of the thread's CPU: what else the machine does does not count.
 double cpu_seconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 // The least seconds of each phase, in the order in which they run.
@@ -82,32 +88,48 @@ void compile_once(const Config& config, const ModelRegistry& models, Phases& pha
 }
 
 // The slope of the line through log(seconds) over log(layers), by least squares.
-double exponent(const std::vector<double>& seconds) {
+double exponent(const std::vector<int>& layers, const std::vector<double>& seconds) {
   double x = 0, y = 0, xx = 0, xy = 0;
   const auto n = static_cast<double>(seconds.size());
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    const double lx = std::log(kLayers[i]), ly = std::log(std::max(seconds[i], 1e-9));
+    const double lx = std::log(layers[i]), ly = std::log(std::max(seconds[i], 1e-9));
     x += lx, y += ly, xx += lx * lx, xy += lx * ly;
   }
   return (n * xy - x * y) / (n * xx - x * x);
 }
 
-void run(const std::vector<std::string>& settings) {
+// Takes `layers=` and `rounds=` out of the settings.
+Sizes take_sizes(std::vector<std::string>& settings) {
+  Sizes sizes;
+  std::erase_if(settings, [&](const std::string& setting) {
+    if (setting.starts_with("rounds=")) {
+      sizes.rounds = std::stoi(setting.substr(7));
+    } else if (setting.starts_with("layers=")) {
+      sizes.layers.clear();
+      for (const std::string& layers : split(setting.substr(7), ',')) sizes.layers.push_back(std::stoi(layers));
+    } else {
+      return false;
+    }
+    return true;
+  });
+  return sizes;
+}
+
+void run(std::vector<std::string> settings) {
   const ModelRegistry& models = builtin_models();
-  std::vector<Phases> found;
-  for (const int layers : kLayers) {
-    Phases& phases = found.emplace_back();
-    for (int round = 0; round < kRounds; ++round) compile_once(config_of(layers, settings, models), models, phases);
-  }
+  const auto [sizes, rounds] = take_sizes(settings);
+  std::vector<Phases> found(sizes.size());
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t s = 0; s < sizes.size(); ++s) compile_once(config_of(sizes[s], settings, models), models, found[s]);
   std::printf("%-36s", "seconds at layers");
-  for (const int layers : kLayers) std::printf("%10d", layers);
+  for (const int layers : sizes) std::printf("%10d", layers);
   std::printf("  exponent\n");
   for (std::size_t p = 0; p < found[0].least().size(); ++p) {
     std::vector<double> seconds;
     for (const Phases& phases : found) seconds.push_back(phases.least()[p].second);
     std::printf("%-36s", found[0].least()[p].first.c_str());
     for (const double one : seconds) std::printf("%10.4f", one);
-    std::printf("%10.2f\n", exponent(seconds));
+    std::printf("%10.2f\n", exponent(sizes, seconds));
   }
 }
 
