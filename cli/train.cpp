@@ -80,13 +80,10 @@ void take_folder(const Config& config, const TrainingStart& start, std::optional
 // What lies behind the step that the run goes on from in its folder is given up: it is kept under other names.
 void set_later_aside(const Config& config, const TrainingStart& start) {
   if (!goes_on_in_place(config, start)) return;
-  for (const std::string& folder : checkpoints_after(config.run.out, start.step)) {
-    const bool damaged = std::ranges::any_of(start.damaged, [&](const DamagedCheckpoint& each) {
-      return std::filesystem::path(each.folder).filename() == std::filesystem::path(folder).filename();
-    });
-    std::fprintf(stderr, "note: the run goes on from step %d: %s is %s from now on\n", static_cast<int>(start.step), folder.c_str(),
-                 set_aside(folder, damaged ? "damaged" : "later").c_str());
-  }
+  for (const auto& [step, folder] : checkpoint_folders(config.run.out))
+    if (step > start.step)
+      std::fprintf(stderr, "note: the run goes on from step %d: %s is %s from now on\n", static_cast<int>(start.step), folder.c_str(),
+                   set_aside(folder, start.damaged.contains(step) ? "damaged" : "later").c_str());
 }
 
 void print_finished(const TrainOptions& options, const Config& config, const TrainingStart& start) {

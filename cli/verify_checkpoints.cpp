@@ -55,7 +55,8 @@ std::string text_of(const Finding& found) {
 }  // namespace
 
 bool verify_checkpoints(const std::string& folder, bool json) {
-  std::vector<std::string> folders = checkpoint_folders(folder);
+  std::vector<std::string> folders;
+  for (const auto& [step, each] : checkpoint_folders(folder)) folders.push_back(each);
   if (folders.empty()) folders = {folder};
   std::error_code ignored;
   if (folders[0] == folder && !std::filesystem::exists(std::filesystem::path(folder) / "manifest.json", ignored))

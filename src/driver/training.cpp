@@ -431,7 +431,7 @@ TrainingStart start_from_checkpoint(const Config& config, const std::string& pat
   start.position = checkpoint.position;
   start.before = theirs.train;
   start.text = checkpoint.text;
-  start.damaged = std::move(found.damaged);
+  for (const DamagedCheckpoint& damaged : found.damaged) start.damaged.insert(damaged.step);
   return start;
 }
 

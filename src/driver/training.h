@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,10 @@ struct TrainingStart {
   bool init = false;          // whether the user named the file that it has parameters of
   std::int64_t step = 0;      // steps done
   std::int64_t position = 0;  // training samples read
-  // For a resumed run: how it trained before, what it read (Dataset::fingerprint), and the newer checkpoints that cannot be used.
+  // For a resumed run: how it trained before, what it read (Dataset::fingerprint), and the steps of newer checkpoints that cannot be used.
   std::optional<Config::Train> before;
   std::uint64_t text = 0;
-  std::vector<DamagedCheckpoint> damaged;
+  std::set<std::int64_t> damaged;
 };
 // Starts from the values that the model's own file has (Model::initial_values), else from drawn ones. Throws Error naming file and tensors
 // where that has not all.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <ranges>
 
 #include "base/durable.h"
 #include "base/regular_file.h"
@@ -161,15 +162,15 @@ FoundCheckpoint find_checkpoint(const std::string& path) {
   if (checkpoint_steps(path).empty())
     throw Error(concat("no checkpoint in ", path), {}, "name a run's folder or one of its checkpoint-STEP folders");
   FoundCheckpoint found;
-  std::vector<std::string> folders = checkpoint_folders(path);
-  for (; !folders.empty(); folders.pop_back()) {
+  const std::map<std::int64_t, std::string> folders = checkpoint_folders(path);
+  for (const auto& [step, folder] : std::views::reverse(folders)) {
     try {
-      found.checkpoint = read_checkpoint(folders.back());
+      found.checkpoint = read_checkpoint(folder);
       return found;
     } catch (const CannotRead&) {
       throw;  // it may be intact
     } catch (const Error& error) {
-      found.damaged.push_back({folders.back(), first_line(error.what())});
+      found.damaged.push_back({step, folder, first_line(error.what())});
     }
   }
   std::vector<std::string> damages;
@@ -177,27 +178,18 @@ FoundCheckpoint find_checkpoint(const std::string& path) {
   throw Error(concat("no checkpoint in ", path, " is intact"), damages, "begin anew, with another --out");
 }
 
-std::vector<std::string> checkpoint_folders(const std::string& out) {
-  std::vector<std::int64_t> steps;
+std::map<std::int64_t, std::string> checkpoint_folders(const std::string& out) {
+  std::map<std::int64_t, std::string> folders;
   for (const std::string& name : names_in(out))
-    if (const std::int64_t step = step_of(name); step >= 0) steps.push_back(step);
-  std::sort(steps.begin(), steps.end());
-  std::vector<std::string> folders;
-  for (const std::int64_t step : steps) folders.push_back(folder_of(out, step).string());
+    if (const std::int64_t step = step_of(name); step >= 0) folders[step] = folder_of(out, step).string();
   return folders;
 }
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& out) {
   std::vector<std::int64_t> steps;
-  for (const fs::path folder : checkpoint_folders(out))
-    if (is_there(folder / kManifest)) steps.push_back(step_of(folder.filename().string()));
+  for (const auto& [step, folder] : checkpoint_folders(out))
+    if (is_there(fs::path(folder) / kManifest)) steps.push_back(step);
   return steps;
-}
-
-std::vector<std::string> checkpoints_after(const std::string& out, std::int64_t step) {
-  std::vector<std::string> folders = checkpoint_folders(out);
-  std::erase_if(folders, [&](const fs::path& folder) { return step_of(folder.filename().string()) <= step; });
-  return folders;
 }
 
 std::string set_aside(const std::string& folder, const std::string& why) {

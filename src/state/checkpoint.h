@@ -32,6 +32,7 @@ std::string write_checkpoint(const std::string& out, const Checkpoint& info, int
 Checkpoint read_checkpoint(const std::string& folder);
 
 struct DamagedCheckpoint {
+  std::int64_t step = 0;       // as its folder's name says
   std::string folder, damage;  // a line that names the file
 };
 struct FoundCheckpoint {
@@ -41,13 +42,10 @@ struct FoundCheckpoint {
 // The checkpoint at `path`, or the newest intact one in the run folder `path`. Throws Error if there is none, and CannotRead
 // where it comes to one that cannot be read.
 FoundCheckpoint find_checkpoint(const std::string& path);
-// Folders named checkpoint-STEP in a run folder, ascending; empty where there is no such folder.
-std::vector<std::string> checkpoint_folders(const std::string& out);
+// Folders named checkpoint-STEP in a run folder, by step; empty where there is no such folder.
+std::map<std::int64_t, std::string> checkpoint_folders(const std::string& out);
 // The steps of the folders that have a manifest.
 std::vector<std::int64_t> checkpoint_steps(const std::string& out);
-
-// The folders of later steps.
-std::vector<std::string> checkpoints_after(const std::string& out, std::int64_t step);
 
 // Renames a checkpoint that the run does not go on from ("checkpoint-31.damaged"), so that it can write one for its step. Returns the new
 // name. Throws Error.

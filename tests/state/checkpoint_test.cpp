@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <limits>
+#include <map>
 
 #include "base/text.h"
 #include "state/initialise.h"
@@ -171,7 +172,7 @@ TEST(Checkpoint, StateThatIsNotFiniteIsNeverTheNewest) {
       const std::string found = concat("\"wte.weight\" has 2 values that are not finite, the first (element 1) is ", number(bad));
       EXPECT_EQ(message_of([&] { write(out, 10, 3, poisoned); }),
                 concat("state ", found, "\n  hint: lower train.learning_rate, or clip gradients (train.clip)"));
-      EXPECT_EQ(checkpoint_folders(out.path().string()), std::vector<std::string>{out.file("checkpoint-5")});
+      EXPECT_EQ(checkpoint_folders(out.path().string()), (std::map<std::int64_t, std::string>{{5, out.file("checkpoint-5")}}));
       // Another program, or an earlier version, may have written such a one.
       fs::copy(out.file("checkpoint-5"), out.file("checkpoint-10"));
       poisoned(out.file("checkpoint-10"));
@@ -202,12 +203,15 @@ TEST(Checkpoint, WithoutPermissionItIsNotDamaged) {
   }
 }
 
-TEST(Checkpoint, OfLaterStepsAreListed) {
+TEST(Checkpoint, FoldersThatAreSetAsideAreNoLongerListed) {
   const TemporaryFolder out;
   for (std::int64_t step : {5, 10, 20}) write(out, step);
-  EXPECT_EQ(checkpoints_after(out.path().string(), 5), (std::vector<std::string>{out.file("checkpoint-10"), out.file("checkpoint-20")}));
+  std::map<std::int64_t, std::string> folders = {
+      {5, out.file("checkpoint-5")}, {10, out.file("checkpoint-10")}, {20, out.file("checkpoint-20")}};
+  EXPECT_EQ(checkpoint_folders(out.path().string()), folders);
   EXPECT_EQ(set_aside(out.file("checkpoint-20"), "later"), out.file("checkpoint-20.later"));
-  EXPECT_EQ(checkpoints_after(out.path().string(), 10), std::vector<std::string>());
+  folders.erase(20);
+  EXPECT_EQ(checkpoint_folders(out.path().string()), folders);
 }
 
 TEST(Checkpoint, WhereNoneIsIntactEachDamageIsNamed) {

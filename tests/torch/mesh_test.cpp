@@ -188,7 +188,7 @@ State train_twice(const std::array<const Trial*, 2>& trials, const std::array<co
   train_step(trials[0]->config, *prepared[0], 1, fresh_start(trials[0]->config, *prepared[0]).state, out.path().string());
   StateSource source;
   source.kind = StateSource::Kind::checkpoint;
-  source.path = checkpoint_folders(out.path().string()).at(0);
+  source.path = checkpoint_folders(out.path().string()).begin()->second;
   return train_step(trials[1]->config, *prepared[1], 2, source, out.path().string());
 }
 
