@@ -174,6 +174,18 @@ void expect_checked(const Config& config) {
   EXPECT_LE(result.comparison.gradient_difference, 1e-9) << result.comparison.worst;
 }
 
+// Holds drawn configurations, whose files are drawn for sequences of `context`, to their word until so many are equal.
+template <class Drawn, class Compare>
+void expect_of_drawn(const Drawn& drawn, std::int64_t context, int wanted, const Compare& compare) {
+  const std::uint64_t seed = test::drawn_seed();
+  SCOPED_TRACE(concat("seed ", seed));
+  Draw draw(seed);
+  const DrawnFiles files(draw, context);
+  Counts counts;
+  while (!counts.is_enough(wanted)) expect_equal_or_refused(drawn(draw, files), counts, compare);
+  report(seed, counts);
+}
+
 // --- batches
 
 constexpr std::int64_t kContext = 64;
@@ -213,30 +225,17 @@ Settings drawn_batches(Draw& draw, const DrawnFiles& files) {
 }
 
 TEST(DrawnChecks, OfBatchesOfAllLengthsAreTheSequentialStepOrRefused) {
-  const std::uint64_t seed = test::drawn_seed();
-  SCOPED_TRACE(concat("seed ", seed));
-  Draw draw(seed);
-  const DrawnFiles files(draw, kContext);
-  Counts counts;
-  while (!counts.is_enough(6)) expect_equal_or_refused(drawn_batches(draw, files), counts, expect_checked);
-  report(seed, counts);
+  expect_of_drawn(drawn_batches, kContext, 6, expect_checked);
 }
 
 // What one batch leaves the next one goes on with, whatever shapes the two have.
 TEST(DrawnChecks, OfSeveralBatchesTrainAsOneDeviceDoes) {
-  const std::uint64_t seed = test::drawn_seed();
-  SCOPED_TRACE(concat("seed ", seed));
-  Draw draw(seed);
-  const DrawnFiles files(draw, kContext);
-  Counts counts;
-  while (!counts.is_enough(2))
-    expect_equal_or_refused(drawn_batches(draw, files), counts, [](const Config& config) {
-      const Trained found = trained(config, prepare(config, builtin_models()), true, 2);
-      const Trained expected = trained(config, prepare_sequential(config, builtin_models()), false, 2);
-      expect_near(found.losses, expected.losses);
-      expect_near(found.parameters, expected.parameters);
-    });
-  report(seed, counts);
+  expect_of_drawn(drawn_batches, kContext, 2, [](const Config& config) {
+    const Trained found = trained(config, prepare(config, builtin_models()), true, 2);
+    const Trained expected = trained(config, prepare_sequential(config, builtin_models()), false, 2);
+    expect_near(found.losses, expected.losses);
+    expect_near(found.parameters, expected.parameters);
+  });
 }
 
 // --- everything else
@@ -298,13 +297,7 @@ Settings drawn_configuration(Draw& draw, const DrawnFiles& files) {
 }
 
 TEST(DrawnChecks, OfAnyConfigurationAreTheSequentialStepOrRefused) {
-  const std::uint64_t seed = test::drawn_seed();
-  SCOPED_TRACE(concat("seed ", seed));
-  Draw draw(seed);
-  const DrawnFiles files(draw, 16);
-  Counts counts;
-  while (!counts.is_enough(10)) expect_equal_or_refused(drawn_configuration(draw, files), counts, expect_checked);
-  report(seed, counts);
+  expect_of_drawn(drawn_configuration, 16, 10, expect_checked);
 }
 
 }  // namespace
