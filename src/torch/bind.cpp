@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <ranges>
+#include <utility>
 
 #include "base/invariant.h"
 #include "ops/definition.h"
@@ -317,6 +318,7 @@ class Binder {
 
 std::byte* Spare::take(std::int64_t bytes) {
   const std::int64_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (size <= std::ssize(planned_)) return std::exchange(planned_, planned_.subspan(static_cast<std::size_t>(size))).data();
   while (block_ < blocks_.size() && used_ + size > blocks_[block_].bytes()) ++block_, used_ = 0;
   if (block_ == blocks_.size()) blocks_.emplace_back(size), used_ = 0;
   std::byte* memory = blocks_[block_].data() + used_;
@@ -332,9 +334,9 @@ std::int64_t Spare::bytes() const {
 }
 
 std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
-                                 std::span<const BoundResult> results, std::byte* scratch, Spare& spare) {
-  spare.rewind();
-  return Binder(task.graph, plan, operands, results, scratch, spare).bind();
+                                 std::span<const BoundResult> results, std::span<std::byte> scratch, Spare& spare) {
+  spare.rewind(scratch.subspan(static_cast<std::size_t>(plan.bytes)));
+  return Binder(task.graph, plan, operands, results, scratch.data(), spare).bind();
 }
 
 void move_tensor(const at::Tensor& tensor, std::byte* memory) {

@@ -12,15 +12,16 @@
 namespace penstock {
 
 // Memory for temporaries that have no place in the scratch plan (values that are copied into a result, reshapes that cannot be views). All
-// tasks of a device share it, because one runs at a time.
+// tasks of a device share it, because one runs at a time. What the plan has for larger tasks is taken first.
 class Spare {
  public:
-  void rewind() { block_ = 0, used_ = 0, taken_ = 0; }  // starts again for the next task
-  std::byte* take(std::int64_t bytes);                  // valid as long as this object
-  std::int64_t bytes() const;
-  std::int64_t taken() const { return taken_; }  // bytes that the task that began last has taken
+  void rewind(std::span<std::byte> planned) { planned_ = planned, block_ = 0, used_ = 0, taken_ = 0; }  // starts again for the next task
+  std::byte* take(std::int64_t bytes);           // valid as long as this object, and what was planned
+  std::int64_t bytes() const;                    // beside the plan
+  std::int64_t taken() const { return taken_; }  // likewise, by the task that began last
 
  private:
+  std::span<std::byte> planned_;
   std::vector<Arena> blocks_;
   std::size_t block_ = 0;
   std::int64_t used_ = 0;  // bytes used of blocks_[block_]
@@ -37,11 +38,11 @@ struct BoundCall {
   std::int32_t op = -1;  // op of the task's graph; for a copy the op whose result it copies, -1: an input
 };
 
-// The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has plan.bytes. The
-// calls read where operands and results lie when they are made: these may be moved by move_tensor as long as those that lie at one address
-// stay together and no others come to. Throws Error for an op that neither Penstock nor the dispatcher knows.
+// The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has at least
+// plan.bytes. The calls read where operands and results lie when they are made: these may be moved by move_tensor as long as those that lie
+// at one address stay together and no others come to. Throws Error for an op that neither Penstock nor the dispatcher knows.
 std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std::span<const at::Tensor> operands,
-                                 std::span<const BoundResult> results, std::byte* scratch, Spare& spare);
+                                 std::span<const BoundResult> results, std::span<std::byte> scratch, Spare& spare);
 
 // Moves a tensor of tensor_at, and with it all that view it. Copies nothing.
 void move_tensor(const at::Tensor& tensor, std::byte* memory);

@@ -176,7 +176,8 @@ TorchExecutor::Frame TorchExecutor::bind_run(const Instruction& instruction) {
   }
   invariant(operands.size() == task.graph->inputs.size(), "a run's operands do not match its task");
   invariant(results.size() == task.graph->outputs.size(), "a run's results do not match its task");
-  std::vector<BoundCall> calls = bind_task(task, plan, operands, results, scratch_.data(), spare_);
+  std::vector<BoundCall> calls =
+      bind_task(task, plan, operands, results, {scratch_.data(), static_cast<std::size_t>(scratch_.bytes())}, spare_);
   for (BoundResult& result : results) operands.push_back(std::move(result.memory));
   return {task.graph.shared(), std::move(operands), std::move(calls), spare_.taken()};
 }

@@ -100,8 +100,9 @@ Bound bind_reshape(const Site& site) {
 
 // Fills the result with zeros, and the part that `view` shows with the operand.
 Bound bind_into_zeros(const Site& site, T (*view)(const Op&, const TensorType&, const T&, std::size_t)) {
-  const T& out = site.results[0];
-  return in_order({[out] { out.zero_(); }, bind_copy(view(site.op, {}, out, 0), site.operands[0])});
+  const T &out = site.results[0], &x = site.operands[0], place = view(site.op, {}, out, 0);
+  if (site.accumulate) return [place, x] { place.add_(x); };
+  return in_order({[out] { out.zero_(); }, bind_copy(place, x)});
 }
 
 Bound bind_cat(const Site& site) {
@@ -149,8 +150,8 @@ std::span<const Kernel> shape_kernels() {
       {.name = "stage_boundary", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
       {.name = "detach", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
       {.name = "constrain", .bind = bind_view_copy<view_same>, .view = view_same, .unview = unview_same},
-      {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }},
-      {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }},
+      {.name = "slice_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_slice); }, .accumulates = 1},
+      {.name = "select_backward", .bind = [](const Site& s) { return bind_into_zeros(s, view_select); }, .accumulates = 1},
       {.name = "cat", .bind = bind_cat},
       {.name = "to", .bind = bind_to},
       {.name = "full", .bind = bind_full},

@@ -75,15 +75,12 @@ class Groups(ProgramTest):
         self.assertAlmostEqual(self.losses("gloo")[-1], expected[-1], delta=1e-3)
 
     def test_devices_hold_what_is_planned(self):
-        """Beside the plan are what kernels allocate, which is the same however state is held: a part of an embedding's gradient."""
+        """What a limit is held against is what a run takes, however state is held."""
         for mesh in ("pipe=1,data=2", "pipe=2,data=2", "pipe=1,data=3", "pipe=2,data=1"):
-            beside = []
             for zero in range(4):
                 made = ["--mesh", mesh, "--set", f"zero={zero}", "--set", "width=64", "--batch", 12, "--microbatches", 2]
                 actors = self.train(f"{mesh[-1]}{mesh[5]}{zero}", 2, *made, "--json").json()["actors"]
-                beside.append([actor["measured_bytes"] - actor["planned_bytes"] for actor in actors])
-                self.assertLess(max(beside[-1]), 40_000, (mesh, zero))
-            self.assertEqual(beside, [beside[0]] * 4, mesh)
+                self.assertEqual([actor["measured_bytes"] for actor in actors], [actor["planned_bytes"] for actor in actors], (mesh, zero))
 
     def test_a_lost_member_is_named(self):
         mesh = ["--mesh", "pipe=1,data=2", "--schedule", "sequential", "--batch", 16]
