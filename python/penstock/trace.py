@@ -38,4 +38,8 @@ def _notes(captured: Captured, described: Described, arguments: Arguments) -> li
     without = [state_name(name) for name, parameter in captured.parameters.items()
                if parameter.requires_grad and state_name(name) not in trained]
     notes = [f"the loss does not depend on {name}: it gets no gradient, as in PyTorch" for name in without]
-    return unread + notes + captured.notes + (captured.growth.notes if captured.growth else [])
+    if captured.growth:
+        notes += captured.growth.notes
+    elif isinstance(described.header["samples"], int):
+        notes.append("it cannot be told which numbers depend on how many samples there are: with twice as many, the module does not run, or by other ops")
+    return unread + notes + captured.notes

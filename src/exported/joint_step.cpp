@@ -105,14 +105,17 @@ std::optional<NumberGrowth> literals_of(const Exported& exported, Sizes sizes, c
 
 // What the loss takes of the micro-batch's data alone, it takes of the whole batch's instead.
 void count_in_batch(const Exported& exported, const Sizes& sizes, JointStep& step) {
-  BatchCounts counted =
-      batch_counts(step.graph, counted_inputs(exported), {step.loss(), exported.loss_is_sum, literals_of(exported, sizes, step)});
+  const std::optional<NumberGrowth> literals = literals_of(exported, sizes, step);
+  BatchCounts counted = batch_counts(step.graph, counted_inputs(exported), {step.loss(), exported.loss_is_sum, literals});
   step.graph = std::move(counted.joint);
   step.counts = std::move(counted.counts);
   step.means = std::move(counted.means);
   step.divisors = std::move(counted.divisors);
   step.shares = std::move(counted.shares);
   step.notes = std::move(counted.notes);
+  if (exported.growth && !literals)  // as where x * 1.0 is x, and x * 0.5 is not
+    step.notes.emplace_back(
+        "a number depends on how many samples there are, and with twice as many other ops are needed: how cannot be told");
 }
 
 // Buffers leave the outputs; what is added to them comes behind.
