@@ -277,8 +277,8 @@ class Ops(Refusals):
         for layer, op in ((nn.LSTM, "lstm"), (nn.GRU, "gru"), (nn.RNN, "rnn_tanh")):
             what = f"aten::{op}.input cannot be exported: its dropout is lost when the backward is made"
             hint = "give it dropout=0, and put nn.Dropout between modules of one layer each"
-            self.check(lambda self, x: self.layer(x)[0], what, hint, layer(4, 4, num_layers=2, dropout=0.1), "1.layer")
-            penstock.export(outer(lambda self, x: self.layer(x)[0], layer(4, 4, num_layers=2, dropout=0.1)).eval(), (torch.randn(2, 4),), loss=torch.sum)
+            self.check(lambda self, x: self.layer(x.unsqueeze(1))[0], what, hint, layer(4, 4, num_layers=2, dropout=0.1, batch_first=True), "1.layer")
+            penstock.export(outer(lambda self, x: self.layer(x.unsqueeze(1))[0], layer(4, 4, num_layers=2, dropout=0.1, batch_first=True)).eval(), (torch.randn(2, 4),), loss=torch.sum)
 
     def test_graphs_inside_of_graphs(self):
         message = self.refused(outer(lambda self, x: torch.cond(x.sum() > 0, lambda y: self.layer(y), lambda y: -self.layer(y), (x,))))
