@@ -207,7 +207,7 @@ class Header(unittest.TestCase):
             "symbols": {"s0": {"name": "batch.text.0.1", "example": 5, "min": 2, "max": 512}},
             "conditions": [],
             "samples": 2,
-            "growth": False, "loss": "sum",
+            "growth": True, "loss": "sum",
             "inputs": [
                 {"name": "batch.text.0", "role": "split"}, {"name": "batch.labels", "role": "split"}, {"name": "num_items_in_batch", "role": "whole"},
                 {"name": "embed.weight", "role": "parameter", "trained": True, "aliases": ["head.weight"]},
