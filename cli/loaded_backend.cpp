@@ -33,12 +33,16 @@ std::string library() {
 
 // Both have the same classes: with a library of another build nothing that it gives could be used, so its code does not run.
 void check_build(const std::string& path) {
-  const std::string build = build_id_of(path);
-  if (build == kBackendBuild) return;
-  throw Error(
-      concat(path, " is of another build than the program"),
-      {concat("the program was built with: ", kBackendBuild), concat("the library is: ", build.empty() ? "without a build id" : build)},
-      "build both anew (make build), or install both together (cmake --install)");
+  const ElfFile library = read_elf(path).value_or(ElfFile());
+  const char* const hint = "build both anew (make build), or install both together (cmake --install)";
+  if (library.build_id != kBackendBuild)
+    throw Error(concat(path, " is of another build than the program"),
+                {concat("the program was built with: ", kBackendBuild),
+                 concat("the library is: ", library.build_id.empty() ? "without a build id" : library.build_id)},
+                hint);
+  std::error_code none;
+  if (const std::uint64_t there = std::filesystem::file_size(path, none); !none && there < library.bytes)
+    throw Error(concat(path, " is not whole"), {concat("it has ", there, " bytes; its headers say ", library.bytes)}, hint);
 }
 
 const Backend& loaded() {

@@ -3,6 +3,7 @@
 #include <elf.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -71,23 +72,26 @@ std::string build_id() {
   return own.build_id.empty() ? "0.1" : own.build_id;
 }
 
-std::string build_id_of(const std::string& file) {
+std::optional<ElfFile> read_elf(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
-  const auto read = [&](std::size_t at, void* out, std::size_t size) {
+  const auto read = [&](std::uint64_t at, void* out, std::size_t size) {
     return bool(in.seekg(static_cast<std::streamoff>(at)).read(static_cast<char*>(out), static_cast<std::streamsize>(size)));
   };
   ElfW(Ehdr) elf;
-  if (!read(0, &elf, sizeof elf) || std::memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0) return "";
+  if (!read(0, &elf, sizeof elf) || std::memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0) return std::nullopt;
+  ElfFile out;
+  out.bytes = elf.e_shoff + std::uint64_t{elf.e_shnum} * elf.e_shentsize;
   for (std::size_t i = 0; i < elf.e_phnum; ++i) {
     ElfW(Phdr) header;
-    if (!read(elf.e_phoff + i * sizeof header, &header, sizeof header)) return "";
+    if (!read(elf.e_phoff + i * sizeof header, &header, sizeof header)) return std::nullopt;
+    out.bytes = std::max<std::uint64_t>(out.bytes, header.p_offset + header.p_filesz);
     constexpr std::size_t kMost = 1 << 20;  // bytes of notes, which are some hundred
-    if (header.p_type != PT_NOTE || header.p_filesz > kMost) continue;
+    if (header.p_type != PT_NOTE || header.p_filesz > kMost || !out.build_id.empty()) continue;
     std::string notes(header.p_filesz, '\0');
-    if (!read(header.p_offset, notes.data(), notes.size())) return "";
-    if (const auto found = build_id_in(notes)) return *found;
+    if (!read(header.p_offset, notes.data(), notes.size())) return std::nullopt;
+    out.build_id = build_id_in(notes).value_or("");
   }
-  return "";
+  return out;
 }
 
 }  // namespace penstock

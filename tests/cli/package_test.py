@@ -115,6 +115,15 @@ class PackageTest(ProgramTest):
         (program.parent / "libpenstock_backend.so").write_text("")
         self.assert_fails(run(*check, program=program), "the library is: without a build id")
 
+    def test_a_library_that_is_cut_off(self):
+        """It has the right build id, and to run what is missing of it would be a bus error."""
+        program, check = self.copied("cut"), ["check", *SMALL, "--text", self.text]
+        library = program.parent / "libpenstock_backend.so"
+        whole = library.stat().st_size
+        for left in (whole - 1, 4_000_000, 1_000_000, 100_000, 50_000, 800):
+            os.truncate(library, left)
+            self.assert_fails(run(*check, program=program), f"{library} is not whole", f"it has {left} bytes; its headers say {whole}", "hint: build both anew")
+
     def test_a_rank_of_another_build(self):
         program, port = self.copied("other", "penstock"), free_port()
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
