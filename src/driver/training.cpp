@@ -436,9 +436,12 @@ TrainingStart start_from_checkpoint(const Config& config, const std::string& pat
 }
 
 bool goes_on_in_place(const Config& config, const TrainingStart& start) {
+  if (start.state.kind != StateSource::Kind::checkpoint) return false;
   std::error_code ignored;
-  return start.state.kind == StateSource::Kind::checkpoint &&
-         fs::equivalent(fs::absolute(start.state.path).lexically_normal() / "..", config.run.out, ignored);
+  const fs::path checkpoint = fs::absolute(start.state.path).lexically_normal();
+  // The checkpoint may be a link in the run's folder, or be named by a link that lies elsewhere.
+  const fs::path named_in = (checkpoint.has_filename() ? checkpoint : checkpoint.parent_path()).parent_path(), lies_in = checkpoint / "..";
+  return fs::equivalent(named_in, config.run.out, ignored) || fs::equivalent(lies_in, config.run.out, ignored);
 }
 
 void check_run(const Config& config, const TrainingStart& start) {

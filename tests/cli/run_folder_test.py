@@ -260,6 +260,20 @@ class RunFolder(ProgramTest):
         self.assert_fails(refused, "was trained on other data")
         self.assertIn("checkpoint-7", self.checkpoints("run"))
 
+    def test_going_on_from_a_checkpoint_that_is_a_link(self):
+        self.train("elsewhere", 3)
+        folder = self.folder / "linked"
+        folder.mkdir()
+        (folder / "checkpoint-3").symlink_to(self.folder / "elsewhere" / "checkpoint-3")
+        result = run("train", "--resume", folder, "--steps", 4, "--set", "keep=1")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual((self.checkpoints("linked"), self.checkpoints("elsewhere")), (["checkpoint-4"], ["checkpoint-3"]))
+        link = self.folder / "link"
+        link.symlink_to(folder / "checkpoint-4")
+        result = run("train", "--resume", link, "--steps", 5, "--out", folder)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("checkpoint-5", self.checkpoints("linked"))
+
     def test_a_checkpoint_without_permission_is_not_damaged(self):
         self.train("run", 4, "--set", "checkpoint_every=2")
         folder = self.folder / "run"
