@@ -113,9 +113,30 @@ int fitting_chunks(const Config& config, const ModelRegistry& models) {
   return 0;
 }
 
+// Blocks that a schedule has apart are of the attention of so many layers for each actor (schedule/slimpipe_exchange.cpp). The model may
+// have as many stages by others, which are not in these places.
+void check_layers(const Config& config, const Schedule& schedule) {
+  const auto layers = config.model.numbers.find("layers");
+  const bool by_name = schedule.cells.empty() && config.pipeline.schedule != "plan";
+  if (schedule.blocks.empty() || !by_name || layers == config.model.numbers.end()) return;
+  const auto [actors, chunks] = std::pair(config.pipeline.actors, config.pipeline.chunks);
+  const auto there = static_cast<std::int64_t>(layers->second);
+  if (there == actors * chunks) return;
+  std::int64_t fewer = actors;
+  while (there % fewer != 0) --fewer;
+  throw Error(concat("model ", quote(config.model.name), " with ", counted(there, "layer"), " cannot be cut into ",
+                     counted(schedule.whole_stages(), "stage"), " of ", config.pipeline.schedule),
+              {concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ", counted(actors, "actor"),
+                      " and ", counted(chunks, "chunk"), " each"),
+               concat("they are those of actors times chunks layers, which are ", actors * chunks)},
+              fewer == actors ? concat("--chunks ", there / actors)
+                              : concat("--set layers=", actors * chunks, ", or --actors ", fewer, " --chunks ", there / fewer));
+}
+
 // The model in as many stages as the table names. If it can be cut, but not into so many, the error names the action that asks for the last
 // stage, or the chunks of the schedule that ask for as many as there can be.
 std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
+  check_layers(config, schedule);
   try {
     return make_model(config, schedule.whole_stages(), models);
   } catch (const Error& error) {

@@ -90,6 +90,11 @@ class BadInput(ProgramTest):
             self.assert_fails(check(*arguments), f"with 4 layers cannot be cut into {stages} stages", f"{arguments[1]} has {stages} stages for 2 actors and ",
                               "hint: --chunks 2\n")
             self.assertEqual(check(*arguments, "--chunks", 2).code, 0)
+        for chunks in (1, 2):  # HelixPipe has as many stages as one of these
+            refused = check("--schedule", "slimpipe-exchange", "--actors", 3, "--slices", 4, "--chunks", chunks)
+            self.assert_fails(refused, f"with 4 layers cannot be cut into {6 * chunks + 3} stages of slimpipe-exchange", f"actors times chunks layers, which are {3 * chunks}\n",
+                              f"hint: --set layers={3 * chunks}, or --actors 2 --chunks 2\n")
+        self.assertEqual(check("--schedule", "slimpipe-exchange", "--actors", 3, "--slices", 4, "--set", "layers=3").code, 0)
         takes = check("--schedule", "1f1b", "--group", 2)
         self.assert_fails(takes, "1f1b takes no --group", "it takes --in-flight; in penstock schedule also --self-conditioning\n")
         self.fails(["--set", "prefetch=true"], 'unknown key "prefetch"', "its whole name is pipeline.prefetch")
