@@ -14,6 +14,7 @@ from .errors import PenstockError
 from .watch import check_kind
 
 AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "seed": None}
+AT_MOST = {"zero": 3}
 OPTIONAL = ("chunks", "split", "weights", "loss", "optimizer")
 
 
@@ -34,9 +35,9 @@ def _wanted(name: str, value: Any) -> str | None:
     """What the argument should be; none where the value is that."""
     number = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
     if name in AT_LEAST:
-        least = AT_LEAST[name]
-        right = number and isinstance(value, numbers.Integral) and (least is None or value >= least)
-        return None if right else "a whole number" + ("" if least is None else f", at least {least}")
+        least, most = AT_LEAST[name], AT_MOST.get(name)
+        right = number and isinstance(value, numbers.Integral) and (least is None or value >= least) and (most is None or value <= most)
+        return None if right else "a whole number" + ("" if least is None else f", at least {least}") + ("" if most is None else f" and at most {most}")
     right, text = {
         "recompute": (isinstance(value, bool), "True or False"),
         "clip": (number and value >= 0, "a number that is not negative; 0 does not limit"),

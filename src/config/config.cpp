@@ -109,7 +109,7 @@ struct Assign {
 
   void operator()(std::int64_t* target) const {
     const auto value = from.value->value_exact<std::int64_t>();
-    if (!value) fail_type(key, from, "a whole number");
+    if (!value) fail_whole();
     check_range(key, from, static_cast<double>(*value), concat(*value));
     *target = *value;
   }
@@ -163,6 +163,16 @@ struct Assign {
     }
   }
 
+  // A number without a fraction may be no integer by how it is written, as 1e3, or too large for one.
+  [[noreturn]] void fail_whole() const {
+    const std::optional<double> given =
+        from.value->is_string() ? parse_number<double>(**from.value->as_string()) : from.value->value<double>();
+    if (from.value->is_boolean() || !given || *given != std::floor(*given)) fail_type(key, from, "a whole number");
+    check_range(key, from, *given, number(*given));
+    if (std::abs(*given) > 9e15) throw Error(concat(from.value_place, key.path(), " is ", number(*given), ", more than it can hold"));
+    throw Error(concat(from.value_place, key.path(), " needs a whole number, without a point or an exponent"), {},
+                concat("write ", static_cast<std::int64_t>(*given)));
+  }
   void check_word(const std::string& value, bool is_free) const {
     if (is_free || key.words.empty() || std::find(key.words.begin(), key.words.end(), value) != key.words.end()) return;
     const bool is_axis = key.is_layout() || key.name == "axes";
@@ -416,9 +426,10 @@ Straggler straggler_of(const std::string& one, const std::vector<int>& groups) {
   check("there is no actor", "actors", *actor, std::ssize(groups));
   const int devices = groups[static_cast<std::size_t>(*actor)];
   check(concat("actor ", *actor, " has no device"), "its devices", *device, devices);
-  if (!(*factor >= 1 && std::isfinite(*factor)))
+  constexpr double kMost = 1e6;  // the clock counts what days times this are
+  if (!(*factor >= 1 && *factor <= kMost))
     throw Error(concat("run.straggler: actor ", *actor, " cannot take ", number(*factor), " times as long"),
-                {"a run can be held back, not made faster: factors are 1 or more"}, hint);
+                {concat("a run can be held back, not made faster: factors are 1 to ", number(kMost))}, hint);
   const auto first = static_cast<std::size_t>(std::accumulate(groups.begin(), groups.begin() + *actor, *device));
   return {first, dot == std::string::npos ? static_cast<std::size_t>(devices) : 1, *factor};
 }

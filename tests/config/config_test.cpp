@@ -114,6 +114,12 @@ TEST(Config, WrongTypesHaveAPlace) {
   EXPECT_EQ(failure("[train]\nsteps = \"many\"\n"), "run.toml:2:9: train.steps needs a whole number, this is a text");
   EXPECT_EQ(failure("[train]\nsteps = 1.5\n"), "run.toml:2:9: train.steps needs a whole number, this is a number with a fraction");
   EXPECT_EQ(failure("[train]\nclip = true\n"), "run.toml:2:8: train.clip needs a number, this is true or false");
+  EXPECT_EQ(failure("[train]\nsteps = 1e30\n"), "run.toml:2:9: train.steps is 1e+30; it must be at least 1 and at most 1e+09");
+  EXPECT_EQ(failure("", {{"steps", "1000000000000000000000", "--steps"}}),
+            "--steps: train.steps is 1e+21; it must be at least 1 and at most 1e+09");
+  EXPECT_EQ(failure("", {{"seed", "-1e300", "--set"}}), "--set: train.seed is -1e+300, more than it can hold");
+  EXPECT_EQ(failure("", {{"steps", "2e3", "--set"}}),
+            "--set: train.steps needs a whole number, without a point or an exponent\n  hint: write 2000");
   EXPECT_EQ(failure("[run]\nout = 3\n"), "run.toml:2:7: run.out needs a text, this is a whole number");
   EXPECT_EQ(failure("[data]\ntext = [1]\n"), "run.toml:2:8: data.text needs a list of texts, this is a list");
   EXPECT_EQ(failure("", {{"steps", "many", "--steps"}}), "--steps: train.steps needs a whole number, this is a text");
