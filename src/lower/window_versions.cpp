@@ -94,8 +94,9 @@ Run predict(Joining& j, const Versions& versions, const Version& version, Instan
                 {"its update has no rule by which it could be predicted"}, "use train.optimiser = \"adamw\" or \"sgd\"");
   const auto check_whole = [&](bool is_whole) {
     if (is_whole) return;
-    throw Error(concat("schedule ", j.input.schedule.name, ": moments of ", quote(j.draft.instances[state].name), " are in shares"),
-                {"a prediction of parameters needs all of them"}, "set pipeline.zero = 0, or 3, where the parameters are in shares too");
+    throw Error(concat("schedule ", j.input.schedule.name, ": what ", j.input.step.ops[producer[next]].name, " keeps of ",
+                       quote(j.draft.instances[state].name), " is in shares"),
+                {"a prediction of parameters needs all of it"}, "set pipeline.zero = 0, or 3, where the parameters are in shares too");
   };
   Fragment fragment(j.input.step, producer);
   const FindInstance find = [&](ValueId v) -> std::optional<InstancePart> {

@@ -36,9 +36,9 @@ void check_drained(const Schedule& schedule, const StageShape& shape, const std:
   const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
   const std::vector<std::vector<ReadVersion>> versions = read_versions(schedule);
   const std::vector<std::vector<FirstNeed>> needs = first_needs(schedule, shape);
-  const std::string hint =
-      concat("leave that out, or let each step end before the next begins, as any schedule of one step does: ", "--schedule 1f1b --window ",
-             schedule.steps);
+  const std::string hint = concat(
+      "neither clip (--set clip=0) nor read a parameter on several actors (--set tied=0), or let each step end before the next begins, ",
+      "as any schedule of one step does: --schedule 1f1b --window ", schedule.steps);
   const auto named = [&](Position p) {
     return concat(place(schedule, p), ": ", text(schedule.actors[p.actor][p.index], schedule.slices, schedule.blocks));
   };

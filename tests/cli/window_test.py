@@ -140,7 +140,8 @@ class Window(ProgramTest):
         self.assertGreater(seconds("--straggler", "1=50"), 5 * seconds())
         self.assertEqual(read_state(self.folder / "run-0" / "checkpoint-8"), read_state(self.folder / "run-2" / "checkpoint-8"))
         for value, why in (("2=2", "there is no actor 2\n  actors are 0 to 1"), ("1.1=2", "actor 1 has no device 1\n  its devices are 0 to 0"), ("1=0.5", "actor 1 cannot take 0.5 times as long"),
-                           ("fast", '"fast" is no actor and factor'), ("1=nan", "actor 1 cannot take nan times as long")):  # fmt: skip
+                           ("fast", '"fast" is no actor and factor'), ("1=nan", "actor 1 cannot take nan times as long"),
+                           ("0=1e300", "actor 0 cannot take 1e+300 times as long\n  a run can be held back, not made faster: factors are 1 to 1e+06")):  # fmt: skip
             self.assertIn(why, self.refused("train", *MODEL, "--actors", 2, "--straggler", value, "--out", self.folder / "none"))
 
     def test_late_parameters_give_other_losses(self):
@@ -153,7 +154,7 @@ class Window(ProgramTest):
     def test_what_waits_for_other_stages_is_refused(self):
         clipped, tied = (self.refused("train", *WINDOW, "--set", key, "--out", self.folder / "none") for key in ("clip=1", "tied=1"))
         self.assertIn("pipedream:1:4: 0F2 reads version 0 of its stage in step 1\n  an update of", clipped)
-        self.assertIn("waits for other actors, whose gradients it or the norm that clips it sums\n  hint: leave that out, or let each step end before "
+        self.assertIn("waits for other actors, whose gradients it or the norm that clips it sums\n  hint: neither clip (--set clip=0) nor read a parameter on several actors (--set tied=0), or let each step end before "
                       "the next begins, as any schedule of one step does: --schedule 1f1b --window 4", clipped)  # fmt: skip
         self.assertIn('pipedream:1:4: 0F2 reads version 0 of its stage in step 1\n  "wte.weight" is read by stages on several actors', tied)
         self.assertIn("9 steps are left, and pipeline.window does 4 at a time",

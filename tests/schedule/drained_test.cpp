@@ -62,7 +62,8 @@ TEST(DrainedWindows, SayWhatIsLateOrWaits) {
     });
   };
   const std::string rest =
-      "\n  clipped\n  hint: leave that out, or let each step end before the next begins, as any schedule of one step does: --schedule 1f1b "
+      "\n  clipped\n  hint: neither clip (--set clip=0) nor read a parameter on several actors (--set tied=0), or let each step end before "
+      "the next begins, as any schedule of one step does: --schedule 1f1b "
       "--window 2";
   EXPECT_EQ(refused("0F0,0F1,0B0,0U0,0B1,0U1\n"), "t.csv:1:2: 0F1 reads version 0 of its stage in step 1" + rest);
   // Nothing is late, but the step's last weight gradient stands behind what reads its updates, in the row or in others.

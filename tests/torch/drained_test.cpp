@@ -123,7 +123,8 @@ TEST(DrainedWindows, SayWhatIsNotDrained) {
     return message_of([&] { program_of(0, 2, parse_schedule(csv, "t.csv"), options); });
   };
   const std::string hint =
-      "\n  hint: leave that out, or let each step end before the next begins, as any schedule of one step does: --schedule 1f1b --window 2";
+      "\n  hint: neither clip (--set clip=0) nor read a parameter on several actors (--set tied=0), or let each step end before the next "
+      "begins, as any schedule of one step does: --schedule 1f1b --window 2";
   EXPECT_EQ(refused("0F0,0F1,0B0,0U0,0B1,0U1\n1F0,1B0,1U0,1F1,1B1,1U1\n", {.clip = 1}),
             "t.csv:1:2: 0F1 reads version 0 of its stage in step 1\n"
             "  an update of \"w0\" waits for other actors, whose gradients it or the norm that clips it sums" +

@@ -418,7 +418,7 @@ TEST(Window, SharesHaveTheSameBits) {
     const Schedule table = table_of(name, 4, 3);
     EXPECT_EQ(run(chain, table, 6, of_two(table, 3)).weights, run(chain, table, 6, of_two(table, 0)).weights) << name;
     const std::string refused = test::message_of([&] { run(chain, table, 6, of_two(table, 2)); });
-    EXPECT_NE(refused.find("moments of \"w0\" are in shares\n  a prediction of parameters needs all of them\n"
+    EXPECT_NE(refused.find("what adamw keeps of \"w0\" is in shares\n  a prediction of parameters needs all of it\n"
                            "  hint: set pipeline.zero = 0, or 3, where the parameters are in shares too"),
               std::string::npos)
         << refused;
