@@ -32,6 +32,7 @@ class State:
         self._unread: dict[str, torch.Tensor | Stored] = {name: self._own[name] for name in module.state_dict(keep_vars=True) if name in self._own}
         self._unread |= folder.values if folder else {}
         self._seen: dict[str, int] = {}  # how often each of the module's own was written to when it was last looked at
+        self._given = 0  # how many steps were done when the module was last given the devices' values
         self._views: dict[str, torch.Tensor] = {}
         self._written: dict[str, int] = {}  # how often each view was written to when that was last taken over
 
@@ -125,13 +126,17 @@ class State:
                                     "gives the trainer's")
         self._seen = versions
 
-    def give(self) -> None:
+    def is_newer(self, steps: int) -> bool:
+        """Whether the devices have values of steps, of which so many are done, that nobody has given the module's own tensors."""
+        return steps > self._given and self._seen == self._versions()
+
+    def give(self, steps: int) -> None:
         """The module's own tensors get the values that the devices have. Throws PenstockError where they are on the meta device."""
         on_meta = [name for name, tensor in self._module.state_dict(keep_vars=True).items() if tensor.is_meta]
         if on_meta:
             raise PenstockError(f'"{on_meta[0]}" of the module is on the meta device: it cannot be given values', hint="state_dict() has them")
         self._module.load_state_dict(self.all())
-        self._seen = self._versions()
+        self._seen, self._given = self._versions(), steps
 
     def save_pretrained(self, path: str | os.PathLike, max_shard_size: int | str | None) -> None:
         """Writes the folder: keys, dtypes and, without `max_shard_size`, files as in the folder that the weights came from; else the module's."""

@@ -26,6 +26,7 @@ from .programs import Programs, Ready
 from .ranks import RankTrainer, ranks_for
 from .settings import check_settings
 from .splits import begins_of
+from .stale import warn_where_stale
 from .state import State
 from .tensors import addresses, tensor_of
 
@@ -129,6 +130,7 @@ class Trainer:
         self._first = self._programs.of("training" if optimizer else "gradients", example, self.calls.tensors(example))
         if optimizer and optimizer.state:
             self._state.set(optimiser_state.loaded(self._optimised(), optimizer.state_dict(), 0))
+        warn_where_stale(module, self)
 
     @property
     def steps(self) -> int:
@@ -259,9 +261,13 @@ class Trainer:
         """Gives the module the trainer's parameters and buffers, and the optimizer what is kept of them, as they are now. Throws PenstockError for a
         module on the meta device."""
         with self._entered:
-            self._state.give()
+            self._state.give(self.steps)
         if self.optimiser is not None:
             self.optimiser.torchs.load_state_dict(self.optimizer_state_dict())
+
+    def is_stale(self) -> bool:
+        """Whether steps were done since the module was given the trainer's values, or others. False while a call runs."""
+        return not self._entered.lock.locked() and self._state.is_newer(self.steps)
 
     # --- inside
 

@@ -3,9 +3,12 @@
 usage: state_test.py
 """
 
+import copy
 import gc
+import io
 import tempfile
 import unittest
+import warnings
 
 import evaluate  # noqa: F401  finds the package
 import torch
@@ -70,6 +73,40 @@ class Views(Case):
         gc.collect()
         for name, view in views.items():
             self.assertTrue(torch.equal(view, state[name]), name)
+
+    def test_the_modules_own_state_dict_says_once_that_it_is_behind(self):
+        module, batch = seeded(Model), texts()
+        step = trained(module, batch)
+
+        def said(module=module):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                module.state_dict()
+            return [str(each.message) for each in caught]
+
+        self.assertEqual(said(), [])
+        step(batch)
+        step.sync()
+        self.assertEqual(said(), [])
+        step(batch)
+        module.load_state_dict(step.state_dict())
+        self.assertEqual(said(), [])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            step(texts(length=3))  # which is exported anew
+            step.evaluate(batch)
+            step.state_dict()
+        kept = io.BytesIO()
+        torch.save(module, kept)
+        kept.seek(0)
+        for other in (copy.deepcopy(module), torch.load(kept, weights_only=False)):
+            self.assertEqual(said(other), [])
+        behind = ["Model.state_dict() has not the values of its penstock trainer, which has done 3 steps: step.sync() gives the module these, "
+                  "step.state_dict() has them"]
+        self.assertEqual((said(), said()), (behind, []))
+        step = None
+        gc.collect()
+        self.assertEqual(len(module._state_dict_pre_hooks), 0)
 
     def test_pieces_are_put_together_as_a_copy(self):
         module, batch = seeded(Model), texts()
