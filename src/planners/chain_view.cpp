@@ -195,6 +195,27 @@ std::vector<int> ways_on_one_device(const PlanGraph& graph, bool lean, int sampl
   return choices;
 }
 
+using ChainPlanner = std::function<std::optional<ChainPlan>(const ChainView&, TimeLimit&)>;
+
+// The least memory of each device for which the planner has a plan; infinite where none would do.
+double least_by_trial(ChainView view, const ChainPlanner& plan, TimeLimit& limit) {
+  PlanProblem enough = *view.problem;
+  view.problem = &enough;
+  const auto has_plan = [&](double bytes) {
+    for (ClusterDevice& device : enough.cluster.devices) device.memory = bytes;
+    return limit.is_over(0) || plan(view, limit).has_value();
+  };
+  return has_plan(kInfinity) ? smallest_memory(has_plan) : kInfinity;
+}
+
+double least_of(const ChainView& view, const ChainLimits& limits, const ChainPlanner& plan, TimeLimit& limit) {
+  if (limits.by_trial) return least_by_trial(view, plan, limit);
+  const auto least = least_memory(view, limits.in_flight, coarse_unit(view.devices()), limit);
+  double needed = kInfinity;
+  for (const int stages : stage_counts(static_cast<int>(least.size()) - 1)) needed = std::min(needed, least[at(stages)][0]);
+  return needed;
+}
+
 }  // namespace
 
 Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const ChainLimits& limits, TimeLimit& limit,
@@ -220,11 +241,12 @@ Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const Cha
   }
   double needed = kInfinity;
   for (const int samples : allowed_batches(problem)) {
-    const ChainView view = view_of(true, samples);
-    const auto least = least_memory(view, limits.in_flight, coarse_unit(view.devices()), limit);
+    needed = std::min(needed, least_of(view_of(true, samples), limits, plan, limit));
     if (limit.is_over(0)) fail_late(who, problem.graph.name, limit);
-    for (const int stages : stage_counts(static_cast<int>(least.size()) - 1)) needed = std::min(needed, least[stages][0]);
   }
+  if (needed == kInfinity)
+    throw Error(concat("planner ", who, " has no stages for ", problem.graph.name, " on ", problem.cluster.devices.size(), " devices"),
+                {"however much memory they have"}, "give another number of devices, or --planner best");
   fail_memory(problem.graph.name, weakest(problem.cluster).memory, needed);
 }
 

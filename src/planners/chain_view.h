@@ -60,7 +60,8 @@ struct ChainPlan {
 struct ChainLimits {
   int most_blocks = 512;
   int most_replicas = 1;
-  InFlight in_flight = InFlight::one;  // what the planner needs memory for
+  InFlight in_flight = InFlight::one;  // what the planner needs memory for,
+  bool by_trial = false;               // unless only planning with more of it tells what would do
 };
 // Calls `plan` for all sizes of micro-batches, each with the nodes' fastest ways and, where these do not fit, with those that hold least;
 // returns the plan of least value that is found in time. `who`: the planner's name. Throws Error where nothing fits or was found, and where

@@ -152,7 +152,7 @@ std::optional<ChainPlan> best_workers(const ChainView& view, TimeLimit& limit) {
 Plan plan_by_hetpipe(const PlanProblem& problem, const PlanOptions& options) {
   TimeLimit limit(options.seconds, options.clock);
   const int replicas = problem.replicas ? static_cast<int>(problem.cluster.devices.size()) : 1;
-  return plan_of_chain("hetpipe", problem, {.most_blocks = 128, .most_replicas = replicas}, limit, best_workers);
+  return plan_of_chain("hetpipe", problem, {.most_blocks = 128, .most_replicas = replicas, .by_trial = true}, limit, best_workers);
 }
 
 }  // namespace penstock

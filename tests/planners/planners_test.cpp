@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
+#include <string>
 
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
+#include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
@@ -95,6 +98,31 @@ TEST(Planners, OtherSizesThanSaidAreRefused) {
             "  hint: leave out --micro-batches, or --planner best");
   problem.batches = {1};
   EXPECT_EQ(make_plan(own, problem).stages.size(), 3u);
+}
+
+// A refusal names more memory than there is, and with that there is a plan.
+TEST(Planners, TheMemoryThatARefusalNamesDoes) {
+  int refused = 0;
+  for (std::uint64_t seed = 0; seed < rounds(12u); ++seed) {
+    std::mt19937_64 random(seed);
+    PlanProblem problem = {.graph = random_plan_graph(random, 4 + static_cast<int>(random() % 4)), .cluster = {}, .samples = 16};
+    problem.cluster = uniform_cluster(static_cast<int>(2 + random() % 3), 1e9, 0, 4 + pick(random, 40));
+    problem.replicas = random() % 2 == 0;
+    for (const PlannerInfo& planner : planners()) {
+      PlanOptions options = {.seconds = 2};
+      const std::string message = message_of([&] { make_plan(planner, problem, options); });
+      const std::size_t open = message.find(" (", message.find("memory of each device that would do is"));
+      if (message.find("memory of each device that would do is") == std::string::npos) continue;
+      ++refused;
+      const double needed = std::stod(message.substr(open + 2));
+      EXPECT_GT(needed, problem.cluster.devices[0].memory) << planner.name << ", seed " << seed << ": " << message;
+      PlanProblem enough = problem;
+      for (ClusterDevice& device : enough.cluster.devices) device.memory = needed;
+      EXPECT_EQ(message_of([&] { make_plan(planner, enough, options); }), "no error")
+          << planner.name << ", seed " << seed << ": " << message;
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 TEST(Planners, StagesGetNames) {
