@@ -11,6 +11,7 @@
 #include "base/words.h"
 #include "cli/output.h"
 #include "cli/plan.h"
+#include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "report/table.h"
 
@@ -30,6 +31,16 @@ double gap_of(const PlanFile& plan) {
   return plan.lower_bound > 0 ? plan.predicted_time / plan.lower_bound - 1 : std::numeric_limits<double>::infinity();
 }
 
+// What the memory is that a limit was held against.
+std::string memory_text(const PlannedModel& planned) {
+  if (std::isinf(weakest(planned.problem.cluster).memory)) return "";
+  return planned.is_compiled ? "Memory is what the plan's program holds.\n" : "Memory is what the planner counts; a run may hold more.\n";
+}
+
+const char* memory_of(const PlannedModel& planned) {
+  return planned.is_compiled ? "program" : "planner";
+}
+
 std::string text_of(const PlannedModel& planned, const PlanArguments& arguments) {
   const PlanFile& plan = planned.file;
   std::vector<std::vector<std::string>> rows;
@@ -46,7 +57,7 @@ std::string text_of(const PlannedModel& planned, const PlanArguments& arguments)
                 table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ",
                 counted(plan.samples, "sample"), " in ", counted(plan.microbatches, "micro-batch"), " takes ",
                 seconds_text(plan.predicted_time), bound, ".\nThe planner's own objective: ", seconds_text(plan.bottleneck),
-                planned.plan.optimal ? ", proven the least" : "", ".\n");
+                planned.plan.optimal ? ", proven the least" : "", ".\n", memory_text(planned));
 }
 
 std::string text_of(const PlanExplanation& explanation, double predicted_time) {
@@ -205,7 +216,7 @@ std::string equal_groups_text(const PlannedModel& candidate) {
                 plan.late ? " in time" : "", "\n\n", text(d), "\nA step of ", counted(candidate.file.samples, "sample"), " in ",
                 counted(d.microbatches, "micro-batch"), " of ", d.samples, " on each replica takes ", time_text(best.seconds, true), ":\n",
                 join({line("compute", best.compute), line("bubble", best.bubble), line("exposed communication", best.exposed)}, ", "),
-                ".\nThe fullest device holds ", bytes_text(best.memory), ".\nIts mesh: ", mesh_text(d), "\n");
+                ".\nThe fullest device holds ", bytes_text(best.memory), ".\n", memory_text(candidate), "Its mesh: ", mesh_text(d), "\n");
 }
 
 ordered_json groups_json(const PlanArguments& arguments, const PlanReport& report) {
@@ -215,6 +226,7 @@ ordered_json groups_json(const PlanArguments& arguments, const PlanReport& repor
   out["considered"] = plan.considered;
   out["simulated"] = plan.results.size();
   out["assumed"] = report.assumed;
+  out["memory_of"] = memory_of(report.planned);
   out["cannot_run"] = report.planned.cannot_run;
   if (!arguments.explain) return out;
   out["alternatives"] = ordered_json::array();
@@ -229,6 +241,7 @@ ordered_json stages_json(const PlanArguments& arguments, const PlanReport& repor
   out["bottleneck_optimal"] = planned.plan.optimal;
   out["time_limit"] = arguments.options.seconds;
   out["assumed"] = report.assumed;
+  out["memory_of"] = memory_of(planned);
   out["cannot_run"] = planned.cannot_run;
   if (planned.plan.degrees)
     out["degrees"] = text(planned.plan.degrees->results[0].degrees);

@@ -245,8 +245,8 @@ void bind_plans(py::module_& module) {
   py::class_<PlanFile>(module, "Plan")
       .def(py::init([](const std::string& text, const std::string& file) { return parse_plan(text, file); }))
       .def("json", [](const PlanFile& plan) { return print(plan); })
-      .def("__str__", [](const PlanFile& plan) { return plan_text(plan); })
-      .def("page", [](const PlanFile& plan, const std::string& title) { return plan_page(plan, title); })
+      .def("__str__", [](const PlanFile& plan) { return plan_text(by_device(plan)); })
+      .def("page", [](const PlanFile& plan, const std::string& title) { return plan_page(by_device(plan), title); })
       .def_property_readonly("devices", [](const PlanFile& plan) { return devices_of_actors(plan); })
       .def_property_readonly("microbatches", [](const PlanFile& plan) { return step_microbatches(plan); })
       .def_property_readonly("recomputes",
@@ -276,10 +276,12 @@ void bind_plans(py::module_& module) {
   module.def(
       "plan_steps",
       [](const std::string& name, const std::vector<Graph>& steps, const ClusterSpec& cluster, const std::string& planner,
-         const std::string& device, const std::optional<std::string>& costs, double seconds, bool replicas, int nodes,
+         const std::string& device, const std::optional<std::string>& costs, double seconds, bool any_parts, bool replicas, int nodes,
          const std::string& only) {
-        StepPlanning planning{
-            .name = name, .cluster = cluster, .planner = planner_named(planner), .replicas = replicas, .nodes = nodes, .device = device};
+        StepPlanning planning{.name = name, .cluster = cluster, .planner = planner_named(planner), .any_parts = any_parts};
+        planning.replicas = replicas;
+        planning.nodes = nodes;
+        planning.device = device;
         planning.options.seconds = seconds;
         if (!only.empty()) planning.options.degrees.only = parse_degrees_limits(only);
         if (costs) planning.costs = parse_costs(*costs, "the profile");

@@ -48,7 +48,7 @@ class Planned:
 
     @property
     def memory(self) -> tuple[int, ...]:
-        """Bytes of each device, as the planner counts them."""
+        """Bytes of each device: where memory was limited, of the step's program, else as the planner counts them."""
         return tuple(int(size) for size in self.file.peak_bytes)
 
     def __str__(self) -> str:
@@ -137,9 +137,10 @@ def plan(module: torch.nn.Module, batch: Any, *, cluster: str | os.PathLike | No
     It is planned for `devices` equal ones, `device` ("a100-80") by name, over `link`; or for a `cluster`, a TOML file (docs/planning.md), whose
     times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
     `penstock.profile`, or its file) what this machine takes: the devices are then threads. `memory` limits each device's bytes.
-    `microbatches`: into how many a step cuts the batch, or several numbers to choose among; by default micro-batches have powers of two of
-    samples. `replicas`: a stage may have several devices. `nodes`: the module's ops are at most so many groups. `only`: what planner
-    degrees takes ("pipe=8,zero=1"). `optimizer`: AdamW unless it is given; the other arguments are `trainer`'s. `seconds` limits the search.
+    `microbatches`: into how many a step cuts the batch, of which each runs on one device of a stage, or several numbers to choose among; by
+    default micro-batches have powers of two of samples. `replicas`: a stage may have several devices. `nodes`: the module's ops are at most so
+    many groups. `only`: what planner degrees takes ("pipe=8,zero=1"). `optimizer`: AdamW unless it is given; the other arguments are
+    `trainer`'s. `seconds` limits the search.
 
     Throws PenstockError: what `export` throws, an unknown planner or device, a file that is no cluster, a plan that fits no memory.
     """
@@ -150,7 +151,7 @@ def plan(module: torch.nn.Module, batch: Any, *, cluster: str | os.PathLike | No
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
     costs = Profile.of(profile).text if profile is not None else None
     found = told(lambda: _core.plan_steps(type(module).__name__, steps, target, planner, device or target.published or "a100-80", costs, seconds,
-                                          replicas, nodes, _only(only)))
+                                          microbatches is None, replicas, nodes, _only(only)))
     return Planned(found, clip)
 
 

@@ -11,6 +11,7 @@
 #include "base/toml.h"
 #include "base/words.h"
 #include "config/config_keys.h"
+#include "config/planned_config.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
 #include "penstock/plan_file.h"
@@ -347,6 +348,32 @@ void take_from_table(Config& config) {
 
 }  // namespace
 
+void take_plan(Config& config, const PlanFile& plan) {
+  Config::Pipeline& pipeline = config.pipeline;
+  const Config::Pipeline defaults;
+  pipeline.actors = static_cast<std::int64_t>(plan.schedule.actors.size());
+  pipeline.microbatches = plan.microbatches;
+  pipeline.schedule = "plan";
+  pipeline.chunks = defaults.chunks;
+  pipeline.window = defaults.window;
+  pipeline.in_flight = pipeline.group = pipeline.unit = 0;
+  pipeline.transfers.clear();
+  pipeline.frozen.clear();
+  pipeline.workers.clear();
+  pipeline.slices = {1};
+  pipeline.split_backward = false;
+  if (parts_of(devices_of_actors(plan)) > 1) pipeline.data = pipeline.local = 1;
+  if (plan.split != Split()) {
+    pipeline.tensor = plan.split.tensor;
+    pipeline.context = plan.split.context;
+    pipeline.axes = defaults.axes;
+    if (plan.split.sequence && !is_chosen(config, "tensor")) config.layout["sequence"] = "tensor";
+  }
+  if (plan.zero >= 0) pipeline.zero = plan.zero;
+  check_batch(config);
+  check_runnable(plan, config.train.batch);
+}
+
 void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   Config::Pipeline& pipeline = config.pipeline;
   if (pipeline.plan.empty()) return;
@@ -369,29 +396,10 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
          {"schedule", "chunks", "slices", "window", "in_flight", "group", "unit", "transfers", "frozen", "split_backward", "workers"})
       if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
   }
-  const Config::Pipeline defaults;
-  pipeline.actors = static_cast<std::int64_t>(plan.schedule.actors.size());
-  pipeline.microbatches = plan.microbatches;
-  pipeline.schedule = "plan";
-  pipeline.chunks = defaults.chunks;
-  pipeline.window = defaults.window;
-  pipeline.in_flight = pipeline.group = pipeline.unit = 0;
-  pipeline.transfers.clear();
-  pipeline.frozen.clear();
-  pipeline.workers.clear();
-  pipeline.slices = {1};
-  pipeline.split_backward = false;
-  if (grouped) pipeline.data = pipeline.local = 1;
-  if (plan.split != Split()) {
-    pipeline.tensor = plan.split.tensor;
-    pipeline.context = plan.split.context;
-    pipeline.axes = defaults.axes;
-    if (plan.split.sequence && !is_chosen(config, "tensor")) config.layout["sequence"] = "tensor";
-  }
   const auto is_zero = [](const Override& override) { return override.key == "zero" || override.key == "pipeline.zero"; };
-  if (plan.zero >= 0 && std::none_of(overrides.begin(), overrides.end(), is_zero)) pipeline.zero = plan.zero;
-  check_batch(config);
-  check_runnable(plan, config.train.batch);
+  const std::int64_t zero = pipeline.zero;
+  take_plan(config, plan);
+  if (std::ranges::any_of(overrides, is_zero)) pipeline.zero = zero;
 }
 
 int slices_of(const Config& config) {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "config/equal_layers.h"
 #include "config/plan_splits.h"
+#include "config/planned_config.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "cost/figures_for.h"
@@ -50,6 +51,13 @@ ModelProblem problem_of(const Config& config, const ModelRegistry& models, const
   out.problem.cluster = planning.cluster;
   out.problem.batches = planning.sizes;
   out.problem.replicas = planning.replicas;
+  out.program = [&](const PlanFile& plan) {
+    Config run = config;
+    take_plan(run, plan);
+    Prepared prepared = prepare(run, plan, models);
+    spread_actors(run, prepared);
+    return std::optional(compile_training(run, prepared));
+  };
   return out;
 }
 

@@ -1,9 +1,11 @@
 // The error for a graph that does not fit, with the memory that would do.
 #pragma once
 
-#include "cost/time_limit.h"
+#include <string>
+#include <vector>
 
 #include "base/text.h"
+#include "cost/time_limit.h"
 #include "penstock/error.h"
 #include "penstock/plan.h"
 
@@ -24,15 +26,15 @@ double smallest_memory(Fits&& fits) {
 
 // The error that nothing fits, and how many bytes would do.
 struct MemoryError : Error {
-  MemoryError(const std::string& what, const std::string& detail, const std::string& hint, double memory)
-      : Error(what, {detail}, hint), needed(memory) {}
+  MemoryError(const std::string& what, const std::vector<std::string>& details, const std::string& hint, double memory)
+      : Error(what, details, hint), needed(memory) {}
 
   double needed;  // bytes of each device that would do
 };
 
 [[noreturn]] inline void fail_memory(const std::string& graph, double memory, double needed) {
   throw MemoryError(concat("no plan of ", graph, " fits into devices of ", bytes_text(memory)),
-                    concat("the smallest memory of each device that would do is ", bytes_text(needed), " (", number(needed), " bytes)"),
+                    {concat("the smallest memory of each device that would do is ", bytes_text(needed), " (", number(needed), " bytes)")},
                     "take devices with more memory, or more of them", needed);
 }
 

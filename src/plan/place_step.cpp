@@ -39,6 +39,30 @@ int step_microbatches(const PlanFile& plan) {
   return plan.microbatches * parts_of(devices_of_actors(plan));
 }
 
+Program placed_program(const Graph& step, const PlanFile& plan) {
+  const PlacedStep placed = place_step(step, plan);
+  return compile(placed.step, placed.schedule, placed.options);
+}
+
+PlanFile by_device(PlanFile plan) {
+  const int microbatches = step_microbatches(plan), parts = microbatches / plan.microbatches, size = plan.samples / microbatches;
+  if (parts == 1 || plan.samples % microbatches != 0) return plan;
+  const auto replicas = [&](const PlanFile::Stage& stage) { return static_cast<double>(stage.devices.size()) / plan.split.devices(); };
+  for (PlanFile::Link& link : plan.links) {
+    const auto from = static_cast<std::size_t>(link.from), to = static_cast<std::size_t>(link.to);
+    link.bytes /= parts;
+    link.seconds *= std::min(replicas(plan.stages[from]), replicas(plan.stages[to])) / parts;
+  }
+  for (PlanFile::Stage& stage : plan.stages) {
+    const double share = size * replicas(stage) / stage.micro_batch;
+    stage.forward *= share;
+    stage.backward *= share;
+    stage.micro_batch = size;
+  }
+  plan.microbatches = microbatches;
+  return plan;
+}
+
 PlacedStep place_step(const Graph& traced, const PlanFile& plan, const Schedule* table) {
   if (plan.split.devices() > 1)
     throw Error(concat(plan.file, " splits the tensors of its replicas"), {}, "plan with the limits tensor=1,context=1");

@@ -18,7 +18,10 @@ struct PlacedStep {
 // The step has as many micro-batches as step_microbatches() says. Throws Error where the plan names other nodes than the step's, and for a
 // plan that splits the tensors of its replicas. `table`: another one for the same stages and actors; null is the plan's.
 PlacedStep place_step(const Graph& step, const PlanFile& plan, const Schedule* table = nullptr);
+Program placed_program(const Graph& step, const PlanFile& plan);
 int step_microbatches(const PlanFile& plan);
+// The plan, for printing, with the step's micro-batches as one device runs them in place of the table's, which replicas share.
+PlanFile by_device(PlanFile plan);
 
 // Without the updates of a plan's table: its step may be timed with updates in it; whether a run has any there is the run's choice.
 Schedule without_updates(Schedule schedule);

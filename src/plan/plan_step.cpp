@@ -1,10 +1,13 @@
 #include "penstock/plan_step.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "cost/cost_model.h"
 #include "cost/figures_for.h"
 #include "lower/lower.h"
+#include "plan/place_step.h"
+#include "plan/planned_model.h"
 #include "plan/step_groups.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
@@ -18,9 +21,9 @@ PlannedStep plan_step(const Graph& traced, const ClusterSpec& cluster, const Pla
       .graph = plan_graph(step, groups, published_devices().device(figures_for(cluster, device))), .cluster = cluster, .replicas = false};
   problem.graph.name = step.name;
   problem.samples = measured_samples(problem.graph) * static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
-  Plan plan = make_plan(planner, problem, options);
+  const GroupedProblem of{groups, problem, {}, [&](const PlanFile& plan) { return std::optional(placed_program(step, plan)); }};
   PlannedStep out;
-  out.plan = plan_of_nodes(step, groups, problem, plan);
+  out.plan = planned_model([&](int) { return step; }, of, planner, options).file;
   out.step = mark_stages(step, out.plan);
   out.schedule = renumbered(out.plan, out.plan.schedule, prepare_stages(out.step).stages);
   std::erase_if(out.schedule.actors, [](const std::vector<Action>& row) { return row.empty(); });

@@ -7,6 +7,7 @@
 #include "cost/figures_for.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
+#include "plan/place_step.h"
 #include "plan/step_groups.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
@@ -48,6 +49,12 @@ GroupedProblem problem_of(const std::map<int, Graph>& steps, const StepPlanning&
   out.problem.graph.samples = least * microbatches_of(first);
   out.problem.cluster = planning.cluster;
   out.problem.replicas = planning.replicas;
+  for (const auto& [size, step] : steps)
+    if (!planning.any_parts) out.parts.push_back(microbatches_of(step));
+  out.program = [&](const PlanFile& plan) -> std::optional<Program> {
+    const auto found = steps.find(plan.samples / step_microbatches(plan));
+    return found == steps.end() ? std::nullopt : std::optional(placed_program(found->second, plan));
+  };
   return out;
 }
 

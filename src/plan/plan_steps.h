@@ -18,6 +18,7 @@ struct StepPlanning {
   ClusterSpec cluster = {};
   PlannerInfo planner = planners().front();
   PlanOptions options = {};
+  bool any_parts = false;           // whether a run may cut the step into other numbers of micro-batches than the steps given
   bool replicas = true;             // whether a stage may run on several devices
   int nodes = 64;                   // at most so many are planned; of equal groups (degrees.h) kMostNodes
   std::string device = {};          // whose published figures time it, "": the cluster's own (figures_for),

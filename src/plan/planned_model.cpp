@@ -1,11 +1,14 @@
 #include "plan/planned_model.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.h"
 #include "cost/evaluate.h"
 #include "cost/time_limit.h"
+#include "lower/lower.h"
 #include "penstock/error.h"
+#include "plan/fitting_plan.h"
 #include "planners/planner_list.h"
 
 namespace penstock {
@@ -24,6 +27,49 @@ std::string why_not_run(const PlannedModel& planned) {
 
 }  // namespace
 
+namespace {
+
+// The number of parts in which each of the table's micro-batches is cut for the stages' devices.
+int parts_for(const std::vector<PlanStage>& stages) {
+  std::vector<int> replicas;
+  for (const PlanStage& stage : stages) replicas.push_back(stage.replicas());
+  return parts_of(replicas);
+}
+
+// The plan with all stages in micro-batches of one size, so that a run cuts the step into `parts`. None where it does not fit.
+std::optional<Plan> in_parts(const PlanProblem& problem, Plan plan, int parts) {
+  const int shares = parts_for(plan.stages), samples = step_samples(problem);
+  if (parts % shares != 0 || samples % parts != 0) return {};
+  for (PlanStage& stage : plan.stages) stage.samples = samples / parts * shares;
+  if (!evaluate(problem, plan)) return {};
+  plan.optimal = false;
+  plan.lower_bound = std::min(plan.lower_bound, plan.predicted_time);
+  return plan;
+}
+
+// The plan, in one of the numbers of parts that the step may be cut into: planners give stages the sizes that are fastest by themselves.
+std::optional<Plan> in_allowed_parts(const GroupedProblem& of, Plan plan) {
+  if (plan.degrees || of.parts.empty()) return plan;
+  const int own = figures_of(of.problem, plan.stages).microbatches * parts_for(plan.stages);
+  if (std::ranges::find(of.parts, own) != of.parts.end()) return plan;
+  std::optional<Plan> best;
+  for (const int parts : of.parts)
+    if (std::optional<Plan> found = in_parts(of.problem, plan, parts); found && (!best || found->predicted_time < best->predicted_time))
+      best = std::move(found);
+  return best;
+}
+
+Plan plan_in_parts(GroupedProblem of, const PlannerInfo& planner, const PlanOptions& options) {
+  if (std::optional<Plan> plan = in_allowed_parts(of, make_plan(planner, of.problem, options))) return std::move(*plan);
+  of.problem.replicas = false;
+  if (std::optional<Plan> plan = in_allowed_parts(of, make_plan(planner, of.problem, options))) return std::move(*plan);
+  throw Error(concat("the plan of ", planner.name, " does not fit the memory in ",
+                     join(of.parts, " or ", [](int parts) { return std::to_string(parts); }), " micro-batches"),
+              {}, "allow more micro-batches, or take planner best");
+}
+
+}  // namespace
+
 PlanGraph graph_of_sizes(const StepOfSize& step, const std::vector<int>& sizes, const std::function<PlanGraph(const Graph&)>& graph_of) {
   PlanGraph graph;
   for (const int size : sizes) {
@@ -36,12 +82,45 @@ PlanGraph graph_of_sizes(const StepOfSize& step, const std::vector<int>& sizes, 
   return graph;
 }
 
-PlannedModel planned_model(const StepOfSize& step, const GroupedProblem& of, const PlannerInfo& planner, const PlanOptions& options) {
-  PlannedModel out{.problem = of.problem, .plan = make_plan(planner, of.problem, options), .file = {}};
+PlannedModel counted_model(const StepOfSize& step, const GroupedProblem& of, const PlannerInfo& planner, const PlanOptions& options) {
+  PlannedModel out{.problem = of.problem, .plan = plan_in_parts(of, planner, options), .file = {}};
   out.file = plan_of_nodes(step(batch_of(out.problem, out.plan.stages[0])), of.groups, out.problem, out.plan);
   out.cannot_run = why_not_run(out);
   return out;
 }
+
+namespace {
+
+// The fastest equal groups whose replicas share micro-batches of the problem's sizes. To planner degrees these are one replica's, so it is
+// asked for each number of replicas.
+PlannedModel shared_groups(const StepOfSize& step, const GroupedProblem& of, PlanOptions options) {
+  const int devices = static_cast<int>(of.problem.cluster.devices.size()), asked = options.degrees.only.data;
+  TimeLimit limit(options.seconds, options.clock);
+  std::optional<PlannedModel> best;
+  for (int data = 1; data <= devices; ++data) {
+    GroupedProblem shares = of;
+    shares.problem.batches.clear();
+    for (const int size : of.problem.batches)
+      if (size % data == 0) shares.problem.batches.push_back(size / data);
+    if (devices % data != 0 || shares.problem.batches.empty() || (asked > 0 && asked != data)) continue;
+    options.degrees.only.data = data;
+    options.seconds = limit.left() / (data < devices ? 2 : 1);
+    try {
+      PlannedModel found = planned_model(step, shares, planner_named("degrees"), options);
+      if (!best || found.file.predicted_time < best->file.predicted_time) best = std::move(found);
+    } catch (const Error&) {
+      // None with so many replicas.
+    }
+  }
+  if (!best) throw Error(concat("no equal groups of ", of.problem.graph.name, " have micro-batches of these sizes"));
+  return std::move(*best);
+}
+
+PlannedModel equal_groups(const StepOfSize& step, const GroupedProblem& of, const PlanOptions& options) {
+  return of.problem.batches.empty() ? planned_model(step, of, planner_named("degrees"), options) : shared_groups(step, of, options);
+}
+
+}  // namespace
 
 std::vector<PlannedModel> planned_models(const StepOfSize& step, const GroupedProblem& own, const std::optional<GroupedProblem>& equal,
                                          const PlannerInfo& planner, PlanOptions options) {
@@ -49,7 +128,7 @@ std::vector<PlannedModel> planned_models(const StepOfSize& step, const GroupedPr
   if (equal) {
     TimeLimit limit(options.seconds, options.clock);
     try {
-      found.push_back(planned_model(step, *equal, planner_named("degrees"), runnable_groups(options, options.seconds / 2)));
+      found.push_back(equal_groups(step, *equal, runnable_groups(options, options.seconds / 2)));
       found[0].file.planner = concat(planner.name, " (degrees)");
     } catch (const Error&) {
       // No equal groups fit the batch, or the memory.

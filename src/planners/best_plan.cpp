@@ -201,11 +201,11 @@ std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std
   const PlanScore score = score_of(figures_of(problem, least), PlanGoal::memory);
   if (score.value == 0) return least;
   const auto in_bytes = [](double bytes) { return concat(bytes_text(bytes), " (", std::llround(std::ceil(bytes)), " bytes)"); };
-  throw Error(concat("no plan of ", problem.graph.name, " fits the memory of ", problem.cluster.name),
-              {concat("the smallest device has ", in_bytes(weakest(problem.cluster).memory)),
-               concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", in_bytes(score.value),
-                      " on every device")},
-              "take more devices, recomputation or smaller micro-batches");
+  throw MemoryError(concat("no plan of ", problem.graph.name, " fits the memory of ", problem.cluster.name),
+                    {concat("the smallest device has ", in_bytes(weakest(problem.cluster).memory)),
+                     concat(proven ? "the smallest memory that would do: " : "this memory would do, maybe less: ", in_bytes(score.value),
+                            " on every device")},
+                    "take more devices, recomputation or smaller micro-batches", score.value);
 }
 
 // Where nodes run on host processors only.

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import re
 import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -436,6 +437,25 @@ class PlanTest(ProgramTest):
         for planner in ("best", "pipedream", "piper", "max-load"):
             plan = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--planner", planner, "--micro-batches", "4", "--batch", 16, "--seconds", 1)
             self.assertEqual({stage["micro_batch"] for stage in plan["stages"]}, {4}, planner)
+
+    def test_a_limit_holds_for_what_is_measured(self):
+        """A run's devices take no more than the plan's file says, which keeps to --memory-limit."""
+        config, file = self.config("gpt"), self.folder / "limited.json"
+        arguments = [config, "--devices", 2, "--bandwidth", 1e10, "--planner", "pipedream", "--batch", 16, "--micro-batches", "2"]
+        most = max(self.plan(*arguments, "--memory-limit", 1e12)["peak_bytes"])
+        refused = run("plan", *arguments, "--memory-limit", most / 4)
+        self.assert_fails(refused, "no plan of gpt fits into devices of", "the smallest memory of each device that would do is")
+        needed = float(re.search(r"would do is [^(]*\(([0-9.e+]+)", refused.err)[1])
+        plan = self.plan(*arguments, "--memory-limit", needed, "--out", file)
+        self.assertLessEqual(max(plan["peak_bytes"]), needed)
+        trained = run("train", config, "--plan", file, "--batch", 16, "--steps", 2, "--set", "checkpoint_every=0", "--out", self.folder / "limited")
+        self.assertEqual(trained.code, 0, trained.err)
+        step = json.loads((self.folder / "limited" / "metrics.jsonl").read_text().splitlines()[-1])
+        self.assertLessEqual(max(step["peak_bytes"]), needed)
+        self.assertEqual(plan["memory_of"], "program")
+        self.assertIn("Memory is what the plan's program holds.", run("plan", *arguments, "--memory-limit", needed).out)
+        graph = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--memory-limit", 1e9)
+        self.assertEqual(graph["memory_of"], "planner")
 
     def test_best_is_not_behind_degrees(self):
         arguments = [self.config("gpt"), "--devices", 4, "--bandwidth", 1e9, "--seconds", 4]

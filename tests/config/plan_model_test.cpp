@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "config/planned_config.h"
 #include "models/registry.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -251,6 +252,53 @@ TEST(PlanModel, DisagreementsAreNamed) {
   EXPECT_NE(refused("two-branch", "seed=0").find("is a plan of \"gpt\", the model is \"two-branch\""), std::string::npos);
   EXPECT_NE(refused("gpt", "layers=1").find("which the model has not"), std::string::npos) << refused("gpt", "layers=1");
   EXPECT_NE(refused("gpt", "layers=3").find("no stage has"), std::string::npos) << refused("gpt", "layers=3");
+}
+
+// Planner best also asks for equal groups, whose replicas then share micro-batches of these sizes.
+TEST(PlanModel, MicroBatchesHaveTheSizesThatAreSaid) {
+  const Config c = config("gpt", {"batch=48"});
+  for (const std::vector<int>& sizes : {std::vector<int>{3, 6}, {4}, {48}}) {
+    const ModelPlanning planning{.planner = "best", .options = {.seconds = 1}, .cluster = uniform_cluster(4, 1e10), .sizes = sizes};
+    for (const PlannedModel& planned : plan_model(c, builtin_models(), planning))
+      for (const PlanFile::Stage& stage : planned.file.stages)
+        EXPECT_TRUE(std::ranges::find(sizes, stage.micro_batch) != sizes.end()) << planned.file.planner << ": " << stage.micro_batch;
+  }
+}
+
+// The bytes of the fullest device in a run of the plan.
+double held_by(const Config& c, const PlanFile& plan) {
+  Config run = c;
+  take_plan(run, plan);
+  Prepared prepared = prepare(run, plan, builtin_models());
+  spread_actors(run, prepared);
+  const Program program = compile_training(run, prepared);
+  std::int64_t most = 0;
+  for (const DeviceProgram& device : program.devices) most = std::max(most, device.device_bytes());
+  return static_cast<double>(most);
+}
+
+// A plan's program keeps to the devices' memory, or the refusal names more, with which there is one.
+TEST(PlanModel, ProgramsKeepToTheMemory) {
+  const Config c = config("gpt");
+  for (const char* planner : {"best", "graphpipe", "pipedream", "piper", "max-load", "dapple", "spp", "hetpipe", "dawnpiper", "degrees"}) {
+    ModelPlanning planning{.planner = planner, .options = {.seconds = 0.5}, .cluster = uniform_cluster(2, 1e10), .sizes = {1, 2}};
+    planning.options.degrees.only = parse_degrees_limits("tensor=1,context=1,by-block=0");  // what any run can have
+    const double most = held_by(c, plan_model(c, builtin_models(), planning)[0].file);
+    for (const double share : {0.9, 0.5}) {
+      planning.cluster = uniform_cluster(2, 1e10, 0, share * most);
+      PlanFile plan;
+      const std::string message = message_of([&] { plan = plan_model(c, builtin_models(), planning)[0].file; });
+      if (message != "no error") {
+        const std::size_t named = message.find("memory of each device that would do is ");
+        ASSERT_NE(named, std::string::npos) << planner << ": " << message;
+        const double needed = std::stod(message.substr(message.find('(', named) + 1));
+        EXPECT_GT(needed, share * most) << planner << ": " << message;
+        planning.cluster = uniform_cluster(2, 1e10, 0, needed);
+        ASSERT_EQ(message_of([&] { plan = plan_model(c, builtin_models(), planning)[0].file; }), "no error") << planner << ": " << message;
+      }
+      EXPECT_LE(held_by(c, plan), planning.cluster.devices[0].memory) << planner << " at " << share;
+    }
+  }
 }
 
 }  // namespace

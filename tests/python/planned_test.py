@@ -4,6 +4,7 @@ usage: planned_test.py
 """
 
 import random
+import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -80,6 +81,38 @@ class Plans(unittest.TestCase):
         found = penstock.compare(module, batch, loss=token_loss, plan=plan, names=["gpipe", "1f1b"])
         self.assertEqual(set(found), {"gpipe", "1f1b"})
         self.assertEqual(len(found["gpipe"].memory), 2)
+
+    def test_numbers_of_micro_batches(self):
+        """What is asked for is planned, printed and run, whichever planner and however many devices share it."""
+        torch.manual_seed(0)
+        module = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU()) for _ in range(6)], torch.nn.Linear(16, 3))
+        batch, loss = (torch.randn(32, 16), torch.randint(3, (32,))), torch.nn.CrossEntropyLoss()
+        for planner in penstock.planners():
+            for asked in (8, 2, [4, 8]) if planner != "exact" else ():
+                with self.subTest(planner, asked=asked):
+                    plan = penstock.plan(module, batch, loss=loss, planner=planner, microbatches=asked, devices=4, device="a100-80", seconds=0.5)
+                    self.assertIn(plan.microbatches, asked if isinstance(asked, list) else [asked])
+                    self.assertIn(f" 32 samples in {plan.microbatches} micro-batches", str(plan))
+                    table = plan.file.table_microbatches
+                    self.assertEqual(plan.microbatches % table, 0)
+                    if asked == 8 and planner in ("degrees", "pipedream"):
+                        step = penstock.trainer(module, batch, loss=loss, plan=plan)
+                        self.assertEqual(step.microbatches(batch), 8)
+        plan = penstock.plan(module, batch, loss=loss, planner="degrees", microbatches=8, devices=4, only="pipe=1,data=4")
+        self.assertRegex(str(plan), r" in 8 micro-batches")
+        self.assertEqual(plan.file.table_microbatches, 2)
+
+    def test_memory(self):
+        """A limit holds for what the step's own program takes; what a refusal names does."""
+        module, batch = drawn()
+        most = max(planned(module, batch, planner="pipedream", memory=1e12).memory)
+        with self.assertRaises(penstock.PenstockError) as caught:
+            planned(module, batch, planner="pipedream", memory=most / 4)
+        needed = float(re.search(r"would do is [^(]*\((\d+)", str(caught.exception))[1])
+        plan = planned(module, batch, planner="pipedream", memory=needed)
+        step = penstock.trainer(module, batch, loss=token_loss, optimizer=torch.optim.AdamW(module.parameters()), plan=plan)
+        self.assertLessEqual(max(step.predict().memory), needed)
+        self.assertEqual(sorted(step.predict().memory), sorted(plan.memory))
 
     def test_measured(self):
         """Measured here: a prediction for each device, and a plan."""
