@@ -91,23 +91,29 @@ PlannedModel counted_model(const StepOfSize& step, const GroupedProblem& of, con
 
 namespace {
 
+// What can be run before what cannot, then by time.
+bool is_better(const PlannedModel& a, const PlannedModel& b) {
+  return std::pair(!a.cannot_run.empty(), a.file.predicted_time) < std::pair(!b.cannot_run.empty(), b.file.predicted_time);
+}
+
 // The fastest equal groups whose replicas share micro-batches of the problem's sizes. To planner degrees these are one replica's, so it is
 // asked for each number of replicas.
 PlannedModel shared_groups(const StepOfSize& step, const GroupedProblem& of, PlanOptions options) {
   const int devices = static_cast<int>(of.problem.cluster.devices.size()), asked = options.degrees.only.data;
+  const int most = of.problem.replicas ? devices : 1;
   TimeLimit limit(options.seconds, options.clock);
   std::optional<PlannedModel> best;
-  for (int data = 1; data <= devices; ++data) {
+  for (int data = 1; data <= most; ++data) {
     GroupedProblem shares = of;
     shares.problem.batches.clear();
     for (const int size : of.problem.batches)
       if (size % data == 0) shares.problem.batches.push_back(size / data);
     if (devices % data != 0 || shares.problem.batches.empty() || (asked > 0 && asked != data)) continue;
     options.degrees.only.data = data;
-    options.seconds = limit.left() / (data < devices ? 2 : 1);
+    options.seconds = limit.left() / (data < most ? 2 : 1);
     try {
       PlannedModel found = planned_model(step, shares, planner_named("degrees"), options);
-      if (!best || found.file.predicted_time < best->file.predicted_time) best = std::move(found);
+      if (!best || is_better(found, *best)) best = std::move(found);
     } catch (const Error&) {
       // None with so many replicas.
     }
@@ -140,9 +146,7 @@ std::vector<PlannedModel> planned_models(const StepOfSize& step, const GroupedPr
   } catch (const Error&) {
     if (found.empty()) throw;
   }
-  std::stable_sort(found.begin(), found.end(), [](const PlannedModel& a, const PlannedModel& b) {
-    return std::pair(!a.cannot_run.empty(), a.file.predicted_time) < std::pair(!b.cannot_run.empty(), b.file.predicted_time);
-  });
+  std::stable_sort(found.begin(), found.end(), is_better);
   return found;
 }
 

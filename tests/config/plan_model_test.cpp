@@ -257,12 +257,16 @@ TEST(PlanModel, DisagreementsAreNamed) {
 // Planner best also asks for equal groups, whose replicas then share micro-batches of these sizes.
 TEST(PlanModel, MicroBatchesHaveTheSizesThatAreSaid) {
   const Config c = config("gpt", {"batch=48"});
-  for (const std::vector<int>& sizes : {std::vector<int>{3, 6}, {4}, {48}}) {
-    const ModelPlanning planning{.planner = "best", .options = {.seconds = 1}, .cluster = uniform_cluster(4, 1e10), .sizes = sizes};
-    for (const PlannedModel& planned : plan_model(c, builtin_models(), planning))
-      for (const PlanFile::Stage& stage : planned.file.stages)
-        EXPECT_TRUE(std::ranges::find(sizes, stage.micro_batch) != sizes.end()) << planned.file.planner << ": " << stage.micro_batch;
-  }
+  for (const std::vector<int>& sizes : {std::vector<int>{3, 6}, {4}, {48}})
+    for (const bool replicas : {true, false}) {
+      ModelPlanning planning{.planner = "best", .options = {.seconds = 1}, .cluster = uniform_cluster(4, 1e10), .sizes = sizes};
+      planning.replicas = replicas;
+      for (const PlannedModel& planned : plan_model(c, builtin_models(), planning))
+        for (const PlanFile::Stage& stage : planned.file.stages) {
+          EXPECT_TRUE(std::ranges::find(sizes, stage.micro_batch) != sizes.end()) << planned.file.planner << ": " << stage.micro_batch;
+          EXPECT_TRUE(replicas || std::ssize(stage.devices) == planned.file.split.devices()) << planned.file.planner;
+        }
+    }
 }
 
 // The bytes of the fullest device in a run of the plan.
