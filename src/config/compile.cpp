@@ -115,13 +115,20 @@ int fitting_chunks(const Config& config, const ModelRegistry& models) {
 
 // Blocks that a schedule has apart are of the attention of so many layers for each actor (schedule/slimpipe_exchange.cpp). The model may
 // have as many stages by others, which are not in these places.
-void check_layers(const Config& config, const Schedule& schedule) {
+void check_layers(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
   const auto layers = config.model.numbers.find("layers");
   const bool by_name = schedule.cells.empty() && config.pipeline.schedule != "plan";
   if (schedule.blocks.empty() || !by_name || layers == config.model.numbers.end()) return;
   const auto [actors, chunks] = std::pair(config.pipeline.actors, config.pipeline.chunks);
   const auto there = static_cast<std::int64_t>(layers->second);
   if (there == actors * chunks) return;
+  Config fitting = config;
+  fitting.model.numbers["layers"] = static_cast<double>(actors * chunks);
+  try {
+    make_model(fitting, schedule.whole_stages(), models);
+  } catch (const Error&) {
+    return;  // layers are not what is missing
+  }
   std::int64_t fewer = actors;
   while (there % fewer != 0) --fewer;
   throw Error(concat("model ", quote(config.model.name), " with ", counted(there, "layer"), " cannot be cut into ",
@@ -136,7 +143,7 @@ void check_layers(const Config& config, const Schedule& schedule) {
 // The model in as many stages as the table names. If it can be cut, but not into so many, the error names the action that asks for the last
 // stage, or the chunks of the schedule that ask for as many as there can be.
 std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
-  check_layers(config, schedule);
+  check_layers(config, schedule, models);
   try {
     return make_model(config, schedule.whole_stages(), models);
   } catch (const Error& error) {
