@@ -87,15 +87,14 @@ class Plans(unittest.TestCase):
         torch.manual_seed(0)
         module = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU()) for _ in range(6)], torch.nn.Linear(16, 3))
         batch, loss = (torch.randn(32, 16), torch.randint(3, (32,))), torch.nn.CrossEntropyLoss()
-        for planner in penstock.planners():
-            for asked in (8, 2, [4, 8]) if planner != "exact" else ():
-                with self.subTest(planner, asked=asked):
+        others = [name for name in penstock.planners() if name not in ("best", "degrees", "piper", "exact")]
+        for planner in ["best", "degrees", "piper", *random.Random(SEED).sample(others, 2)]:
+            for asked in (8, 2, [4, 8]):
+                with self.subTest(planner, asked=asked, seed=SEED):
                     plan = penstock.plan(module, batch, loss=loss, planner=planner, microbatches=asked, devices=4, device="a100-80", seconds=0.5)
                     self.assertIn(plan.microbatches, asked if isinstance(asked, list) else [asked])
                     self.assertIn(f" 32 samples in {plan.microbatches} micro-batches", str(plan))
-                    table = plan.file.table_microbatches
-                    self.assertEqual(plan.microbatches % table, 0)
-                    if asked == 8 and planner in ("degrees", "pipedream"):
+                    if asked == 8 and planner == "degrees":
                         step = penstock.trainer(module, batch, loss=loss, plan=plan)
                         self.assertEqual(step.microbatches(batch), 8)
         plan = penstock.plan(module, batch, loss=loss, planner="degrees", microbatches=8, devices=4, only="pipe=1,data=4")
