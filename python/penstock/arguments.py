@@ -60,6 +60,14 @@ def named_arguments(forward: Callable, args: Sequence, kwargs: Mapping, target: 
     return Arguments(tuple(tensors), rebuild)
 
 
+def check_whole(forward: Callable, arguments: Iterable[Argument], whole: Iterable[str]) -> None:
+    """Throws PenstockError where `whole` names what is no tensor of this call and no argument of another."""
+    names = [argument.name for argument in arguments]
+    unknown = set(whole) - {COUNT, *names, *inspect.signature(forward).parameters}
+    if unknown:
+        raise PenstockError(f'whole names "{min(unknown)}", which is no argument', [f"arguments: {', '.join(names)}"])
+
+
 def _on_device(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the CPU in place of one on the meta device: a module is traced as if it were there."""
     return torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor.detach()

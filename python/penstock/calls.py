@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, named_arguments
+from .arguments import Arguments, check_whole, named_arguments
 from .errors import PenstockError
 from .micro_batches import MicroBatches, name_in
 
@@ -54,15 +54,26 @@ class Calls:
                                         hint="give all of them the same, that of all micro-batches together")
         return out
 
-    def micro_batch(self, batch: Any) -> tuple[tuple, dict, Any]:
-        """The first micro-batch as (args, kwargs, target) of the module."""
+    def check_whole(self, batch: Any) -> None:
+        """Throws PenstockError where `whole` names what is no tensor of this batch and no argument that another may have."""
+        check_whole(self.module.forward, self.named(batch).tensors, self.whole)
+
+    def micro_batch(self, batch: Any, times: int = 1) -> tuple[tuple, dict, Any]:
+        """The first micro-batch as (args, kwargs, target) of the module; with its samples so many times."""
         named = self.named(batch)
-        return named.rebuild([self.part(argument.name, argument.tensor) for argument in named.tensors])
+
+        def part(name: str, tensor: torch.Tensor) -> torch.Tensor:
+            own = self.part(name, tensor)
+            return own if times == 1 or name in self.whole else torch.cat([own] * times)
+        return named.rebuild([part(argument.name, argument.tensor) for argument in named.tensors])
 
     def part(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """The first micro-batch's part of a tensor. Throws PenstockError where there are not equally many samples in each."""
         if name in self.whole:
             return tensor
+        if tensor.dim() > 0 and tensor.shape[0] == 0:
+            raise PenstockError(f'"{name}" of shape {list(tensor.shape)} has no samples',
+                                hint="samples lie along dim 0; give a batch with a sample or more for each micro-batch")
         if tensor.dim() == 0 or tensor.shape[0] % self.microbatches:
             alike = tensor.dim() == 0 or tensor.shape[0] == 1  # for all samples, such as positions [1, S]
             raise PenstockError(f'"{name}" of shape {list(tensor.shape)} cannot be cut into {self.microbatches} equal micro-batches',

@@ -172,16 +172,18 @@ def _tracing(traced: Traced) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Where tracing fails, torch.export prints the graph so far, which may be thousands of lines: the error says where it was. And it warns
-    of each size of 1 that stays fixed: the header says which sizes vary."""
+    """Where tracing fails, torch.export prints the graph so far, and the tracing of tensors without values its own stack: the error says where
+    it was. And torch.export warns of each size of 1 that stays fixed: the header says which sizes vary."""
     torch.export._trace.print = lambda *_, **__: None
-    log = logging.getLogger("torch._export.non_strict_utils")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = {logging.getLogger("torch._export.non_strict_utils"): logging.ERROR, logging.getLogger("torch._subclasses.fake_tensor"): logging.CRITICAL}
+    levels = {log: log.level for log in logs}
+    for log, level in logs.items():
+        log.setLevel(level)
     try:
         yield
     finally:
-        log.setLevel(level)
+        for log, level in levels.items():
+            log.setLevel(level)
         del torch.export._trace.print
 
 

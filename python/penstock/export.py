@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .arguments import COUNT, Argument, Arguments, named_arguments
+from .arguments import COUNT, Argument, Arguments, check_whole, named_arguments
 from .cache import Unknown, export_key
 from .errors import PenstockError
 from .exported import Exported
@@ -57,6 +57,7 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     check_hooks(module)
     whole = tuple(whole)
     arguments = named_arguments(module.forward, args, kwargs or {}, target, whole)
+    check_whole(module.forward, arguments.tensors, whole)
     _check_samples(arguments.tensors)
 
     def make() -> Exported:
@@ -129,6 +130,9 @@ def _check_samples(arguments: Sequence[Argument]) -> None:
         raise PenstockError("the module is called without a tensor that could be cut into micro-batches",
                             hint="tensors of the batch are arguments, samples along dim 0")
     for argument in split:
+        if argument.tensor.dim() > 0 and argument.tensor.shape[0] == 0:
+            raise PenstockError(f'argument "{argument.name}" of shape {list(argument.tensor.shape)} has no samples',
+                                hint="samples lie along dim 0; give a batch with one or more")
         if argument.tensor.dim() == 0 or argument.tensor.shape[0] != split[0].tensor.shape[0]:
             odd, other = (split[0], argument) if _has_no_samples(split[0], argument) else (argument, split[0])
             raise PenstockError(f'argument "{odd.name}" cannot be cut into micro-batches along dim 0',

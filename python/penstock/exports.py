@@ -6,10 +6,12 @@ other shapes are known to come, and the next one symbols for the dims in which b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +28,8 @@ from .splits import modules_of
 from .tensors import DTYPES
 
 log = logging.getLogger("penstock")
+BY_THEMSELVES = "the samples of each micro-batch are read by themselves"  # in notes of the engine
+OUTSIDE = re.compile("index.*out of (bounds|range)")
 
 
 class Exports:
@@ -80,6 +84,18 @@ class Exports:
                 return found
         return [self.model(calls, batch, plan, group_of, in_classes=True) for batch in batches]
 
+    @contextlib.contextmanager
+    def with_reasons(self) -> Iterator[None]:
+        """Around a step: where an index of its data is of no place in a micro-batch, the error says which ops read samples by themselves."""
+        try:
+            yield
+        except PenstockError as error:
+            known = dict.fromkeys(note for exported, _ in self._all for note in exported.notes if BY_THEMSELVES in note)
+            if not known or not OUTSIDE.search(error.what):
+                raise
+            raise PenstockError(error.what, [*error.details, *known], "where the data's numbers count the samples of the whole batch, hand what they "
+                                "are read of whole to each micro-batch, whole=(name,), or take microbatches=1") from None
+
     def state_of_all(self) -> dict[str, torch.Tensor]:
         """The module's own tensors, and constants, that the graphs of any of the exports read, by name."""
         return {i["name"]: exported.state[i["name"]] for exported, _ in self._all for i in exported.header["inputs"]
@@ -95,24 +111,40 @@ class Exports:
         return _model_of(*self._all[0], self._example, plan, group_of)
 
     def _add(self, calls: Calls, batch: Any, coming: Sequence[Shapes] = ()) -> Exported:
-        args, kwargs, target = calls.micro_batch(batch)
         shapes = [shapes_of(calls.parts(calls.tensors(batch))), *coming]
         dynamic = self._varying(calls, shapes) if self._dynamic is True else self._dynamic
         self._seen.append(shapes[0])
         begin = time.perf_counter()
         if dynamic:
             log.info("exporting %s with sizes that vary, which takes longer: %s", type(calls.module).__name__, dynamic)
-        with in_mode(calls.module, self._training):
-            found = export(calls.module, args, kwargs, loss=self._loss, target=target, dynamic=dynamic, whole=calls.whole,
-                           reduction=self._reduction, autocast=self.autocast)
+        found = self._export(calls, batch, dynamic)
         if dynamic and self._dynamic is True:
             self._tried.append(dynamic)
             self._fixed |= not found.header["symbols"]
+        if found.header["samples"] == 1 and calls.microbatches > 1 and not self._constants:
+            found.notes += [note for note in self._notes_of_two(calls, batch) if note not in found.notes]
         if self._all or self._constants:
             found = with_constants_named(found, f"{self._constants}{len(self._all)}")
         log.info("exported %s in %.1f s%s", found.header["model"], time.perf_counter() - begin, "".join(f"; {note}" for note in found.notes))
         self._all.append((found, told(lambda: _core.Exported(json.dumps(found.header), found.text))))
         return found
+
+    def _export(self, calls: Calls, batch: Any, dynamic: Any, times: int = 1) -> Exported:
+        args, kwargs, target = calls.micro_batch(batch, times)
+        whole = calls.whole & calls.tensors(batch).keys()  # a batch may leave an argument out
+        with in_mode(calls.module, self._training):
+            return export(calls.module, args, kwargs, loss=self._loss, target=target, dynamic=dynamic, whole=whole,
+                          reduction=self._reduction, autocast=self.autocast)
+
+    def _notes_of_two(self, calls: Calls, batch: Any) -> list[str]:
+        """What the engine notes of micro-batches of two samples: in a graph of one sample its dim is not told from others of one place, nor a
+        mean over it from what it is of. Throws PenstockError where it refuses those."""
+        try:
+            found = self._export(calls, batch, False, times=2)
+        except PenstockError:
+            return []  # the module is not made for so many, as a note of the export says
+        core = told(lambda: _core.Exported(json.dumps(found.header), found.text))
+        return told(lambda: _core.Model(core, {}, [], 1, [], False, [])).notes
 
     def _varying(self, calls: Calls, shapes: Sequence[Shapes]) -> dict[str, dict[int, str]]:
         """The dims of the first shapes in which any of these, or of those until now, differ and, if there are such, the samples; none where the

@@ -84,6 +84,9 @@ def read_joint(graph: GraphModule) -> Joint:
     nodes = list(graph.graph.nodes)
     inputs = [described for node in nodes if node.op == "placeholder" for described in _input(node)]
     tangent = next((node for node in nodes if node.op == "placeholder" and isinstance(node.meta["desc"], TangentAOTInput)), None)
+    for node in nodes:  # PyTorch leaves some of what gradients are made into without a tag, such as the expand of a sum's
+        if node.op == "call_function" and any(is_backward(read) or read is tangent for read in node.all_input_nodes):
+            node.meta["partitioner_tag"] = "is_backward"
     same = {node: node.args[0] for node in nodes if changes_nothing(node)}
     output = graph.graph.output_node()
     outputs = [described for pair in zip(output.args[0], output.meta["desc"]) for described in _output(*pair)]

@@ -159,6 +159,7 @@ def steps_of(module: torch.nn.Module, batch: Any, counts: Sequence[int], optimiz
              dynamic: bool | Mapping[str, Any], whole: Iterable[str], clip: float, autocast: torch.dtype | None) -> list[Any]:
     """The engine's training steps on the batch in so many micro-batches each, of as few exports as there can be."""
     all_calls = [Calls(module, loss, whole, count) for count in sorted(counts)]  # the largest micro-batch first: its sizes vary
+    all_calls[0].check_whole(batch)
     coming = [shapes_of(calls.parts(calls.tensors(batch))) for calls in all_calls[1:]]
     exports = Exports(all_calls[0], loss, dynamic, autocast, batch, coming=coming)
     trained = set(exports.trained)

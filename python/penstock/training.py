@@ -110,6 +110,7 @@ class Trainer:
                  reduction: str | None, autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Any = None) -> None:
         self.module, self.loss, self.seed, self.autocast = module, loss, seed, autocast
         self.calls = Calls(module, loss, whole, plan.microbatches)
+        self.calls.check_whole(example)
         self._done, self._late = _core.Count(), None  # _late: an interrupt that came while a step was writing
         self.gradient_norm, self._log = math.nan, writer
         if writer is not None and not hasattr(writer, "add_scalar"):
@@ -323,7 +324,8 @@ class Trainer:
             ready = self._programs.of(kind, batch, tensors)
             self._state.before_step()
             packed, kept = addresses(self._given(ready, batch, tensors))
-            report, self._late = told(lambda: self._session.step(ready.name, packed, False, self._done if kind == "training" else None))
+            with self.exports.with_reasons():
+                report, self._late = told(lambda: self._session.step(ready.name, packed, False, self._done if kind == "training" else None))
             del kept  # they had to live until here
             self._state.after_step()
         if kind != "training":

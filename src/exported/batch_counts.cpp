@@ -48,7 +48,7 @@ SampleFlows best_flows(const Graph& joint, const CountedInputs& inputs, const Co
   std::set<OpId> flipped;
   SampleFlows best = flows_of({});
   std::set<OpId> all;
-  for (const auto& [boundary, shared] : best.boundaries) all.insert(boundary);
+  for (const auto& [boundary, taken] : best.boundaries) all.insert(boundary);
   const auto attempt = [&](std::set<OpId> other) {
     SampleFlows flows = flows_of(other);
     if (faults_of(flows) >= faults_of(best)) return;
@@ -84,7 +84,9 @@ IdVector<ValueId, ValueId> first_alike(const Graph& graph) {
 class Counter {
  public:
   Counter(const Graph& joint, const SampleFlows& flows)
-      : joint_(joint), flows_(flows), producers_(producers(joint)), first_(first_alike(joint)) {}
+      : joint_(joint), flows_(flows), producers_(producers(joint)), first_(first_alike(joint)), makers_of_own_(makers_of_own()) {
+    any_own_ = std::ranges::any_of(flows.boundaries, [](const auto& boundary) { return boundary.second == Taken::own; });
+  }
 
   BatchCounts run() {
     BatchCounts out;
@@ -123,7 +125,8 @@ class Counter {
       const bool makes_counted = std::ranges::any_of(op.results, [&](ValueId result) { return is_counted(result); });
       if (makes_counted) continue;
       for (std::size_t i = 0; i < op.operands.size(); ++i)
-        if (is_counted(op.operands[i])) graph.ops[id].operands[i] = port(graph, first_[op.operands[i]], share_of(id, i)).input;
+        if (is_counted(op.operands[i]) && !takes_own(id, i))
+          graph.ops[id].operands[i] = port(graph, first_[op.operands[i]], share_of(id, i)).input;
     }
     for (ValueId& output : graph.outputs)
       if (is_counted(output)) output = port(graph, first_[output], -flow(output).literals).input;
@@ -145,25 +148,56 @@ class Counter {
     const bool divides = op.name == "div" && operand == 1;
     if (!divides && op.name != "mul") return whole;
     const int part = whole + (divides ? 1 : -1);
-    if (const auto found = flows_.boundaries.find(id); found != flows_.boundaries.end()) return found->second ? part : whole;
+    if (const auto found = flows_.boundaries.find(id); found != flows_.boundaries.end())
+      return found->second == Taken::share ? part : whole;
     if (op.phase == Phase::forward) return whole;
-    const std::set<bool> shared = shared_in_forward(op, first_[op.operands[operand]]);
-    if (shared.size() > 1)
-      throw Error("the loss is divided by a number of the micro-batch's data in two ways, and its gradient in one of them",
-                  {concat("by ", place_of(op))}, kGiveWhole);
-    return shared.contains(true) ? part : whole;
+    return taken_by_gradient(id, operand) == Taken::share ? part : whole;
   }
 
-  // Whether the forward ops that read this number, those of the gradient's own sequence if there are any, take its share.
-  std::set<bool> shared_in_forward(const Op& gradient, ValueId number) const {
-    std::set<bool> own, all;
+  // Whether the op takes the micro-batch's own number.
+  bool takes_own(OpId id, std::size_t operand) const {
+    if (const auto found = flows_.boundaries.find(id); found != flows_.boundaries.end()) return found->second == Taken::own;
+    const bool gradient = joint_.ops[id].phase != Phase::forward;
+    return gradient && any_own_ && taken_by_gradient(id, operand) == Taken::own;
+  }
+
+  Taken taken_by_gradient(OpId id, std::size_t operand) const {
+    const Op& op = joint_.ops[id];
+    const std::set<Taken> taken = taken_in_forward(op, first_[op.operands[operand]]);
+    if (taken.size() > 1)
+      throw Error("the loss is divided by a number of the micro-batch's data in two ways, and its gradient in one of them",
+                  {concat("by ", place_of(op))}, kGiveWhole);
+    return taken.empty() ? Taken::whole : *taken.begin();
+  }
+
+  // The ops that make numbers with parameters in them of which the micro-batch's own are taken.
+  std::set<OpId> makers_of_own() const {
+    std::set<OpId> out;
+    std::vector<ValueId> open;
+    for (const auto& [id, taken] : flows_.boundaries)
+      if (taken == Taken::own) open.insert(open.end(), joint_.ops[id].operands.begin(), joint_.ops[id].operands.end());
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      if (!producers_[value] || !is_counted(value) || flow(value).source != Source::both || !out.insert(producers_[value]).second) continue;
+      const Op& op = joint_.ops[producers_[value]];
+      open.insert(open.end(), op.operands.begin(), op.operands.end());
+    }
+    return out;
+  }
+
+  // What the forward ops that read this number, those of the gradient's own sequence if there are any, take of it.
+  std::set<Taken> taken_in_forward(const Op& gradient, ValueId number) const {
+    std::set<Taken> own, all;
     for (const OpId id : joint_.ops.ids()) {
       const Op& op = joint_.ops[id];
       if (op.phase != Phase::forward || std::ranges::none_of(op.operands, [&](ValueId operand) { return first_[operand] == number; }))
         continue;
       const auto boundary = flows_.boundaries.find(id);
-      if (boundary != flows_.boundaries.end()) all.insert(boundary->second);
-      if (op.sequence == gradient.sequence) own.insert(boundary != flows_.boundaries.end() && boundary->second);
+      const bool known = boundary != flows_.boundaries.end(), makes_own = makers_of_own_.contains(id);
+      const Taken taken = known ? boundary->second : makes_own ? Taken::own : Taken::whole;
+      if (known || makes_own) all.insert(taken);
+      if (op.sequence == gradient.sequence) own.insert(taken);
     }
     return own.empty() ? all : own;
   }
@@ -206,6 +240,8 @@ class Counter {
   const SampleFlows& flows_;
   const IdVector<ValueId, OpId> producers_;
   const IdVector<ValueId, ValueId> first_;
+  const std::set<OpId> makers_of_own_;
+  bool any_own_ = false;
   std::vector<Port> ports_;
   std::map<ValueId, std::size_t> levels_, seen_;
   std::vector<std::vector<FlowSum>> by_level_;
@@ -266,7 +302,7 @@ void refuse_divisors(const Graph& joint, const SampleFlows& flows, std::size_t l
 void refuse_gradients(const Graph& joint, const SampleFlows& flows) {
   const IdVector<ValueId, OpId> made = producers(joint);
   std::set<std::int64_t> counted;
-  for (const auto& [id, shared] : flows.boundaries)
+  for (const auto& [id, taken] : flows.boundaries)
     if (joint.ops[id].name == "div") counted.insert(joint.ops[id].sequence);
   const IdVector<ValueId, ValueId> first = first_alike(joint);
   for (const Op& op : joint.ops) {

@@ -190,12 +190,16 @@ Tensors repeated(const NamedCall& call) {
   Tensor x = call.operand(0);
   while (x.rank() < std::ssize(repeats)) x = unsqueeze(x, 0);
   if (x.rank() > std::ssize(repeats)) return {};
-  Shape split, whole;
-  for (int d = 0; d < x.rank(); ++d) {
-    split.insert(split.end(), {1, x.size(d)});
-    whole.insert(whole.end(), {repeats[static_cast<std::size_t>(d)], x.size(d)});
+  Shape whole;
+  for (std::size_t d = 0; d < repeats.size(); ++d) {
+    const int at = static_cast<int>(whole.size());
+    if (repeats[d] != 1) {
+      x = unsqueeze(x, at);
+      whole.push_back(repeats[d]);
+    }
+    whole.push_back(x.size(static_cast<int>(whole.size())));
   }
-  return {reshape(expand(reshape(x, split), whole), call.results[0].shape)};
+  return {reshape(expand(x, whole), call.results[0].shape)};
 }
 
 // (x, values) -> x, overwritten by the values

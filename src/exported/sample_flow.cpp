@@ -92,13 +92,13 @@ class Follower {
   }
 
   Flows results_of(const LayoutSite& site, OpId id, Flows from) {
-    const Flows own(site.results.size(), SampleFlow{.kind = Kind::own});
     const auto some = [&](Kind kind) { return std::ranges::any_of(from, [&](const SampleFlow& flow) { return flow.is(kind); }); };
-    if (!some(Kind::rows) && !some(Kind::term)) return some(Kind::own) ? own : Flows(site.results.size(), of_fixed(site, id, from));
+    if (!some(Kind::rows) && !some(Kind::term))
+      return some(Kind::own) ? of_own(site, id, from) : Flows(site.results.size(), of_fixed(site, id, from));
     for (SampleFlow& flow : from)
       if (flow.counted) flow.degree = 0;  // it is read as the whole batch's
     if (some(Kind::rows)) return of_rows(site, id, from);
-    return some(Kind::own) ? own : Flows(site.results.size(), of_terms(site, id, from));
+    return some(Kind::own) ? of_own(site, id, from) : of_terms(site, id, from);
   }
 
   SampleFlow of_fixed(const LayoutSite& site, OpId id, const Flows& from) {
@@ -169,16 +169,34 @@ class Follower {
     return std::fmod(number_attribute(op, "other"), static_cast<double>(options_.samples)) == 0;
   }
 
-  // Whether the op divides or multiplies by a number that is counted, and by the one of all micro-batches or this one's share.
+  // Whether the op divides or multiplies by a number that is counted, and takes another than that of all micro-batches.
   bool is_share(const LayoutSite& site, OpId id, const Flows& from) {
-    if ((site.op.name != "mul" && site.op.name != "div") || from.size() != 2) return false;
+    const std::optional<std::size_t> number = counted_number(site, from);
+    if (!number) return false;
+    const SampleFlow& other = from[1 - *number];
+    const bool by_itself = options_.shares && (other.is(Kind::rows) || other.degree >= 1);
+    const bool mixed = from[*number].source == Source::both;
+    const bool taken = by_itself != options_.flipped.contains(id);
+    if (taken && mixed) find(Finding::nonlinear, id);
+    out_.boundaries[id] = !taken ? Taken::whole : mixed ? Taken::own : Taken::share;
+    return taken;
+  }
+
+  // The operand that is a number that is counted, by which the op multiplies or divides what is not fixed.
+  static std::optional<std::size_t> counted_number(const LayoutSite& site, const Flows& from) {
+    if ((site.op.name != "mul" && site.op.name != "div") || from.size() != 2) return std::nullopt;
     const auto is_number = [&](std::size_t i) { return from[i].is(Kind::fixed) && from[i].counted; };
     const std::size_t number = is_number(1) ? 1 : site.op.name == "mul" ? 0 : 1;
-    const SampleFlow& other = from[1 - number];
-    if (!is_number(number) || other.is(Kind::fixed) || other.is(Kind::own)) return false;
-    if (!is_floating(site.operands[number].dtype)) return false;
-    const bool by_itself = options_.shares && (other.is(Kind::rows) || other.degree >= 1);
-    return out_.boundaries[id] = by_itself != options_.flipped.contains(id);
+    if (!is_number(number) || from[1 - number].is(Kind::fixed) || !is_floating(site.operands[number].dtype)) return std::nullopt;
+    return number;
+  }
+
+  // What is known as each micro-batch's own is multiplied or divided by its own numbers, as by the whole batch's its mean would be m times
+  // as large or small.
+  Flows of_own(const LayoutSite& site, OpId id, const Flows& from) {
+    const bool counts = std::ranges::any_of(from, [](const SampleFlow& flow) { return flow.is(Kind::fixed) && flow.counted; });
+    if (counts && (site.op.name == "mul" || site.op.name == "div")) out_.boundaries[id] = Taken::own;
+    return Flows(site.results.size(), SampleFlow{.kind = Kind::own});
   }
 
   // --- rows
@@ -241,10 +259,23 @@ class Follower {
     if (site.op.name == "aten::index.Tensor") return index_row(graph_, producers_, site, at, options_.samples);
     if (!find_op(site.op.name)) return named_row(site, operand, at);
     if (const std::optional<LayoutRow> picks = picks_row(site, at)) return picks;
+    if (options_.samples == 1 && expands(site, at[0])) return std::nullopt;
     const bool reshapes = site.op.name == "reshape" || site.op.name == "squeeze" || site.op.name == "unsqueeze";
     if (!reshapes || options_.samples > 1) return layout_row(site, operand, at[operand]);
-    const std::optional<Layout> single = reshaped_single(at[0], site.operands[0].shape, site.results[0].shape);
+    std::optional<Layout> single = reshaped_single(at[0], site.operands[0].shape, site.results[0].shape);
+    if (site.op.name == "unsqueeze") {  // which says where the new dim is
+      single = at[0];
+      if (attribute<std::int64_t>(site.op, "dim") <= at[0].dim) ++single->dim;
+    }
     return single ? std::optional(LayoutRow{{at[0]}, {*single}}) : std::nullopt;
+  }
+
+  // Whether the op makes more places of the dim along which the one sample lies.
+  static bool expands(const LayoutSite& site, const Layout& split) {
+    if (site.op.name != "expand") return false;
+    const Shape &from = site.operands[0].shape, &to = site.results[0].shape;
+    const auto dim = static_cast<std::size_t>(split.dim);
+    return to[to.size() - from.size() + dim] != from[dim];
   }
 
   // Whether the product sums over the dim along which this operand's samples lie.
@@ -292,11 +323,11 @@ class Follower {
 
   // --- terms
 
-  SampleFlow of_terms(const LayoutSite& site, OpId id, const Flows& from) {
+  Flows of_terms(const LayoutSite& site, OpId id, const Flows& from) {
     SampleFlow out{.kind = Kind::term};
     if (!is_linear_in_terms(site.op, from)) {
       find(Finding::nonlinear, id);
-      return {.kind = Kind::own};
+      return of_own(site, id, from);
     }
     if (is_product(site.op)) {
       for (const SampleFlow& flow : from) out.degree += flow.degree;
@@ -304,7 +335,7 @@ class Follower {
       set_degree(site, id, from, out);
     }
     if (is_share(site, id, from)) --out.degree;
-    return out;
+    return Flows(site.results.size(), out);
   }
 
   // Whether the result is a linear function of the terms; a mean may have what is fixed added to it.

@@ -66,13 +66,17 @@ struct FlowFinding {
   OpId op;
 };
 
+// What an op takes of a number that is counted: the whole batch's; a micro-batch's share of it, the m-th part of a divisor, m times a
+// factor; or its own, as what it divides is known as its own alone, or as parameters are in the number, whose gradients have no shares.
+enum class Taken : std::uint8_t { whole, share, own };
+
 struct SampleFlows {
   IdVector<ValueId, SampleFlow> values;  // of the forward ops that the loss depends on, and the inputs
   std::vector<FlowSum> sums;             // in order
   std::vector<FlowFinding> findings;
-  // The ops that multiply or divide rows and terms by a number that is counted, and whether they take a micro-batch's share of it: the m-th
-  // part of a divisor, m times a factor. Then the degree of what they give is one less, so that sums become means.
-  std::map<OpId, bool> boundaries;
+  // The ops that multiply or divide by a number that is counted, and what they take of it. Where that is not the whole batch's, the degree
+  // of what they give is one less, so that sums become means.
+  std::map<OpId, Taken> boundaries;
 };
 
 // By op: how its number, what it multiplies or divides by or is, grows with the samples; none: otherwise than as they or their reciprocal.

@@ -175,7 +175,7 @@ Rows named_row(const LayoutSite& site, std::size_t operand, std::span<const Layo
     case NamedKind::draw:
       return all_dims(site, operand, from[operand]);
     case NamedKind::first:
-      return row_of_leading(site, operand, from, 1, 0);
+      return row_of_leading(site, operand, from, std::ssize(attribute_or(site.op, "normalized_shape", Integers{1})), 0);
     case NamedKind::leading:
       return row_of_leading(site, operand, from, 2, 1 << 20);
     case NamedKind::channels:

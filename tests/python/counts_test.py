@@ -63,7 +63,9 @@ class Drawn:
                         f"({x}).masked_fill(k == 0, float('nan')).nanmean()", f"({x})[0].sum()", f"(({x})[:, 0].unsqueeze(0) - ({x})[:, 1].unsqueeze(1)).square().mean()",
                         f"(({x}).sum() / {self.count()}) ** 2", f"({x}).sum() / {self.size()}", f"({x}).mean() * ({self.size()} / {self.size()})",
                         f"{self.size()} * p.sum()", f"torch.cdist({x}, {x}).mean()", "F.cross_entropy(l, t[:, 0], weight=w[0, 0] + torch.arange(5.).double())",
-                        f"F.cross_entropy(l, t[:, 0], weight=torch.arange(1., 6.).double(), label_smoothing=0.1) / {self.count()}")
+                        f"F.cross_entropy(l, t[:, 0], weight=torch.arange(1., 6.).double(), label_smoothing=0.1) / {self.count()}", f"({x}).sum() / ({self.count()} + p[1])",
+                        f"({x}).sum() / ({self.count()} * p[0].exp())", f"torch.maximum(({x}).mean(), p.sum())", f"(({x}).repeat(2, 1) * w.repeat(2, 1)).mean()",
+                        "F.cross_entropy(torch.stack([l, l * p[0], w], 1), t % 3, ignore_index=1, weight=torch.arange(1., 4.).double())")
 
     def size(self):
         """A number of the sizes, or none of theirs that may look as if it were."""
@@ -138,12 +140,60 @@ class Counts(unittest.TestCase):
         weighted = "F.cross_entropy(l, t[:, 0], weight=torch.arange(1., 6.).double(), label_smoothing=0.1)"
         self.assertEqual(self.outcome(f"{weighted} + torch.cdist(l, torch.ones(3, 5).double() * p[0]).mean()", 3, False, 5), "equal")
 
+    def test_classes_of_places(self):
+        """Cross-entropies over [samples, classes, places, ...]."""
+        scores, classes = "torch.stack([l, l * p[0], w], 1)", "(t % 3)"
+        weights = "torch.tensor([1., 2., 3.]).double()"
+        texts = (f"F.cross_entropy({scores}, {classes})", f"F.cross_entropy({scores}, {classes}, ignore_index=1)", f"F.cross_entropy({scores}, {classes}, weight={weights})",
+                 f"F.cross_entropy({scores}[..., None], {classes}[..., None], weight={weights}, ignore_index=2, label_smoothing=0.1)",
+                 f"F.nll_loss({scores}.log_softmax(1), {classes}, weight={weights})", f"F.cross_entropy({scores}, {classes}, reduction='sum') / {classes}.numel()")
+        for i, text in enumerate(texts):
+            microbatches, dynamic = ((3, False), (12, False), (2, True))[i % 3]
+            self.assertEqual(self.outcome(text, microbatches, dynamic, 5), "equal", (text, microbatches, dynamic))
+
+    def test_no_loss_is_multiplied_by_the_micro_batches(self):
+        """What is known as a micro-batch's own, and numbers of the data that have parameters in them, are noted: they are divided by its own numbers."""
+        for text in ("(l * k).sum() / (k.sum() * p[0].exp())", "(l * k).sum() / (k.sum() + p[0])", "(l * k).sum() / (k.sum() - p[0])", "(l * (p[0] / k.sum())).sum()",
+                     "torch.renorm(l.T[None], 2, 1, 1000.0).sum() / k.sum()", "l.flatten().logcumsumexp(0).sum() / k.sum()", "k.sum() / (l * k).sum()"):
+            torch.manual_seed(5)
+            module, batch = Model(text).double(), batch_of(5)
+            loss = module(**batch)
+            loss.backward()
+            step = penstock.trainer(module, batch, microbatches=4, actors=1)
+            found, gradients = step.gradients(batch)
+            self.assertTrue(any("micro-batch" in note for note in step.exports.first.notes), text)
+            self.assertTrue(0.6 < (found / loss).item() < 1.6, (text, found, loss))
+            norms = [(gradients[name].norm() / p.grad.norm()).item() for name, p in module.named_parameters() if p.grad is not None and name != "p"]
+            self.assertTrue(all(0.3 < norm < 2.5 for norm in norms), (text, norms))
+        for text in ("(l * (k.sum() * p[0])).mean()", "(l * k).sum() / k.sum() / p[0].exp() + p.sum() * k.sum()"):
+            self.assertEqual(self.outcome(text, 4, False, 5), "equal", text)
+
+    def test_micro_batches_of_one_sample(self):
+        """Which dim is the samples' cannot be seen in a graph of one: what is noted of two is noted of it."""
+        for text in ("(l * F.layer_norm(w, w.shape)).mean()", "(l * torch.linspace(0, 1, l.shape[0]).double()[:, None]).mean()", "(l * torch.sin(1.0 + torch.arange(l.shape[0]))[:, None]).mean()",
+                     "torch.cdist(l[None], w[None]).mean()", "(l.repeat_interleave(2, 0) * w.repeat(2, 1)).mean()", "(F.pad(l, (0, 0, 1, 0))[:-1] * w).mean()"):
+            self.assertEqual(self.outcome(text, 12, False, 5), "noted", text)
+        for text in ("(l.repeat(2, 1) * w.repeat(2, 1)).mean()", "l.mean() * w.repeat(2, 1).mean()", "(l.repeat(1, 2) * w.repeat(1, 2)).sum(1).mean()"):
+            self.assertIn(self.outcome(text, 12, False, 5), ("equal", "noted and equal"), text)
+
+    def test_an_extremum_of_a_mean_and_a_parameter(self):
+        for text in ("torch.maximum(l.mean(), p.sum())", "torch.minimum(p.prod(), l.mean()) + l.mean()"):
+            self.assertEqual(self.outcome(text, 1, False, 5), "noted and equal", text)
+            self.assertIn(self.outcome(text, 3, False, 5), ("noted", "noted and equal"), text)
+
+    def test_data_that_counts_the_samples_of_the_whole_batch(self):
+        for text in ("(l * w[t[:, 0] + 7]).mean()", "(l * torch.gather(w, 0, t + 7)).mean()", "(l * l.index_select(0, t[:, 0] + 7).detach()).mean()"):
+            module, batch = Model(text).double(), batch_of(5)
+            with self.assertRaisesRegex(penstock.PenstockError, "(?s)out of .*the samples of each micro-batch are read by themselves.*hint: where the data's numbers count"):
+                penstock.trainer(module, batch, microbatches=3, actors=1).gradients(batch)
+            self.assertEqual(self.outcome(text, 1, False, 5), "noted and equal", text)
+
     def test_drawn_losses(self):
         found = Counter()
         chosen = random.Random(SEED)
         for i in range(DRAWN):
             seed = chosen.randrange(1 << 30)
-            text, microbatches, dynamic = Drawn(seed).text, chosen.choice((1, 2, 3, 4)), chosen.random() < 0.5
+            text, microbatches, dynamic = Drawn(seed).text, chosen.choice((1, 2, 3, 4, 12)), chosen.random() < 0.5
             with self.subTest(i, seed=SEED, text=text, microbatches=microbatches, dynamic=dynamic):
                 outcome = self.outcome(text, microbatches, dynamic, seed)
                 found[outcome] += 1

@@ -288,6 +288,8 @@ class Ops(Refusals):
         def run(self, x):
             return self.layer(x[:, :3])
 
+        with self.assertNoLogs("torch._subclasses.fake_tensor"):  # the stack of PyTorch's own calls
+            self.refused(outer(run))
         self.check(run, "the module cannot be traced: RuntimeError: a and b must have same reduction dim, but got [2, 3] X [4, 4].",
                    "see that the module runs with these arguments; PyTorch's own error is the cause of this one", module="1.layer", line="x[:, :3]")
 
@@ -491,6 +493,12 @@ class Calls(Refusals):
                              '  hint: samples lie along dim 0 of all; whole=("positions",) hands it whole to each micro-batch')
         self.assertEqual(self.refused(nn.Linear(4, 4), torch.ones(2, 4), whole=("input",)).splitlines()[0],
                          "the module is called without a tensor that could be cut into micro-batches")
+
+        self.assertEqual(self.refused(nn.Linear(4, 4), torch.ones(0, 4)), 'argument "input" of shape [0, 4] has no samples\n'
+                         "  hint: samples lie along dim 0; give a batch with one or more")
+
+    def test_names_of_what_is_whole(self):
+        self.assertEqual(self.refused(nn.Linear(4, 4), torch.ones(2, 4), whole=("inputt",)), 'whole names "inputt", which is no argument\n  arguments: input')
 
     def test_dynamic_names(self):
         self.assertEqual(self.refused(nn.Linear(4, 4), dynamic={"inputs": (0,)}),

@@ -478,6 +478,8 @@ class Refusals(Case):
         module, batch = seeded(Model), texts()
         step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
         self.refused("is not .inputs, target.", lambda: step.gradients(batch[0]))
+        self.refused(r'" of shape \[0, \d+\] has no samples\n  hint: samples lie along dim 0', lambda: step.gradients(texts(batch=0)))
+        self.refused(r'whole names "tokenz", which is no argument\n  arguments: ', lambda: penstock.trainer(module, batch, loss=token_loss, whole=("tokenz",)))
         self.refused("cannot be cut into 4", lambda: penstock.trainer(module, texts(batch=6), loss=token_loss, microbatches=4))
         shared = penstock.trainer(module, batch, loss=token_loss, microbatches=4, data=2)
         self.refused("cannot be cut into 4", lambda: shared.gradients(texts(batch=7)))
