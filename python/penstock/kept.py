@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -16,9 +17,10 @@ from .exported import KEY, Exported, check_state, read_exported
 def kept_or_made(folder: Path, key: str, own: Mapping[str, torch.Tensor], make: Callable[[], Exported]) -> Exported:
     """The export that the folder has of this key, with the module's `own` tensors, or a new one, which is written there.
 
-    Throws PenstockError for a folder that is not the user's alone.
+    Throws PenstockError for a folder that cannot be made or written to, or is not the user's alone.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _in_words(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(folder, f"keep exports in {folder}", "for each user a folder of its own, which no other may write to: chmod go-w")
     path = folder / f"{key}.safetensors"
     found, note = _found(path, key, own)
@@ -27,8 +29,18 @@ def kept_or_made(folder: Path, key: str, own: Mapping[str, torch.Tensor], make: 
     exported = make()
     constants = {name: tensor for name, tensor in exported.state.items() if name not in own}
     kept = Exported(exported.header, exported.text, constants, exported.notes)
-    saved.write(path, {**kept.metadata(), KEY: key}, constants, mode=0o600)
+    with _in_words(folder):
+        saved.write(path, {**kept.metadata(), KEY: key}, constants, mode=0o600)
     return Exported(exported.header, exported.text, exported.state, exported.notes + note)
+
+
+@contextlib.contextmanager
+def _in_words(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PenstockError(f"cannot keep exports in {folder}: {error.filename or folder}: {error.strerror}",
+                            hint="cache=, or the environment's PENSTOCK_CACHE, names a folder of the user's that can be made and written to") from None
 
 
 def _found(path: Path, key: str, own: Mapping[str, torch.Tensor]) -> tuple[Exported | None, list[str]]:

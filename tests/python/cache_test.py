@@ -219,6 +219,19 @@ class Cache(unittest.TestCase):
                     export()
                 os.chown(folder, 0, -1)
 
+    def test_what_is_no_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            export = functools.partial(penstock.export, Model(), (torch.ones(2, 4),))
+            cache = Path(folder) / "cache"
+            export(cache=cache)
+            (file,) = cache.iterdir()
+            file.unlink()
+            file.mkdir()
+            (Path(folder) / "file").touch()
+            for place, reason in ((cache, "Is a directory"), (Path(folder) / "file", "File exists"), (Path("/proc/nothing/cache"), "No such file or directory")):
+                with self.assertRaisesRegex(PenstockError, f"cannot keep exports in {place}: .*{reason}\n  hint: cache=, or the environment's PENSTOCK_CACHE"):
+                    export(cache=place)
+
     def test_in_another_process(self):
         script = textwrap.dedent("""
             import sys, time, evaluate, torch, penstock
