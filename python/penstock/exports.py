@@ -121,7 +121,8 @@ class Exports:
         if dynamic and self._dynamic is True:
             self._tried.append(dynamic)
             self._fixed |= not found.header["symbols"]
-        if found.header["samples"] == 1 and calls.microbatches > 1 and not self._constants:
+        first_of_one = found.header["samples"] == 1 and all(exported.header["samples"] != 1 for exported, _ in self._all)
+        if first_of_one and calls.microbatches > 1 and not self._constants:
             found.notes += [note for note in self._notes_of_two(calls, batch) if note not in found.notes]
         if self._all or self._constants:
             found = with_constants_named(found, f"{self._constants}{len(self._all)}")
