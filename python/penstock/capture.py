@@ -127,9 +127,11 @@ def capture(model: torch.nn.Module, arguments: Arguments, loss: Any, autocast: t
         mode = next(tensor.fake_mode for tensor in fakes)
         check_sizes(module, arguments.tensors, mode.shape_env)
         samples = next(fake.shape[0] for fake, argument in zip(fakes, arguments.tensors) if argument.role == "split")
-        again = Traced(model, arguments, loss, autocast, Seen())
-        grown = growth(again, again.paths, arguments.tensors) if isinstance(samples, int) else None
         log.info("traced the forward of %s, %d ops, in %.1f s", type(model).__name__, len(module.graph.nodes), time.perf_counter() - begin)
+        grown = None
+        if isinstance(samples, int):
+            again = Traced(model, arguments, loss, autocast, Seen())
+            grown = growth(again, again.paths, arguments.tensors)
         _without_values(module, mode)
         recurrent = any(node.target in RECURRENT for node in module.graph.nodes)
         with contextlib.ExitStack() as stack:
