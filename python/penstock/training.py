@@ -102,7 +102,8 @@ class Trainer:
 
     A step that fails before a device writes state, as one with a bad label or token does, changes nothing: state can be read, and the next step may
     follow. Where one had begun to write, what it left is of no step, and is not given out. Ctrl-C gives up a step that has not begun to write; one
-    that has is ended and counted, and the KeyboardInterrupt comes with the next call of step, `gradients` or `evaluate`.
+    that has is ended and counted, and the KeyboardInterrupt comes with the next call of step, `gradients` or `evaluate`. An interrupt after its end
+    is the loop's own: a loop that goes on after one sets rates from `steps`.
     """
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,

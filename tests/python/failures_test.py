@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import threading
+import traceback
 import unittest
 import warnings
 import weakref
@@ -90,35 +91,43 @@ class BadBatches(Case):
 
 
 class Interrupted(Case):
-    def test_steps_scheduler_and_state_agree(self):
-        """Ctrl-C at drawn moments of steps: what was interrupted is done and counted, or not begun."""
+    def test_steps_rates_and_state_agree(self):
+        """Ctrl-C at drawn moments of steps: what was interrupted is done and counted, or not begun.
+
+        An interrupt may also come between two steps, where no order of the test's own calls is sure; so rates are set from `steps`.
+        """
         draw = random.Random(0)
         torch.manual_seed(0)
         module = nn.Sequential(*[nn.Linear(192, 192) for _ in range(6)]).double()
         twin = copy.deepcopy(module)
-        batch = torch.randn(256, 192).double(), torch.randn(256, 192).double()
+        batch = torch.randn(1024, 192).double(), torch.randn(1024, 192).double()
         ours, theirs = (torch.optim.AdamW(m.parameters(), lr=2.0**-10) for m in (module, twin))
-        rates = [torch.optim.lr_scheduler.LinearLR(o, total_iters=50) for o in (ours, theirs)]
         step = penstock.trainer(module, batch, loss=nn.MSELoss(), microbatches=4, optimizer=ours)
-        done = 0
+        done, given_up = 0, 0
         for _ in range(6):
             threading.Timer(draw.uniform(0.0, 0.15), os.kill, (os.getpid(), signal.SIGINT)).start()
-            with self.assertRaises(KeyboardInterrupt):
+            try:
                 while True:
+                    before = step.steps
+                    ours.param_groups[0]["lr"] = 2.0**-10 / (1 + before)
                     step(batch)
-                    rates[0].step()
+            except KeyboardInterrupt as interrupt:
+                last = traceback.extract_tb(interrupt.__traceback__)[-1]
+            if "_session.step(" in last.line or last.line == "raise late":  # the trainer's own, and not one between two calls
+                self.assertEqual(step.steps, before)
+                given_up += last.line != "raise late"
             state = step.state_dict()
-            self.assertEqual(step.steps, rates[0].last_epoch)
             if step.steps:
                 self.assertEqual(step.optimizer_state_dict()["state"][0]["step"].item(), step.steps)
             while done < step.steps:
+                theirs.param_groups[0]["lr"] = 2.0**-10 / (1 + done)
                 theirs.zero_grad()
                 functional.mse_loss(twin(batch[0]), batch[1]).backward()
                 theirs.step()
-                rates[1].step()
                 done += 1
             for name, value in twin.state_dict().items():
                 self.assertLess(relative(state[name], value), 1e-6, name)
+        print(f"steps that were given up while they ran: {given_up} of 6")
 
     def test_a_handler_of_ones_own_stops_no_step(self):
         module, batch, seen = seeded(Model), texts(), []
