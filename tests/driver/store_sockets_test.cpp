@@ -6,13 +6,15 @@
 #include <atomic>
 #include <thread>
 
+#include "support/reserved_port.h"
+
 namespace penstock {
 namespace {
 
 using std::chrono::milliseconds;
 
 TEST(AwaitListener, ReturnsOnceSomebodyListens) {
-  const int port = free_port();
+  const int port = test::reserved_port();
   std::atomic<bool> listens = false;
   int fd = -1;
   std::thread server([&] {
@@ -28,7 +30,7 @@ TEST(AwaitListener, ReturnsOnceSomebodyListens) {
 }
 
 TEST(AwaitListener, ReturnsWhereNobodyDoes) {
-  await_listener("127.0.0.1", free_port(), milliseconds(20));
+  await_listener("127.0.0.1", test::reserved_port(), milliseconds(20));
 }
 
 }  // namespace

@@ -342,7 +342,7 @@ class Absent : public test::ForwardingTransport {
 
 std::string failure_of_collectives(bool loses) {
   ClusterOptions options;
-  options.deadline = 0.05;
+  options.deadline = loses ? 60 : 0.5;  // on a busy machine a device waits for any other for tens of milliseconds
   options.wrap = [loses](int device, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
     if (device == 2) return std::make_unique<Absent>(std::move(inner), 0, 2, loses);
     return inner;
@@ -356,11 +356,11 @@ std::string failure_of_collectives(bool loses) {
 TEST(ThreadCluster, APassedDeadlineNamesTheCollectiveAndItsOtherMembers) {
   const std::string message = failure_of_collectives(false);
   EXPECT_TRUE(message ==
-                  "device 0 waited longer than the deadline of 0.05 s in all_reduce %part of group 0 (tag 2)\n"
+                  "device 0 waited longer than the deadline of 0.5 s in all_reduce %part of group 0 (tag 2)\n"
                   "  needed by: output sum\n  program: collectives\n"
                   "  hint: see what device 1 or 2 was doing; raise the deadline if a step may take that long" ||
               message ==
-                  "device 1 waited longer than the deadline of 0.05 s in all_reduce %part of group 0 (tag 2)\n"
+                  "device 1 waited longer than the deadline of 0.5 s in all_reduce %part of group 0 (tag 2)\n"
                   "  needed by: free %part\n  program: collectives\n"
                   "  hint: see what device 0 or 2 was doing; raise the deadline if a step may take that long")
       << message;
@@ -407,12 +407,12 @@ TEST(ThreadCluster, APassedDeadlineNamesTheStateCopy) {
 }
 
 // The message of a step of asynchronous devices.
-std::string failure_on_lanes(const Program& program,
+std::string failure_on_lanes(const Program& program, double deadline,
                              const std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)>& wrap) {
   std::vector<std::shared_ptr<DeviceLanes>> lanes;
   for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, microseconds(0)));
   ClusterOptions options;
-  options.deadline = 0.05;
+  options.deadline = deadline;
   options.wrap = [&](int device, std::unique_ptr<Transport> inner) {
     return make_lane_transport(wrap(device, std::move(inner)), lanes[static_cast<std::size_t>(device)]);
   };
@@ -427,8 +427,8 @@ TEST(ThreadCluster, APassedDeadlineOfAsynchronousDevicesNamesWhatNeverCame) {
     if (device == 1) return std::make_unique<DeafTransport>(std::move(inner));
     return inner;
   };
-  EXPECT_EQ(failure_on_lanes(parse_program(kReceive), deaf),
-            "device 0 waited longer than the deadline of 0.05 s in recv from device 1 (tag 0)\n"
+  EXPECT_EQ(failure_on_lanes(parse_program(kReceive), 0.5, deaf),
+            "device 0 waited longer than the deadline of 0.5 s in recv from device 1 (tag 0)\n"
             "  needed by: the end of the step\n  program: receive\n"
             "  hint: see what device 1 was doing; raise the deadline if a step may take that long");
 }
@@ -438,7 +438,7 @@ TEST(ThreadCluster, AsynchronousDevicesTellALostMember) {
     if (device == 2) return std::make_unique<Absent>(std::move(inner), 0, 2, true);
     return inner;
   };
-  const std::string message = failure_on_lanes(collectives(), absent);
+  const std::string message = failure_on_lanes(collectives(), 60, absent);
   EXPECT_TRUE(message.find("was lost while device 2 waited in ") != message.npos) << message;
   EXPECT_TRUE(message.ends_with("  program: collectives\n  the transport says: connection closed")) << message;
 }

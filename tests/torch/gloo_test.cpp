@@ -20,6 +20,7 @@
 #include "state/initialise.h"
 #include "support/errors.h"
 #include "support/random_program.h"
+#include "support/reserved_port.h"
 #include "support/temporary.h"
 #include "torch/gloo_cluster.h"
 #include "torch/gloo_transport.h"
@@ -65,7 +66,7 @@ ExecutorFactory fakes(microseconds longest = microseconds(0)) {
 }
 
 GlooOptions quick() {
-  return {5, 10};
+  return {20, 20};
 }
 
 std::vector<std::unique_ptr<Transport>> endpoints(int devices) {
@@ -87,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Gloo, TransportConformance, testing::Values(test::Trans
 // A world whose other ranks are threads of this process.
 class World {
  public:
-  explicit World(int size, GlooOptions options = quick()) : port_(Listener().port) {
+  explicit World(int size, GlooOptions options = quick()) : port_(test::reserved_port()) {
     for (int rank = 1; rank < size; ++rank)
       threads_.emplace_back([=, this, said = said_] {
         said->at(static_cast<std::size_t>(rank)) = message_of([&] { serve_gloo(ranks(rank, size, port_), fakes(), data(), options); });
@@ -173,19 +174,19 @@ TEST(GlooCluster, APortInUse) {
 }
 
 TEST(GlooCluster, ARankThatDoesNotCome) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   EXPECT_EQ(message_of([&] { make_gloo_cluster(ranks(0, 2, port), fakes(), nullptr, {1, 0.3}); }),
             "rank 1 did not come within 0.3 s\n  the world has 2 ranks\n  hint: see what that process says");
 }
 
 TEST(GlooCluster, NobodyAtTheAddress) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   const std::string message = message_of([&] { serve_gloo(ranks(1, 2, port), fakes(), nullptr, {1, 0.5}); });
   EXPECT_EQ(message.substr(0, message.find('\n')), concat("cannot reach rank 0 at 127.0.0.1:", port));
 }
 
 TEST(GlooCluster, AnotherWorldSize) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   std::string other;
   std::thread thread([&] { other = message_of([&] { serve_gloo(ranks(1, 3, port), fakes(), nullptr, quick()); }); });
   const std::string message = message_of([&] { make_gloo_cluster(ranks(0, 2, port), fakes(), nullptr, quick()); });
@@ -195,7 +196,7 @@ TEST(GlooCluster, AnotherWorldSize) {
 }
 
 TEST(GlooCluster, AnotherConfiguration) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   GlooOptions first = quick(), second = quick();
   first.run = "command: train\n[model]\nwidth = 64\n";
   second.run = "command: train\n[model]\nwidth = 65\n";
@@ -211,16 +212,16 @@ TEST(GlooCluster, AnotherConfiguration) {
 
 // Neither finds what the other says.
 TEST(GlooCluster, AnotherSecret) {
-  Ranks first = ranks(0, 2, Listener().port), second = first;
+  Ranks first = ranks(0, 2, test::reserved_port()), second = first;
   second.rank = 1;
   first.secret = "a", second.secret = "b";
   std::string other;
-  std::thread thread([&] { other = message_of([&] { serve_gloo(second, fakes(), nullptr, {1, 1}); }); });
-  EXPECT_EQ(message_of([&] { make_gloo_cluster(first, fakes(), nullptr, {1, 2}); }),
-            "rank 1 did not come within 2 s\n  the world has 2 ranks\n  hint: see what that process says");
+  std::thread thread([&] { other = message_of([&] { serve_gloo(second, fakes(), nullptr, {1, 2}); }); });
+  EXPECT_EQ(message_of([&] { make_gloo_cluster(first, fakes(), nullptr, {1, 6}); }),
+            "rank 1 did not come within 6 s\n  the world has 2 ranks\n  hint: see what that process says");
   thread.join();
   EXPECT_EQ(other,
-            "rank 0 did not answer within 1 s\n  hint: see what that process says; all processes need the same PENSTOCK_SECRET, or none");
+            "rank 0 did not answer within 2 s\n  hint: see what that process says; all processes need the same PENSTOCK_SECRET, or none");
 }
 
 // It takes the connection and never says a word.
@@ -263,7 +264,7 @@ TEST(GlooCluster, AnErrorOfAnotherRank) {
 }
 
 TEST(GlooCluster, ADeviceThatCannotBeMade) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   const auto data = std::make_shared<test::HashData>();
   const ExecutorFactory broken = [](int) -> std::unique_ptr<Executor> { throw Error("no such device"); };
   std::string other;
@@ -309,7 +310,7 @@ TEST(GlooProcess, Serve) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       std::_Exit(0);  // without a word to the others
     }
-    serve_gloo(*ranks_from_environment(), executor, data, {1, 10});
+    serve_gloo(*ranks_from_environment(), executor, data, {std::atof(std::getenv("PENSTOCK_TEST_DEADLINE")), 60});
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     std::_Exit(1);
@@ -317,13 +318,16 @@ TEST(GlooProcess, Serve) {
   std::_Exit(0);
 }
 
+// Seconds that nobody waits for, and what the tests wait for in which that is the end: so long that no device comes late by itself.
+constexpr int kPatient = 20, kDeadline = 3;
+
 // This test program, as rank `rank`.
-pid_t spawn(const char* role, int rank, int size, int port) {
+pid_t spawn(const char* role, int rank, int size, int port, int deadline = kPatient) {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry; ++entry)
     if (!std::string_view(*entry).starts_with("GTEST_")) variables.emplace_back(*entry);  // the share of the tests that this process has
   for (std::string text : {concat("PENSTOCK_TEST_ROLE=", role), concat("RANK=", rank), concat("WORLD_SIZE=", size),
-                           concat("MASTER_PORT=", port), std::string("MASTER_ADDR=127.0.0.1")})
+                           concat("MASTER_PORT=", port), std::string("MASTER_ADDR=127.0.0.1"), concat("PENSTOCK_TEST_DEADLINE=", deadline)})
     variables.push_back(std::move(text));
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
@@ -380,9 +384,9 @@ device 2 {state_bytes=0, step_bytes=64, scratch_bytes=0}
 
 // Device 2 is killed while device 1 waits for it and device 0 for device 1.
 TEST(GlooProcess, AKilledProcessIsNamedWithTheInstructionThatWaited) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   const pid_t middle = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
-  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {20, 20});
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {kPatient, 60});
   const std::uint64_t key = cluster->load(parse_program(kChain));
   std::thread killer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -412,9 +416,9 @@ std::string sums() {
 
 // Devices 0 and 1 only know that one of the others is missing; whose process has ended is known to the controller.
 TEST(GlooProcess, AKilledMemberOfAGroupIsNamedWithTheCollective) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   const pid_t other = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
-  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {20, 20});
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {kPatient, 60});
   const std::uint64_t key = cluster->load(parse_program(sums()));
   std::thread killer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -431,13 +435,13 @@ TEST(GlooProcess, AKilledMemberOfAGroupIsNamedWithTheCollective) {
 }
 
 TEST(GlooProcess, AStuckMemberOfAGroupIsNamedAtTheDeadline) {
-  const int port = Listener().port;
-  const pid_t other = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
-  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {1, 20});
+  const int port = test::reserved_port();
+  const pid_t other = spawn("good", 1, 3, port, kDeadline), last = spawn("stuck", 2, 3, port, kDeadline);
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {kDeadline, 60});
   const std::uint64_t key = cluster->load(parse_program(sums()));
   const std::string message = message_of([&] { cluster->step(key, {}); });
   EXPECT_EQ(message.substr(0, message.find("\n  hint")),
-            "device 0 waited longer than the deadline of 1 s in all_reduce %x of group 0 (tag 0)\n  needed by: output y\n  program: sums");
+            "device 0 waited longer than the deadline of 3 s in all_reduce %x of group 0 (tag 0)\n  needed by: output y\n  program: sums");
   EXPECT_NE(message.find("\n  device 2 was lost: it did not answer"), std::string::npos) << message;
   cluster.reset();
   EXPECT_EQ(exit_code(other), 1);
@@ -446,7 +450,7 @@ TEST(GlooProcess, AStuckMemberOfAGroupIsNamedAtTheDeadline) {
 }
 
 TEST(GlooProcess, WithoutRank0TheOthersEnd) {
-  const int port = Listener().port;
+  const int port = test::reserved_port();
   const pid_t other = spawn("good", 1, 2, port), first = spawn("leaves", 0, 2, port);
   EXPECT_EQ(exit_code(first), 0);
   EXPECT_EQ(exit_code(other), 1);
@@ -454,12 +458,12 @@ TEST(GlooProcess, WithoutRank0TheOthersEnd) {
 
 // A process that hangs but lives: the deadline ends the step.
 TEST(GlooProcess, AStuckProcessIsNamedAtTheDeadline) {
-  const int port = Listener().port;
-  const pid_t middle = spawn("good", 1, 3, port), last = spawn("stuck", 2, 3, port);
-  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {1, 20});
+  const int port = test::reserved_port();
+  const pid_t middle = spawn("good", 1, 3, port, kDeadline), last = spawn("stuck", 2, 3, port, kDeadline);
+  auto cluster = make_gloo_cluster(ranks(0, 3, port), fakes(), std::make_shared<test::HashData>(), {kDeadline, 60});
   const std::uint64_t key = cluster->load(parse_program(kChain));
   EXPECT_EQ(message_of([&] { cluster->step(key, {}); }),
-            "device 1 waited longer than the deadline of 1 s in recv from device 2 (tag 0)\n"
+            "device 1 waited longer than the deadline of 3 s in recv from device 2 (tag 0)\n"
             "  needed by: F0 of stage 1\n  program: chain\n"
             "  hint: see what device 2 was doing; raise the deadline if a step may take that long");
   cluster.reset();

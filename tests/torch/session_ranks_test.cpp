@@ -1,18 +1,19 @@
 // Sessions whose devices are ranks, here threads of this process that meet over Gloo.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "base/text.h"
-#include "driver/store_sockets.h"
 #include "penstock/compile.h"
 #include "penstock/session.h"
 #include "state/safetensors.h"
 #include "support/errors.h"
 #include "support/paths.h"
+#include "support/reserved_port.h"
 #include "support/temporary.h"
 
 namespace penstock {
@@ -39,7 +40,7 @@ Program program() {
 std::vector<std::string> on_two_ranks(const std::function<void(Session&, int rank)>& run, double deadline = 10) {
   std::vector<std::string> said(2);
   std::vector<std::thread> threads;
-  const int port = free_port();
+  const int port = test::reserved_port();
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
       said[static_cast<std::size_t>(rank)] = message_of([&] {
@@ -156,16 +157,23 @@ TEST(SessionOverRanks, Rank0ThatEndsIsNamed) {
   EXPECT_EQ(said, (std::vector<std::string>{"no error", "rank 0 has ended, rank 1 was at step\n  hint: all ranks make the same calls"}));
 }
 
+// Rank 0 is silent until rank 1 has lost patience.
 TEST(SessionOverRanks, ASilentRankIsNamedAtTheDeadline) {
+  std::atomic<bool> named = false;
   const auto said = on_two_ranks(
-      [](Session& session, int rank) {
-        begin(session);
-        if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-        step(session);
+      [&](Session& session, int rank) {
+        try {
+          begin(session);
+          while (rank == 0 && !named) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          step(session);
+        } catch (...) {
+          named = true;
+          throw;
+        }
       },
-      0.5);
+      3);
   EXPECT_EQ(said[1],
-            "rank 0 was silent for 0.5 s, rank 1 was at step\n"
+            "rank 0 was silent for 3 s, rank 1 was at step\n"
             "  hint: see what that process is doing; raise the deadline if it may take that long");
   EXPECT_EQ(said[0].substr(0, 16), "rank 1 did not h");
 }
