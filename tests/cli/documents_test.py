@@ -128,7 +128,7 @@ class Documents(ProgramTest):
         for command, output in shown:
             with self.subTest(command):
                 result = subprocess.run(
-                    ["bash", "-euc", command], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8", timeout=60
+                    ["bash", "-euc", command], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8", timeout=300
                 )
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertTrue(is_output(output, result.stdout), f"shown:\n{output}\nprinted:\n{result.stdout}")

@@ -57,9 +57,9 @@ class Gloo(ProgramTest):
             time.sleep(0.01)
         processes[1].send_signal(signal.SIGKILL)
         begin = time.monotonic()
-        first = Result(processes[0], timeout=60)
+        first = Result(processes[0])
         processes[1].communicate()
-        self.assertLess(time.monotonic() - begin, 25)
+        self.assertLess(time.monotonic() - begin, 90)  # the deadline and an end take far less
         self.assert_fails(first, "device 1")
 
     def test_bad_launches(self):

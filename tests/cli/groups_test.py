@@ -90,7 +90,7 @@ class Groups(ProgramTest):
         while processes[0].poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 3):
             time.sleep(0.01)
         processes[1].send_signal(signal.SIGKILL)
-        first = Result(processes[0], timeout=60)
+        first = Result(processes[0])
         processes[1].communicate()
         self.assert_fails(first, "device 1")
 

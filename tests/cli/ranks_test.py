@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import socket
@@ -59,10 +60,11 @@ class Ranks(ProgramTest):
                 silent.listen()
                 waiting = start(*self.train_gloo("out"), environment={"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                                                                       "MASTER_PORT": str(silent.getsockname()[1])})  # fmt: skip
-                for _ in range(2):  # it asks whether somebody listens, and connects
-                    silent.accept()
+                connections = [silent.accept()[0] for _ in range(2)]  # it asks whether somebody listens, and connects
                 waiting.send_signal(number)
                 self.assertEqual(Result(waiting).code, 128 + number)
+                for connection in connections:  # until here nobody closed one: that would not be silent
+                    connection.close()
 
     def wait_for_steps(self, processes, out):
         metrics = self.folder / out / "metrics.jsonl"
@@ -70,16 +72,22 @@ class Ranks(ProgramTest):
             self.assertIsNone(processes[0].poll())
             time.sleep(0.05)
 
+    def wait_until_taken(self, process, number):
+        """Of two signals of one number that wait at once, a process gets one."""
+        waiting = re.compile(r"^ShdPnd:\s*(\w+)", re.MULTILINE)
+        while process.poll() is None and int(waiting.search(pathlib.Path(f"/proc/{process.pid}/status").read_text())[1], 16) >> (number - 1) & 1:
+            time.sleep(0.01)
+
     def test_rank_0_is_held_up(self):
         """Rank 1 waits for it no longer than the deadline, and ends at a second signal."""
-        arguments = self.train_arguments("held", 100000, "--backend", "gloo", "--set", "deadline=4")
+        arguments = self.train_arguments("held", 100000, "--backend", "gloo", "--set", "deadline=8")
         for signals in (0, 2):
             processes = self.start_pair(arguments, arguments)
             self.wait_for_steps(processes, "held")
             processes[0].send_signal(signal.SIGSTOP)
             for _ in range(signals):
+                self.wait_until_taken(processes[1], signal.SIGTERM)
                 processes[1].send_signal(signal.SIGTERM)
-                time.sleep(0.1)
             result = Result(processes[1])
             self.assertEqual(result.code, 128 + signal.SIGTERM if signals else 1, result.err)
             processes[0].kill()
@@ -88,7 +96,7 @@ class Ranks(ProgramTest):
                 path.rmdir() if path.is_dir() else path.unlink()
 
     def test_any_rank_stops_the_run(self):
-        arguments = self.train_arguments("stopped", 100000, "--backend", "gloo")
+        arguments = self.train_arguments("stopped", 100000, "--backend", "gloo", "--set", "checkpoint_every=0")
         processes = self.start_pair(arguments, arguments)
         self.wait_for_steps(processes, "stopped")
         processes[1].send_signal(signal.SIGTERM)

@@ -41,7 +41,7 @@ def start(*arguments, program=PROGRAM, environment=None, **options):
 
 
 class Result:
-    def __init__(self, process, timeout=120):
+    def __init__(self, process, timeout=300):  # seconds that only what hangs takes
         self.out, self.err = process.communicate(timeout=timeout)
         self.code = process.returncode
 
@@ -53,10 +53,17 @@ def run(*arguments, **options):
     return Result(start(*arguments, **options))
 
 
+RESERVED = []
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """For a program that is about to listen there. Until this process ends nobody else is given the port: it stays bound, by a socket that does not
+    listen and lets others that say SO_REUSEADDR bind it too, as the store of a run does."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    RESERVED.append(reserved)
+    return reserved.getsockname()[1]
 
 
 def start_all(size, *arguments, port=None, **options):

@@ -21,7 +21,7 @@ PENSTOCK = ""
 
 
 def penstock(*arguments):
-    return subprocess.run([PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run([PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 def our_rows(name, actors, microbatches):

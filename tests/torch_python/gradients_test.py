@@ -331,7 +331,7 @@ class Gradients(unittest.TestCase):
             folder = pathlib.Path(temporary)
             settings = [argument for option in options for argument in ["--set", option]]
             command = [PENSTOCK, "check", "--set", f"model.name={name}", "--batch", "8", *settings, "--dtype", "f64", "--dump", folder]
-            subprocess.run(command, check=True, capture_output=True, timeout=120)
+            subprocess.run(command, check=True, capture_output=True, timeout=300)
             losses = json.loads((folder / "losses.json").read_text())
             everything = {k: v.clone() for k, v in read(folder / "parameters.safetensors").items()}
             batch = read(folder / "batch.safetensors")

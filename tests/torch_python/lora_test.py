@@ -67,7 +67,7 @@ class Lora(unittest.TestCase):
                 "batch": BATCH, "microbatches": 2}  # fmt: skip
         settings = [argument for key, value in sets.items() for argument in ("--set", f"{key}={value}")]
         done = subprocess.run([PENSTOCK, *before, command, "--text", self.folder / "text.txt", "--init", self.folder / "begin.safetensors",
-                               *settings, *flags], capture_output=True, text=True, timeout=120)  # fmt: skip
+                               *settings, *flags], capture_output=True, text=True, timeout=300)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_gradients(self):

@@ -64,7 +64,7 @@ class PipeDream(unittest.TestCase):
             command = [PENSTOCK, "train", "--text", folder / "text.txt", "--init", folder / "begin.safetensors", "--out", folder / "run", *flags]
             for key, value in sets.items():
                 command += ["--set", f"{key}={value}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stderr)
             return {name: p for file in (folder / "run" / f"checkpoint-{STEPS}").glob("*.safetensors") for name, p in read(file).items()}
 

@@ -25,7 +25,7 @@ TRANSFERS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
 
 
 def penstock(*arguments, fails=False):
-    done = subprocess.run([PENSTOCK, "schedule", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PENSTOCK, "schedule", *map(str, arguments)], capture_output=True, text=True, timeout=300)
     if done.returncode != (1 if fails else 0):
         raise AssertionError(f"{arguments}: exit code {done.returncode}\n{done.stderr}")
     return done.stderr if fails else done.stdout
@@ -124,7 +124,7 @@ class PenstockToTorch(unittest.TestCase):
         """Whether the schedule takes these sizes and places stages as the stages here stand: chunk c of rank r is stage c * actors + r.
         Torch knows no replicas; its own V tables are compared in folded_test.py."""
         sizes = ("--actors", actors, "--microbatches", microbatches, "--chunks", chunks)
-        done = subprocess.run([PENSTOCK, "schedule", name, *map(str, sizes), "--json"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([PENSTOCK, "schedule", name, *map(str, sizes), "--json"], capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             return False
         stages = [{int(re.match(r"\d+", action).group()) for action in actor["actions"]} for actor in json.loads(done.stdout)["actors"]]

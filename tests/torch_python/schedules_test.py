@@ -22,7 +22,7 @@ def torch_rows(name, actors, microbatches, chunks):
 def our_rows(name, actors, microbatches, chunks, *options):
     sizes = ("--actors", actors, "--microbatches", microbatches, "--chunks", chunks)
     command = [PENSTOCK, "schedule", name, *sizes, *options]
-    printed = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=True).stdout
+    printed = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=True).stdout
     return list(csv.reader(printed.splitlines()))
 
 
