@@ -116,9 +116,9 @@ class RunFolder(ProgramTest):
         self.train("reference", STEPS)
         command = self.train_arguments("run", STEPS, "--set", "checkpoint_every=10", "--resume-or-start")
         for steps in (3, 17, 30):  # before the first checkpoint, and behind others
-            process = start(*command)
-            have = len(read_metrics(self.folder / "run")) if (self.folder / "run" / "metrics.jsonl").exists() else 0
             metrics = self.folder / "run" / "metrics.jsonl"
+            have = len(read_metrics(self.folder / "run")) if metrics.exists() else 0
+            process = start(*command)
             while process.poll() is None and (not metrics.exists() or len(metrics.read_text().splitlines()) < max(steps, have)):
                 time.sleep(0.001)
             process.send_signal(signal.SIGKILL)

@@ -82,7 +82,7 @@ class Forge(unittest.TestCase):
         (second,) = (int(c) for c in children if b"RANK=1" in pathlib.Path(f"/proc/{c}/environ").read_bytes().split(b"\0"))
         message = save_state(self.folder)
         forged = struct.pack("<Q", len(message)) + message + secrets.token_bytes(8)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         with contextlib.suppress(ProcessLookupError, RuntimeError):  # until the rank has ended, or the store
             while process.poll() is None and time.monotonic() < deadline:
                 os.kill(second, signal.SIGSTOP)
@@ -92,8 +92,10 @@ class Forge(unittest.TestCase):
                         store.set(key, forged)
                 os.kill(second, signal.SIGCONT)
                 time.sleep(0.2)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(second, signal.SIGCONT)  # the store may have ended while the rank was held up, which then has something to say still
         try:  # the store is gone before the launcher has seen its ranks end
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             process.terminate()
             out, err = process.communicate()
