@@ -7,7 +7,13 @@ import select
 import shlex
 import signal
 import subprocess
+import tempfile
 import time
+
+
+def browser_profile():
+    """A temporary folder for a Browser. What Chromium has started may live a little longer, and write there while the folder is removed."""
+    return tempfile.TemporaryDirectory(prefix="penstock-test-", ignore_cleanup_errors=True)
 
 
 class Browser:

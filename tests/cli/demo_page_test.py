@@ -32,8 +32,7 @@ class DemoPage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="penstock-test-")))
-        (cls.folder / "profile").mkdir()
-        cls.browser = Browser(cls.folder / "profile")
+        cls.browser = Browser(cls.enterClassContext(browser_profile()))
         cls.addClassCleanup(cls.browser.close)
 
     def open(self, results, width=1400, dark=False):

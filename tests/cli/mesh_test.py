@@ -1,11 +1,11 @@
 """penstock mesh and compile --explain: who holds what of a value, and what tensors that are split over axes cost."""
 
+import contextlib
 import json
-import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from browser import Browser
+from browser import Browser, browser_profile
 from support import SMALL, ProgramTest, run
 
 MESH = ["--mesh", "pipe=2,data=2,tensor=2"]
@@ -50,9 +50,7 @@ class Mesh(ProgramTest):
         values = [*VALUES, "--value", "ln_f.weight", "--value", "wte.weight", "--value", "%0"]
         svg = self.folder / "mesh.svg"
         self.assertEqual(run("mesh", *SMALL, *MESH, *values, "--cluster", self.cluster(8), "--out", svg).code, 0)
-        with tempfile.TemporaryDirectory(prefix="penstock-test-") as profile:
-            browser = Browser(profile)
-            self.addCleanup(browser.close)
+        with browser_profile() as profile, contextlib.closing(Browser(profile)) as browser:
             browser.call("Page.navigate", url=svg.resolve().as_uri())
             self.wait(browser, "document.readyState === 'complete' && Boolean(document.querySelector('.mesh'))")
             overlaps = browser.evaluate("""(() => {

@@ -3,18 +3,17 @@
 import json
 import statistics
 import sys
-import tempfile
 import unittest
 
 import timelines
-from browser import Browser
+from browser import Browser, browser_profile
 from support import ProgramTest, run
 
 
 class Page(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        profile = tempfile.TemporaryDirectory(prefix="penstock-test-")
+        profile = browser_profile()
         cls.addClassCleanup(profile.cleanup)
         cls.browser = Browser(profile.name)
         cls.addClassCleanup(cls.browser.close)
