@@ -158,7 +158,7 @@ def small():
     return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
 
 
-def small_trainer(deadline=20.0, schedule="1f1b", **more):
+def small_trainer(deadline=60.0, schedule="1f1b", **more):
     module, batch = seeded(small), (torch.linspace(0, 1, 32, dtype=torch.float64).reshape(8, 4), torch.arange(8) % 3)
     step = penstock.trainer(module, batch, loss=functional.cross_entropy, optimizer=torch.optim.SGD(module.parameters(), lr=0.1), microbatches=4,
                             schedule=schedule, deadline=deadline, **more)

@@ -23,15 +23,21 @@ SCRIPT = str(Path(__file__).with_name("ranks_script.py"))
 TORCHRUN = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--master-addr", "127.0.0.1"]
 
 
+RESERVED = []
+
+
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """Until this process ends nobody else is given the port: it stays bound, by a socket that lets a store, which says SO_REUSEADDR, bind it too."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    RESERVED.append(reserved)
+    return reserved.getsockname()[1]
 
 
 def torchrun(processes, *arguments, page="", script=SCRIPT):
     return subprocess.run([*TORCHRUN, "--master-port", str(free_port()), "--nproc-per-node", str(processes), str(script), *arguments],
-                          capture_output=True, text=True, timeout=400, env={**os.environ, "OMP_NUM_THREADS": "1", "PAGE": page})
+                          capture_output=True, text=True, timeout=800, env={**os.environ, "OMP_NUM_THREADS": "1", "PAGE": page})
 
 
 def said(text, rank):
@@ -66,7 +72,7 @@ class Torchrun(unittest.TestCase):
             done = torchrun(2, script=script)
             self.assertEqual(done.returncode, 0, done.stderr.partition("ChildFailedError")[0][:6000])
             losses = re.findall(r"loss \d\.\d+", done.stdout)
-            alone = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=200)
+            alone = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=400)
             self.assertEqual(losses, re.findall(r"loss \d\.\d+", alone.stdout) * 2, done.stdout + alone.stderr)
 
 
@@ -112,7 +118,7 @@ class Mistakes(unittest.TestCase):
         for how, (text, code) in cases.items():
             with self.subTest(how):
                 processes = self.start("ends", how)
-                results = [process.communicate(timeout=120) for process in processes]
+                results = [process.communicate(timeout=300) for process in processes]
                 who = int(how[0])
                 self.assertIn(processes[who].returncode, (code, -2) if code == 130 else (code,), results[who][1][-2000:])
                 self.assertEqual(processes[1 - who].returncode, 0, results[1 - who][1][-2000:])
