@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "demo"))
 
-from browser import Browser
+from browser import Browser, browser_profile
 from demo import why_incomparable
 from demo_page import make_page
 
