@@ -7,6 +7,7 @@ import unittest
 from support import ProgramTest, run
 
 SHAPE = ["--actors", 4, "--microbatches", 8]
+CLEAR = 1.02  # kClear of include/penstock/race.h
 
 
 class Search(ProgramTest):
@@ -128,7 +129,11 @@ class Search(ProgramTest):
         self.assertEqual(best.read_text(), found["table"])
         self.assertEqual({racer["chunks"] for racer in racers}, {1, 2})
         self.assertTrue(3 < len(racers) <= 6, racers)
-        self.assertEqual(racers, sorted(racers, key=lambda racer: (-racer["rounds"], racer["measured"])))
+        # By what was measured, but that a published table is in front of those that are hardly faster.
+        self.assertEqual(racers[1:], sorted(racers[1:], key=lambda racer: (-racer["rounds"], racer["measured"])))
+        last_round = [racer["measured"] for racer in racers if racer["rounds"] == racers[0]["rounds"]]
+        self.assertEqual(racers[0]["rounds"], max(racer["rounds"] for racer in racers))
+        self.assertLessEqual(racers[0]["measured"], CLEAR * min(last_round))
         self.assertLessEqual(max(found["peak_live"]), 2.5)
         trained = run("train", config, "--schedule", best, "--chunks", racers[0]["chunks"], "--steps", 1, "--out", self.folder / "run")
         self.assertEqual(trained.code, 0, trained.err)
