@@ -290,6 +290,7 @@ TEST(PlanModel, ProgramsKeepToTheMemory) {
     const double most = held_by(c, plan_model(c, builtin_models(), planning)[0].file);
     for (const double share : {0.9, 0.5}) {
       planning.cluster = uniform_cluster(2, 1e10, 0, share * most);
+      planning.options.seconds = 0.5;
       PlanFile plan;
       const std::string message = message_of([&] { plan = plan_model(c, builtin_models(), planning)[0].file; });
       if (message != "no error") {
@@ -298,6 +299,7 @@ TEST(PlanModel, ProgramsKeepToTheMemory) {
         const double needed = std::stod(message.substr(message.find('(', named) + 1));
         EXPECT_GT(needed, share * most) << planner << ": " << message;
         planning.cluster = uniform_cluster(2, 1e10, 0, needed);
+        planning.options.seconds = 20;  // on a busy machine a plan that was found in half a second may take more the next time
         ASSERT_EQ(message_of([&] { plan = plan_model(c, builtin_models(), planning)[0].file; }), "no error") << planner << ": " << message;
       }
       EXPECT_LE(held_by(c, plan), planning.cluster.devices[0].memory) << planner << " at " << share;
