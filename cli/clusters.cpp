@@ -14,6 +14,15 @@
 #include "penstock/error.h"
 
 namespace penstock {
+namespace {
+
+ClusterOptions thread_options(const Config& config) {
+  ClusterOptions options{.deadline = config.pipeline.deadline};
+  if (config.run.device != "cpu") options.hub = [device = config.run.device] { return backend().make_hub(device); };
+  return options;
+}
+
+}  // namespace
 
 int devices_in(const std::vector<int>& groups) {
   return std::accumulate(groups.begin(), groups.end(), 0);
@@ -25,11 +34,14 @@ std::string groups_text(const std::vector<int>& groups) {
 }
 
 ExecutorFactory executors_of(const Config& config, const std::vector<int>& groups) {
-  return held_back(backend().executors(1), stragglers_of(config, groups));
+  if (!config.run.straggler.empty() && config.run.device != "cpu")
+    throw Error(concat("run.straggler is ", config.run.straggler, ", and run.device ", config.run.device),
+                {"what is held back is the host, and that device works by itself"}, "--device cpu");
+  return held_back(backend().executors(config.run.device, config.pipeline.backend == "gloo"), stragglers_of(config, groups));
 }
 
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data) {
-  return make_thread_cluster(devices, backend().executors(1), std::move(data), {.deadline = config.pipeline.deadline});
+  return make_thread_cluster(devices, backend().executors(config.run.device, false), std::move(data), thread_options(config));
 }
 
 Workbench workbench_of(const Config& config, const ModelRegistry& models) {
@@ -37,9 +49,9 @@ Workbench workbench_of(const Config& config, const ModelRegistry& models) {
   // Fewer devices than actors measure links, or the model as a whole.
   const auto threads = [&config, data](int devices) {
     const bool is_pipeline = devices == config.pipeline.actors;
-    const ExecutorFactory executors =
-        is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1)) : backend().executors(1);
-    return make_thread_cluster(devices, executors, data, {.deadline = config.pipeline.deadline});
+    const ExecutorFactory executors = is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1))
+                                                  : backend().executors(config.run.device, false);
+    return make_thread_cluster(devices, executors, data, thread_options(config));
   };
   return {config, models, data, threads, [&config](Program& program) { choose_kernels(config, program); }};
 }
@@ -58,8 +70,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   if (config.pipeline.backend == "nccl")
     throw Error("pipeline.backend is nccl: this build runs on processors, it has no NCCL", {}, "--backend gloo");
   const ExecutorFactory executors = executors_of(config, groups);
-  if (config.pipeline.backend == "threads")
-    return make_thread_cluster(devices, executors, std::move(data), {.deadline = config.pipeline.deadline});
+  if (config.pipeline.backend == "threads") return make_thread_cluster(devices, executors, std::move(data), thread_options(config));
   const std::string launch = concat("penstock launch -n ", devices, " -- train --backend gloo");
   const bool single = devices == static_cast<int>(groups.size());  // whether each actor is one device
   if (!ranks)
@@ -74,6 +85,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   options.deadline = config.pipeline.deadline;
   options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));
   options.folder = config.run.out;
+  options.device = config.run.device;
   if (ranks->rank == 0) return backend().make_gloo_cluster(*ranks, executors, std::move(data), options);
   backend().serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;

@@ -16,7 +16,7 @@ int devices_in(const std::vector<int>& groups);
 // The devices of each actor as text: "2", or "2, 1, 2" where they differ.
 std::string groups_text(const std::vector<int>& groups);
 
-// Computes on processors; what run.straggler names is held back. `groups`: the number of devices of each actor.
+// On run.device; what run.straggler names is held back. `groups`: the number of devices of each actor.
 ExecutorFactory executors_of(const Config& config, const std::vector<int>& groups);
 
 // A cluster of `devices` threads of this process, whatever the backend.

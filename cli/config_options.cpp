@@ -42,6 +42,7 @@ constexpr Flag kFlags[] = {
     {"--dtype", "train.dtype", "f32, f64 or bf16"},
     {"--seed", "train.seed", "of parameters, data order and dropout"},
     {"--out", "run.out", "folder of the run"},
+    {"--device", "run.device", "where stages compute: cpu, or standin (built with the tests)"},
     {"--straggler", "run.straggler", "ACTOR[.DEVICE]=FACTOR,...: what is held back: 1=2, actor 1 at half its speed"},
 };
 

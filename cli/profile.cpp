@@ -139,6 +139,8 @@ ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, 
 void profile(const ProfileFlags& options, const ModelRegistry& models) {
   const std::future<void> loading = load_backend();
   const Config config = load_config(options.config, models);
+  if (config.run.device != "cpu")
+    throw Error(concat("run.device is ", config.run.device, ", and what is measured is the host"), {}, "--device cpu");
   const std::string& file = config.run.out;
   Costs description;
   description.machine = describe_machine(concat("libtorch ", backend().version()));

@@ -1,6 +1,7 @@
 // penstock train
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -125,8 +126,9 @@ std::string device_table(const Prepared& prepared, const TrainingResult& result)
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < result.devices.size(); ++i) {
     const DeviceReport& device = result.devices[i];
-    rows.push_back({concat(i), fixed(device.busy, 1) + " s", fixed(device.waiting, 1) + " s",
-                    bytes_text(static_cast<double>(device.planned_bytes)), bytes_text(static_cast<double>(device.measured_bytes))});
+    const auto text = [](double seconds) { return std::isfinite(seconds) ? fixed(seconds, 1) + " s" : std::string("-"); };
+    rows.push_back({concat(i), text(device.busy), text(device.waiting), bytes_text(static_cast<double>(device.planned_bytes)),
+                    bytes_text(static_cast<double>(device.measured_bytes))});
   }
   return table({result.devices.size() > prepared.replicas.size() ? "device" : "actor", "busy", "waiting", "memory planned", "measured"},
                rows);

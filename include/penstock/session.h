@@ -45,6 +45,9 @@ std::vector<T> values(const HostTensor& tensor);
 struct SessionOptions {
   double deadline = 60;  // seconds that one wait may take
   int threads = 1;       // that each device computes with
+  // What devices compute on: "cpu", or "standin", a device on host threads that behaves as a GPU does and is built with the tests. Devices
+  // of one process share it.
+  std::string device = "cpu";
   // Each device is one of these processes, over Gloo, all of which make such a session; none: devices are threads of this process.
   std::optional<Ranks> ranks = {};
   std::string run = {};  // over ranks: lines that all must have the same, as what is trained and how
@@ -94,7 +97,7 @@ struct StepReport {
 class Session {
  public:
   // Over ranks it waits for all of them. Throws Error: numbers below 1, as many ranks as devices are not there, what make_gloo_cluster and
-  // make_gloo_follower throw.
+  // make_gloo_follower throw, a device that there is not.
   explicit Session(int devices, const SessionOptions& options = {});
   ~Session();
   Session(Session&&) noexcept;

@@ -419,12 +419,12 @@ void bind_session(py::module_& module) {
       .def_readonly("memory", &StepReport::memory)
       .def_readonly("timeline", &StepReport::timeline);
   py::class_<Session, std::unique_ptr<Session, WithoutLock>>(module, "Session")
-      .def(py::init([](int devices, double deadline, int threads, std::optional<Ranks> ranks, std::string run) {
+      .def(py::init([](int devices, double deadline, int threads, std::optional<Ranks> ranks, std::string run, std::string device) {
              const py::gil_scoped_release release;
              return std::unique_ptr<Session, WithoutLock>(
-                 new Session(devices, {deadline, threads, std::move(ranks), std::move(run), interrupted}));
+                 new Session(devices, {deadline, threads, std::move(device), std::move(ranks), std::move(run), interrupted}));
            }),
-           py::arg(), py::arg(), py::arg(), py::arg("ranks") = std::nullopt, py::arg("run") = "")
+           py::arg(), py::arg(), py::arg(), py::arg("ranks") = std::nullopt, py::arg("run") = "", py::arg("device") = "cpu")
       .def("together", &together)
       .def("program", [](const Session& session, std::size_t number) { return *session.programs().at(number); })
       .def("close", &Session::close, py::call_guard<py::gil_scoped_release>())

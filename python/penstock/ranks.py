@@ -53,11 +53,11 @@ def ranks_for(plan: Plan | Planned, backend: str | None) -> Any:
     return ranks
 
 
-def _session(ranks: Any, plan: Plan | Planned, deadline: float, threads: int) -> Any:
+def _session(ranks: Any, plan: Plan | Planned, deadline: float, threads: int, device: str) -> Any:
     ranks.attempt += f"/trainer {next(_numbers)}"
     ranks.store_runs = ranks.store_runs or bool(_open) or (torch.distributed.is_available() and torch.distributed.is_initialized())
     run = "\n".join(["[trainer]", *plan.settings()])
-    session = told(lambda: _core.Session(ranks.size, deadline, threads, ranks, run))
+    session = told(lambda: _core.Session(ranks.size, deadline, threads, ranks, run, device))
     _open.add(session)
     return session
 
@@ -71,12 +71,12 @@ class RankTrainer:
 
     def __init__(self, lead: Callable[[Any], Any], module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, loss: Callable | None,
                  whole: Iterable[str], plan: Plan | Planned, ranks: Any, threads: int, deadline: float, seed: int,
-                 autocast: torch.dtype | None) -> None:
+                 autocast: torch.dtype | None, device: str) -> None:
         self.module, self.plan, self.loss, self.autocast, self.seed, self.rank = module, plan, loss, autocast, seed, ranks.rank
         self.calls = Calls(module, loss, whole, plan.microbatches)
         self._optimizer = optimizer
         self._entered = Entered()
-        self._session = _session(ranks, plan, deadline, threads)
+        self._session = _session(ranks, plan, deadline, threads, device)
         weakref.finalize(self, _close, self._session, os.getpid())
         self._lead: Any = None
         self.steps, self.gradient_norm = 0, math.nan

@@ -47,6 +47,7 @@ def _wanted(name: str, value: Any) -> str | None:
         "whole": (_are_texts(value), 'names of arguments, ("num_items_in_batch",)'),
         "dynamic": (isinstance(value, (bool, Mapping)), 'True, False or dims by argument, {"input_ids": (0, 1)}'),
         "weights": (isinstance(value, (str, Path)), "the path of a folder"),
+        "device": (isinstance(value, str), 'the name of a device, "cpu"'),
         "loss": (callable(value), "a function of the module's output, or of that and the target"),
         "optimizer": (isinstance(value, torch.optim.Optimizer), "an optimizer of torch.optim"),
     }[name]

@@ -36,7 +36,7 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
             plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
-            weights: str | Path | None = None, log: Any = None, backend: str | None = None) -> Trainer | RankTrainer:
+            weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu") -> Trainer | RankTrainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
@@ -60,19 +60,22 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     `backend` is "threads", or "gloo": each device is one of the processes that torchrun, penstock launch or mpirun started, and all of them
     make the same trainer and the same calls with the same batches. Without it the launcher's variables say which.
 
+    `device` is what all devices of this process compute on: "cpu", or "standin", which behaves as a GPU does and is built with Penstock's tests.
+    There whole steps are recorded, the second of each shape, and then replayed. Modules, batches and results stay on the host.
+
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
     check_settings(module, {"optimizer": optimizer, "loss": loss, "actors": actors, "schedule": schedule, "chunks": chunks, "microbatches": microbatches,
                             "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "dynamic": dynamic, "whole": whole,
-                            "threads": threads, "deadline": deadline, "seed": seed, "weights": weights})
+                            "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device})
     given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
     placed = given if plan is None else _planned(plan, given)
 
     def make(session: Any = None) -> Trainer:
         return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, deadline, seed, reduction, autocast, weights, log,
-                       session)
+                       lambda: session or told(lambda: _core.Session(placed.devices(), deadline, threads, device=device)))
     ranks = ranks_for(placed, backend)
-    return RankTrainer(make, module, optimizer, loss, whole, placed, ranks, threads, deadline, seed, autocast) if ranks else make()
+    return RankTrainer(make, module, optimizer, loss, whole, placed, ranks, threads, deadline, seed, autocast, device) if ranks else make()
 
 
 def _check_frequencies(text: str, microbatches: int) -> None:
@@ -108,7 +111,7 @@ class Trainer:
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,
                  dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
-                 reduction: str | None, autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Any = None) -> None:
+                 reduction: str | None, autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Callable) -> None:
         self.module, self.loss, self.seed, self.autocast = module, loss, seed, autocast
         self.calls = Calls(module, loss, whole, plan.microbatches)
         self.calls.check_whole(example)
@@ -123,7 +126,7 @@ class Trainer:
         self.plan = plan.with_split(begins_of(plan.split, self.exports.first))
         _check_frequencies(self.exports.first.text, self.plan.microbatches)
         self.optimiser = self._optimiser(optimizer) if optimizer else None
-        self._session = session or _core.Session(plan.devices(), deadline, threads)
+        self._session = session()
         self._state = State(module, self.exports, self._session, folder)
         self._programs = Programs(self.calls, loss, self.exports, self.plan, self._table, self.optimiser, self._session, self._state,
                                   deadline)

@@ -122,7 +122,8 @@ struct Config {
     std::int64_t keep = 3;                // how many checkpoints stay
     // Kernels of f32 matrix products: "own", or a file that keeps the library measured fastest here for each product.
     std::string kernels = "own";
-    std::string straggler;  // actors, or devices of them, that are held back, and by which factor: "1=2,3.0=1.5" (stragglers_of)
+    std::string device = "cpu";  // where stages compute: "cpu", or "standin", a device on host threads that behaves as a GPU does (tests)
+    std::string straggler;       // actors, or devices of them, that are held back, and by which factor: "1=2,3.0=1.5" (stragglers_of)
   } run;
   std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"
   std::set<std::string> overridden;  // those of them that an override gave

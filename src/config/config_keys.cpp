@@ -231,6 +231,8 @@ std::vector<ConfigKey> run_keys(Config::Run& run) {
       {"run", "out", "", "folder of the run", &run.out},
       {"run", "checkpoint_every", "steps", "between checkpoints; 0: only at the end", &run.checkpoint_every, 0, kMany},
       {"run", "keep", "checkpoints", "that stay", &run.keep, 1, kMany},
+      choice("run", "device", "where stages compute: cpu, or standin, which behaves as a GPU does and is built with the tests", &run.device,
+             {"cpu", "standin"}),
       {"run", "straggler", "", "actors, or devices of them, that are held back, and by which factor, to try unequal devices: 1=2,3.0=1.5",
        &run.straggler},
       {"run", "kernels", "", "of f32 matrix products: own, or a file of the library fastest here for each", &run.kernels},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/invariant.h"
@@ -61,7 +62,9 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
       read_ahead_(inputs_ahead(*program_, own_)),
       deadline_(deadline),
       state_(own_),
-      inner_(own_.instructions.size(), kNoEvent) {
+      inner_(own_.instructions.size(), kNoEvent),
+      inputs_(lanes_ ? own_.instructions.size() : 0),
+      recorder_(asynchronous_ ? transport.recorder(*program_) : nullptr) {
   invariant(!asynchronous_ || (lanes_ && transport.lanes() == lanes_), "an asynchronous executor shares its lanes with its transport");
   if (!lanes_ && std::ranges::find(read_ahead_, true) != read_ahead_.end()) reader_.emplace(data_);
   noted_.reserve(own_.instructions.size());
@@ -69,7 +72,8 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
   memory_.reserve(own_.slots.size());
   for (std::size_t slot = 0; slot < own_.slots.size(); ++slot) memory_.push_back(executor_.address(SlotId(slot)));
   for (const Instruction& instruction : own_.instructions) {
-    if (instruction.opcode == Opcode::input) input_bytes_.resize(std::max(input_bytes_.size(), memory_[instruction.slot].size()));
+    if (instruction.opcode == Opcode::input && !lanes_)
+      input_bytes_.resize(std::max(input_bytes_.size(), memory_[instruction.slot].size()));
     if (instruction.opcode != Opcode::output) continue;
     const TensorType& type = program_->outputs[instruction.port].type;
     outputs_.push_back({instruction.port, std::vector<std::byte>(type.bytes())});
@@ -84,13 +88,22 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   seen_.fill(kNoEvent);
   busy_ = waiting_ = {};
   spans_.clear();
+  begins_.clear();
   if (record_) spans_.reserve(2 * own_.instructions.size());
-  state_.reset();
+  if (asynchronous_) lanes_->keep_times(record_);
   transport_.begin_step(*program_, device_);
   begin_ = Clock::now();
   try {
-    for (Wait w; !(w = advance(state_, *this)).finished();) wait(w.event);
-    if (asynchronous_) finish();
+    StepRecorder::Turn how = turn();
+    if (how == StepRecorder::Turn::record) {
+      record();
+      how = turn();
+    }
+    if (how == StepRecorder::Turn::issue) issue();
+    take_times();
+    executor_.check_step();
+  } catch (const NotRecorded&) {
+    throw;
   } catch (...) {
     if (lanes_) lanes_->stop();
     if (reader_) reader_->stop();
@@ -100,12 +113,52 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   DeviceReport report;
   report.begin = begin_.time_since_epoch().count();
   report.end = Clock::now().time_since_epoch().count();
-  report.busy = seconds(busy_);
-  report.waiting = seconds(waiting_);
+  const bool is_known = !asynchronous_ || record_;
+  report.busy = is_known ? seconds(busy_) : std::numeric_limits<double>::quiet_NaN();
+  report.waiting = is_known ? seconds(waiting_) : report.busy;
   report.planned_bytes = own_.device_bytes();
   report.measured_bytes = report.planned_bytes + executor_.extra_bytes();
   report.spans = std::move(spans_);
   return report;
+}
+
+void Actor::issue() {
+  next_output_ = 0;
+  tail_ = kNoEvent;
+  seen_.fill(kNoEvent);
+  state_.reset();
+  for (Wait w; !(w = advance(state_, *this)).finished();) wait(w.event);
+  executor_.end_step();
+  if (lanes_ && !recording_) finish();
+  if (readiness_ == StepRecorder::Readiness::fresh) readiness_ = StepRecorder::Readiness::issued;
+}
+
+StepRecorder::Turn Actor::turn() {
+  if (!recorder_) return StepRecorder::Turn::issue;
+  const StepRecorder::Readiness mine = record_ ? StepRecorder::Readiness::fresh : readiness_;
+  if (mine == StepRecorder::Readiness::recorded) place_inputs();
+  return recorder_->arrive(mine, commit_, Clock::now() + deadline_);
+}
+
+void Actor::record() {
+  try {
+    recorder_->begin(*lanes_);
+    recording_ = true;
+    issue();
+    order(DeviceLane::compute);
+    recording_ = false;
+    recorder_->end(*lanes_);
+  } catch (const std::exception& error) {
+    recording_ = false;
+    recorder_->fail(*lanes_);
+    throw NotRecorded(error.what());
+  }
+  readiness_ = StepRecorder::Readiness::recorded;
+}
+
+void Actor::place_inputs() {
+  for (const Instruction& instruction : own_.instructions)
+    if (instruction.opcode == Opcode::input) read_rows(rows_of(instruction), inputs_[number(instruction)]);
 }
 
 bool Actor::on_compute_lane(std::size_t instruction) const {
@@ -118,21 +171,45 @@ bool Actor::on_executor(std::size_t instruction) const {
 
 // The order that a host keeps by waiting: the compute lane waits for what was noted, and another lane for all that the compute lane has.
 void Actor::order(DeviceLane lane) {
-  for (const Event event : noted_) lanes_->after(DeviceLane::compute, event);
+  for (const Event event : noted_) put_behind(DeviceLane::compute, event);
   if (lane == DeviceLane::compute || !noted_.empty()) tail_ = kNoEvent;
   noted_.clear();
   if (lane == DeviceLane::compute) return;
   if (tail_ == kNoEvent) tail_ = lanes_->record(DeviceLane::compute);
-  if (Event& seen = seen_[static_cast<std::size_t>(lane)]; seen != tail_) lanes_->after(lane, seen = tail_);
+  if (Event& seen = seen_[static_cast<std::size_t>(lane)]; seen != tail_) put_behind(lane, seen = tail_);
 }
 
+void Actor::put_behind(DeviceLane lane, Event event) {
+  if (lanes_->after(lane, event, Clock::now() + deadline_)) return;
+  fail_late(static_cast<std::size_t>(std::ranges::find(inner_, event) - inner_.begin()));
+}
+
+// Of an asynchronous device what its own clock says is known when the step has ended.
 void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
   if (record_)
     spans_.push_back({device_, static_cast<std::uint32_t>(instruction), waited, (begin - begin_).count(), (end - begin_).count(), 0});
 }
 
+void Actor::note_begin(std::size_t instruction) {
+  if (record_ && asynchronous_) begins_.push_back(lanes_->record(lane_of(first_[instruction].opcode)));
+}
+
+// Gives the spans the times of the device, on which they lie otherwise than its host has issued them.
+void Actor::take_times() {
+  if (!asynchronous_) return;
+  busy_ = {};
+  for (std::size_t i = 0; i < begins_.size(); ++i) {
+    Span& span = spans_[i];
+    span.begin = lanes_->time_of(begins_[i]).count();
+    span.end = std::max(span.begin, lanes_->time_of(inner_[span.instruction]).count());
+    if (first_[span.instruction].opcode == Opcode::run) busy_ += std::chrono::nanoseconds(span.end - span.begin);
+  }
+  waiting_ = std::max(Clock::duration(), Clock::now() - begin_ - busy_);
+  std::ranges::stable_sort(spans_, {}, &Span::begin);
+}
+
 void Actor::begin_to_write(std::size_t instruction) {
-  if (writes_state_[instruction] && !commit_.begin()) throw Aborted();
+  if (writes_state_[instruction] && !recording_ && !commit_.begin()) throw Aborted();
 }
 
 Event Actor::run(const Instruction& instruction) {
@@ -140,6 +217,7 @@ Event Actor::run(const Instruction& instruction) {
   begin_to_write(index);
   const Clock::time_point begin = Clock::now();
   if (asynchronous_) order(DeviceLane::compute);
+  note_begin(index);
   inner_[index] = executor_.issue(instruction);
   const Clock::time_point end = Clock::now();
   busy_ += end - begin;
@@ -153,6 +231,7 @@ Event Actor::start(const Instruction& instruction) {
   begin_to_write(index);
   const Clock::time_point begin = record_ ? Clock::now() : Clock::time_point();
   if (asynchronous_) order(lane_of(instruction.opcode));
+  note_begin(index);
   switch (instruction.opcode) {
     case Opcode::input:
       inner_[index] = fill(instruction);
@@ -201,20 +280,31 @@ Event Actor::collective(const Instruction& instruction) {
   }
 }
 
-// A part of the batch.
-Event Actor::fill(const Instruction& instruction) {
+Actor::InputRows Actor::rows_of(const Instruction& instruction) const {
   const Port& port = program_->data[instruction.port];
   const std::int64_t all = port.type.shape.empty() ? 1 : port.type.shape[0];
   const bool part = port.split && instruction.microbatch >= 0;
   const std::int64_t rows = part ? all / program_->microbatches : all;
-  const std::int64_t bytes = all == 0 ? 0 : port.type.bytes() / all * rows;
-  const std::int64_t first = part ? rows * instruction.microbatch : std::max<std::int64_t>(port.row, 0);
-  if (by_reader(number(instruction))) return reader_->read({&port, input_, first, rows, memory_[instruction.slot].first(bytes)});
-  const std::span<std::byte> out = std::span(input_bytes_).first(bytes);
-  if (port.name == kMicrobatchPort)
-    number_microbatches(port, *input_, first, out);
+  return {&port, part ? rows * instruction.microbatch : std::max<std::int64_t>(port.row, 0), rows,
+          all == 0 ? 0 : port.type.bytes() / all * rows};
+}
+
+void Actor::read_rows(const InputRows& rows, std::span<std::byte> out) const {
+  if (rows.port->name == kMicrobatchPort)
+    number_microbatches(*rows.port, *input_, rows.first, out);
   else
-    data_.fill(port, *input_, first, rows, out);
+    data_.fill(*rows.port, *input_, rows.first, rows.count, out);
+}
+
+// A part of the batch.
+Event Actor::fill(const Instruction& instruction) {
+  const std::size_t index = number(instruction);
+  const InputRows rows = rows_of(instruction);
+  if (by_reader(index)) return reader_->read({rows.port, input_, rows.first, rows.count, memory_[instruction.slot].first(rows.bytes)});
+  std::vector<std::byte>& bytes = lanes_ ? inputs_[index] : input_bytes_;
+  bytes.resize(std::max<std::size_t>(bytes.size(), rows.bytes));
+  const std::span<std::byte> out = std::span(bytes).first(rows.bytes);
+  if (!recording_) read_rows(rows, out);
   return executor_.write(instruction.slot, 0, out);
 }
 
@@ -253,7 +343,8 @@ void Actor::wait(Event event) {
   span(index, begin, end, true);
 }
 
-// An asynchronous device's only wait of its host. The deadline is one of each instruction's, as where the host waits for each.
+// An asynchronous device's only wait of its host; of others that have lanes, the one that shows what failed on them. The deadline is one of
+// each instruction's, as where the host waits for each.
 void Actor::finish() {
   const Clock::time_point begin = Clock::now();
   order(DeviceLane::compute);

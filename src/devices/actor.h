@@ -30,6 +30,8 @@ class Actor {
 
   // Throws Error naming device, instruction and peer when a wait passes its deadline or a peer is lost, Aborted where the step was given
   // up; the actor is then unusable.
+  // Where the transport has a recorder, the second step of the program is recorded, and from then on it is replayed, unless spans are asked
+  // for. Throws NotRecorded, with nothing done.
   DeviceReport step(const StepInput& input, bool record_spans);
 
   struct Output {
@@ -49,6 +51,17 @@ class Actor {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void issue();
+  void record();
+  StepRecorder::Turn turn();
+  void place_inputs();
+  // The rows of a data port that an input instruction reads.
+  struct InputRows {
+    const Port* port;
+    std::int64_t first, count, bytes;
+  };
+  InputRows rows_of(const Instruction& instruction) const;
+  void read_rows(const InputRows& rows, std::span<std::byte> out) const;
   std::size_t number(const Instruction& instruction) const { return static_cast<std::size_t>(&instruction - first_); }
   bool on_compute_lane(std::size_t instruction) const;
   bool on_executor(std::size_t instruction) const;  // on its compute lane or that of host copies
@@ -60,6 +73,9 @@ class Actor {
   Event fill(const Instruction& instruction);
   Event collect(const Instruction& instruction);
   void order(DeviceLane lane);
+  void put_behind(DeviceLane lane, Event event);
+  void note_begin(std::size_t instruction);
+  void take_times();
   void wait(Event event);
   void finish();
   bool wait_on_lanes(Event event);
@@ -90,11 +106,16 @@ class Actor {
   Event tail_ = kNoEvent;                          // of the compute lane, if it was given nothing since
   std::array<Event, kLanes> seen_;                 // the last tail_ that each lane waited for
   std::vector<std::byte> input_bytes_;             // on their way into a slot
+  std::vector<std::vector<std::byte>> inputs_;     // by instruction, of an executor with lanes: the same until its event is done
   std::vector<Output> outputs_;                    // in program order; next_output_ is the next to be filled
   std::size_t next_output_ = 0;
   const StepInput* input_ = nullptr;
+  std::shared_ptr<StepRecorder> recorder_;  // null: steps are issued
+  StepRecorder::Readiness readiness_ = StepRecorder::Readiness::fresh;
+  bool recording_ = false;
   bool record_ = false;
   std::vector<Span> spans_;
+  std::vector<Event> begins_;  // by span of an asynchronous device: where its lane was
   Clock::time_point begin_;
   Clock::duration busy_{}, waiting_{};
 };

@@ -51,7 +51,7 @@ struct Span {
 };
 struct DeviceReport {
   std::int64_t begin = 0, end = 0;  // of the step, ns of the machine's steady clock: comparable between devices of one machine
-  double busy = 0, waiting = 0;     // seconds: in runs; in waits
+  double busy = 0, waiting = 0;     // seconds: in runs; in waits. NaN: not known, of a device that waits by itself and keeps no times
   std::int64_t planned_bytes = 0;   // state + step + scratch arenas; without the host's
   std::int64_t measured_bytes = 0;  // arenas + what kernels allocated beside them, peak
   std::vector<Span> spans;          // empty unless asked for

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "devices/lanes.h"
+#include "devices/step_recorder.h"
 #include "penstock/error.h"
 #include "penstock/program.h"
 #include "penstock/shared_tensor.h"
@@ -51,8 +52,8 @@ class Executor {
   virtual std::span<std::byte> address(SlotId slot) = 0;
   // A state tensor, or a piece of one, by its name: where it lies until a load moves it. Null memory: it is not the host's, or not known.
   virtual SharedTensor state(const std::string&) const { return {}; }
-  // Copies bytes into a slot from `offset` on, or out of it, on the compute lane; kNoEvent if complete on return. What is written may
-  // change on return; what is read is there when the event is done.
+  // Copies bytes into a slot from `offset` on, or out of it, on the compute lane; kNoEvent if complete on return. What is written stays as
+  // it is until the event is done, and what is read is there then.
   virtual Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) = 0;
   virtual Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) = 0;
   // Issues a run or copy on the compute lane, an offload or reload on the lane of host copies; kNoEvent if it is complete on return.
@@ -62,6 +63,14 @@ class Executor {
   virtual DeviceLanes* lanes() const { return nullptr; }
   // Whether the device waits on its lanes where otherwise the host would.
   virtual bool asynchronous() const { return false; }
+  // Changes when a load gives a slot of state, or the memory that the steps of all programs share, another place. Until then all addresses
+  // of earlier loads hold.
+  virtual std::uint64_t placement() const = 0;
+  // Behind the last instruction of a step, on the compute lane: what kernels found wrong with data that the host did not look at gets to
+  // the host.
+  virtual void end_step() {}
+  // When that is done. Throws Error.
+  virtual void check_step() const {}
   virtual bool done(Event event) = 0;
   // Blocks until the event is done; false when the deadline passed.
   virtual bool wait(Event event, Deadline deadline) = 0;
@@ -99,6 +108,8 @@ class Transport {
   virtual bool done(Event event) = 0;
   // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send, receive and collective may throw them too.
   virtual bool wait(Event event, Deadline deadline) = 0;
+  // What records the steps of a program on all devices that it connects; null: nothing can.
+  virtual std::shared_ptr<StepRecorder> recorder(const Program&) { return nullptr; }
   // Its executor's, where it starts on DeviceLane::transfer what it is given: with an asynchronous executor it must.
   virtual DeviceLanes* lanes() const { return nullptr; }
 };

@@ -50,6 +50,7 @@ class FakeExecutor : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override;
   std::span<std::byte> address(SlotId slot) override { return memory_[slot]; }
+  std::uint64_t placement() const override { return loads_; }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;
@@ -69,6 +70,7 @@ class FakeExecutor : public Executor {
   std::shared_ptr<const Program> program_;
   const DeviceProgram* own_ = nullptr;
   std::vector<std::byte> state_arena_, step_arena_, host_arena_;
+  std::uint64_t loads_ = 0;
   IdVector<SlotId, std::span<std::byte>> memory_;
   std::map<std::string, std::vector<std::byte>> states_;  // of names, as of the last load
 };
@@ -97,6 +99,7 @@ void FakeExecutor::place(std::vector<std::byte>& arena, const Slot& slot, std::s
 }
 
 void FakeExecutor::load(std::shared_ptr<const Program> program, int device) {
+  ++loads_;
   keep_state();
   program_ = std::move(program);
   own_ = &program_->devices[device];

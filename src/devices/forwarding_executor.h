@@ -20,6 +20,9 @@ class ForwardingExecutor : public Executor {
   Event issue(const Instruction& instruction) override { return inner_->issue(instruction); }
   DeviceLanes* lanes() const override { return inner_->lanes(); }
   bool asynchronous() const override { return inner_->asynchronous(); }
+  std::uint64_t placement() const override { return inner_->placement(); }
+  void end_step() override { inner_->end_step(); }
+  void check_step() const override { inner_->check_step(); }
   bool done(Event event) override { return inner_->done(event); }
   bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
   std::int64_t extra_bytes() const override { return inner_->extra_bytes(); }

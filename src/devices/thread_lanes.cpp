@@ -28,9 +28,11 @@ class ThreadLanes : public DeviceLanes {
 
   Event enqueue(DeviceLane lane, Work work) override;
   Event record(DeviceLane lane) override { return enqueue(lane, {}); }
-  void after(DeviceLane lane, Event event) override;
+  bool after(DeviceLane lane, Event event, Deadline deadline) override;
   bool done(Event event) override;
   bool wait(Event event, Deadline deadline) override;
+  void keep_times(bool) override { begin_ = Clock::now(); }
+  std::chrono::nanoseconds time_of(Event event) override;
   void stop() override;
 
  private:
@@ -60,7 +62,9 @@ class ThreadLanes : public DeviceLanes {
   std::int64_t longest_;  // us
   std::mutex mutex_;      // of everything but Queue::random and Queue::thread
   std::condition_variable changed_;
-  std::vector<bool> done_;  // by event
+  std::vector<bool> done_;                // by event
+  std::vector<Clock::time_point> times_;  // by event, when it was done
+  Clock::time_point begin_;               // of the times that are kept
   std::exception_ptr failure_;
   bool stop_ = false;
   std::array<Queue, kLanes> lanes_;
@@ -70,14 +74,21 @@ Event ThreadLanes::enqueue(DeviceLane lane, Work work) {
   const std::lock_guard lock(mutex_);
   const auto event = static_cast<Event>(done_.size());
   done_.push_back(false);
+  times_.emplace_back();
   at(lane).items.push_back({event, std::move(work), std::exchange(at(lane).after, {})});
   changed_.notify_all();
   return event;
 }
 
-void ThreadLanes::after(DeviceLane lane, Event event) {
+bool ThreadLanes::after(DeviceLane lane, Event event, Deadline) {
   const std::lock_guard lock(mutex_);
   at(lane).after.push_back(event);
+  return true;
+}
+
+std::chrono::nanoseconds ThreadLanes::time_of(Event event) {
+  const std::lock_guard lock(mutex_);
+  return times_[event] - begin_;
 }
 
 bool ThreadLanes::done(Event event) {
@@ -132,7 +143,7 @@ void ThreadLanes::serve(Queue& lane) try {
     }
     const auto done = std::partition(under_way.begin(), under_way.end(), is_under_way);
     lock.lock();
-    for (auto item = done; item != under_way.end(); ++item) done_[item->event] = true;
+    for (auto item = done; item != under_way.end(); ++item) done_[item->event] = true, times_[item->event] = Clock::now();
     if (done != under_way.end()) changed_.notify_all();
     under_way.erase(done, under_way.end());
   }
@@ -159,6 +170,7 @@ class LaneExecutor : public Executor {
   }
   DeviceLanes* lanes() const override { return lanes_.get(); }
   bool asynchronous() const override { return !host_waits_; }
+  std::uint64_t placement() const override { return inner_->placement(); }
   bool done(Event event) override { return lanes_->done(event); }
   bool wait(Event event, Deadline deadline) override { return lanes_->wait(event, deadline); }
   std::int64_t extra_bytes() const override { return inner_->extra_bytes(); }
@@ -175,8 +187,7 @@ class LaneExecutor : public Executor {
 };
 
 Event LaneExecutor::write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) {
-  return enqueue(DeviceLane::compute,
-                 [this, slot, offset, staged = std::vector(bytes.begin(), bytes.end())] { inner_->write(slot, offset, staged); });
+  return enqueue(DeviceLane::compute, [this, slot, offset, bytes] { inner_->write(slot, offset, bytes); });
 }
 
 Event LaneExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) {

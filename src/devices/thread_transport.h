@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "devices/executor.h"
+#include "devices/hub.h"
 #include "devices/thread_collective.h"
 
 namespace penstock {
@@ -27,18 +28,16 @@ struct alignas(64) Mailbox {
   std::size_t from_bytes = 0, to_bytes = 0;
 };
 
-// What the devices of one process share.
-class ThreadHub {
+// What devices share whose memory is the host's.
+class ThreadHub final : public Hub {
  public:
   // spin: how long a waiting device looks before it sleeps; negative: chosen by the number of devices and cores.
   explicit ThreadHub(int devices, std::chrono::microseconds spin = std::chrono::microseconds(-1));
 
-  // The endpoint of `device`; the hub outlives it. One per device.
   std::unique_ptr<Transport> endpoint(int device);
-  // Ends every wait, now and later, with Aborted. From any thread.
-  void abort();
-  // Makes the hub ready for steps after that, while no device is in one: what was under way is forgotten.
-  void reset();
+  std::unique_ptr<Transport> endpoint(int device, Executor&) override { return endpoint(device); }
+  void abort() override;
+  void reset() override;
 
  private:
   friend class ThreadTransport;

@@ -1,5 +1,6 @@
 #include "driver/metrics.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/durable.h"
@@ -27,7 +28,7 @@ std::string to_json(const StepMetrics& metrics) {
     line["class_hits"] = 1 - static_cast<double>(planned->new_classes) / static_cast<double>(planned->classes);
   }
   line["flops_per_second"] = metrics.flops;
-  line["bubble"] = metrics.bubble;
+  if (std::isfinite(metrics.bubble)) line["bubble"] = metrics.bubble;
   line["peak_bytes"] = metrics.peak_bytes;
   return line.dump();
 }

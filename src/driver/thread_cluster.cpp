@@ -1,5 +1,6 @@
 #include "driver/thread_cluster.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -17,15 +18,19 @@ Duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
+std::unique_ptr<Hub> make_thread_hub(int devices, double spin) {
+  return std::make_unique<ThreadHub>(devices, spin < 0 ? std::chrono::microseconds(-1) : of_seconds<std::chrono::microseconds>(spin));
+}
+
 class ThreadCarrier : public Carrier {
  public:
   ThreadCarrier(int devices, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data, const ClusterOptions& options)
-      : interrupted_(options.interrupted),
-        hub_(devices, options.spin < 0 ? std::chrono::microseconds(-1) : of_seconds<std::chrono::microseconds>(options.spin)) {
+      : interrupted_(options.interrupted), hub_(options.hub ? options.hub() : make_thread_hub(devices, options.spin)) {
     const auto make = [this, executor, data, options](int device) {
-      std::unique_ptr<Transport> transport = hub_.endpoint(device);
+      std::unique_ptr<Executor> mine = executor(device);
+      std::unique_ptr<Transport> transport = hub_->endpoint(device, *mine);
       if (options.wrap) transport = options.wrap(device, std::move(transport));
-      return std::make_unique<Worker>(device, executor(device), std::move(transport), data, commit_,
+      return std::make_unique<Worker>(device, std::move(mine), std::move(transport), data, commit_,
                                       of_seconds<std::chrono::nanoseconds>(options.deadline));
     };
     for (int device = 0; device < devices; ++device)
@@ -40,6 +45,21 @@ class ThreadCarrier : public Carrier {
 
   std::vector<Reply> exchange(const std::vector<const Command*>& commands) override {
     stepping_ = commands.front() && commands.front()->kind == Command::Kind::step;
+    std::vector<Reply> replies = pass_on(commands);
+    if (!stepping_ || std::ranges::all_of(replies, [](const Reply& reply) { return reply.error.empty(); })) return replies;
+    hub_->reset();
+    return hub_->was_not_recorded() ? pass_on(commands) : replies;
+  }
+
+  bool recover() override {
+    hub_->reset();
+    return true;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLook{20};  // how often it is looked for an interrupt
+
+  std::vector<Reply> pass_on(const std::vector<const Command*>& commands) {
     if (stepping_) commit_->reset();
     for (std::size_t d = 0; d < threads_.size(); ++d)
       if (commands[d]) threads_[d]->post(*commands[d]);
@@ -52,19 +72,11 @@ class ThreadCarrier : public Carrier {
     return out;
   }
 
-  bool recover() override {
-    hub_.reset();
-    return true;
-  }
-
- private:
-  static constexpr std::chrono::milliseconds kLook{20};  // how often it is looked for an interrupt
-
   // The others may wait for what the failed device would have sent. They write no state any more.
   void failed() {
     if (!stepping_) return;
     commit_->give_up();
-    hub_.abort();
+    hub_->abort();
   }
 
   Reply wait(DeviceThread& thread, bool& given_up) {
@@ -72,13 +84,13 @@ class ThreadCarrier : public Carrier {
       if (std::optional<Reply> reply = thread.wait_for(kLook)) return std::move(*reply);
       if (given_up || !interrupted_() || !commit_->give_up()) continue;
       given_up = true;
-      hub_.abort();
+      hub_->abort();
     }
   }
 
   const std::function<bool()> interrupted_;
   const std::shared_ptr<Commit> commit_ = std::make_shared<Commit>();
-  ThreadHub hub_;
+  const std::unique_ptr<Hub> hub_;
   std::atomic<bool> stepping_ = false;
   std::vector<std::unique_ptr<DeviceThread>> threads_;  // last: they use the rest
 };

@@ -85,7 +85,8 @@ StepMetrics metrics_of(const StepResult& result, const Program& program, const D
     busy += device.busy;
     metrics.peak_bytes.push_back(device.measured_bytes);
   }
-  metrics.bubble = std::max(0.0, 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds));
+  const double bubble = 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds);
+  metrics.bubble = bubble < 0 ? 0 : bubble;
   return metrics;
 }
 

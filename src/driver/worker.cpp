@@ -49,6 +49,7 @@ void Worker::obey(const Command& command, Reply& reply) {
       if (programs_.emplace(command.program, command.body).second) order_.push_back(command.program);
       return bind(command.program);
     case Command::Kind::unload:
+      actors_.erase(command.program);
       programs_.erase(command.program);
       std::erase(order_, command.program);
       return;
@@ -65,12 +66,12 @@ void Worker::obey(const Command& command, Reply& reply) {
       reply.shared = share_state();
       return;
     case Command::Kind::disconnect:
-      actor_.reset();
+      actors_.clear();
       transport_.reset();
       stopped_ = true;
       return;
     case Command::Kind::reconnect:
-      actor_.reset();
+      actors_.clear();
       transport_.reset();
       transport_ = connect_(command.text);
       stopped_ = executor_->lanes() != nullptr;
@@ -84,9 +85,12 @@ void Worker::obey(const Command& command, Reply& reply) {
 
 void Worker::bind(std::uint64_t program) {
   if (is_bound_ && bound_ == program) return;
-  actor_.reset();  // it holds addresses of the old program
   is_bound_ = false;
   executor_->load(programs_.at(program), device_);
+  // Only what an asynchronous device has recorded is worth being kept.
+  if (const std::uint64_t placement = executor_->placement();
+      std::exchange(placement_, placement) != placement || !executor_->asynchronous())
+    actors_.clear();
   bound_ = program;
   is_bound_ = true;
 }
@@ -96,15 +100,18 @@ void Worker::step(const Command& command, Reply& reply) {
   if (program == programs_.end()) return;
   if (stopped_) throw Error("the device stopped after an earlier failure");
   bind(command.program);
-  if (!actor_) actor_ = std::make_unique<Actor>(program->second, device_, *executor_, *transport_, *data_, *commit_, deadline_);
+  std::unique_ptr<Actor>& actor = actors_[command.program];
+  if (!actor) actor = std::make_unique<Actor>(program->second, device_, *executor_, *transport_, *data_, *commit_, deadline_);
   try {
-    reply.report = actor_->step(command.input, command.record_spans);
+    reply.report = actor->step(command.input, command.record_spans);
+  } catch (const NotRecorded&) {
+    throw;
   } catch (...) {
-    actor_.reset();
-    stopped_ = executor_->lanes() != nullptr;
+    actors_.clear();
+    stopped_ = executor_->lanes() && !executor_->lanes()->goes_on();
     throw;
   }
-  for (const Actor::Output& output : actor_->outputs()) reply.outputs[program->second->outputs[output.port].name] = output.bytes;
+  for (const Actor::Output& output : actor->outputs()) reply.outputs[program->second->outputs[output.port].name] = output.bytes;
 }
 
 std::vector<Worker::Part> Worker::state_parts() const {

@@ -62,8 +62,9 @@ class Worker {
   std::vector<std::uint64_t> order_;                                            // as they came
   std::uint64_t bound_ = 0;
   bool is_bound_ = false;
-  std::unique_ptr<Actor> actor_;  // of the bound program; none: it has made no step since
-  bool stopped_ = false;          // a step failed, and its lanes are stopped or its transport is gone
+  std::unordered_map<std::uint64_t, std::unique_ptr<Actor>> actors_;  // of programs that made steps since addresses changed
+  std::uint64_t placement_ = 0;                                       // of the executor, when that was
+  bool stopped_ = false;                                              // a step failed, and its lanes are stopped or its transport is gone
 };
 
 }  // namespace penstock

@@ -35,7 +35,8 @@ std::string progress_text(const StepMetrics& metrics, std::int64_t steps, const 
   if (known.validation_loss) out += concat("  validation ", fixed(*known.validation_loss, 3));
   out += concat("  ", short_number(metrics.rate), " ", metrics.counted, "/s");
   if (known.peak > 0) out += concat("  ", fixed(100 * metrics.flops / known.peak, 0), " % of peak");
-  out += concat("  bubble ", fixed(100 * metrics.bubble, 0), " %  ", short_number(metrics.seen), " ", metrics.counted, " seen");
+  if (std::isfinite(metrics.bubble)) out += concat("  bubble ", fixed(100 * metrics.bubble, 0), " %");
+  out += concat("  ", short_number(metrics.seen), " ", metrics.counted, " seen");
   return known.seconds_left ? concat(out, "  ", rough_duration(*known.seconds_left), " left") : out;
 }
 

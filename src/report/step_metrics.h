@@ -28,7 +28,7 @@ struct StepMetrics {
   std::string counted = "tokens";        // the unit of `rate`, per second: tokens, or samples for a model that reads no text
   std::optional<BatchMetrics> planned;   // where each batch has a program of its own
   double flops = 0;                      // floating-point operations per second, of all devices together
-  double bubble = 0;                     // 1 - busy / (actors * seconds)
+  double bubble = 0;                     // 1 - busy / (actors * seconds); NaN: not known
   std::vector<std::int64_t> peak_bytes;  // per actor
 };
 

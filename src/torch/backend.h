@@ -5,13 +5,17 @@
 #include <string>
 
 #include "devices/executor.h"
+#include "devices/hub.h"
 #include "torch/gloo_cluster.h"
 
 namespace penstock {
 
 struct Backend {
   std::string (*version)();  // libtorch's
-  ExecutorFactory (*executors)(int threads);
+  // Executors on a device as run.device names it (torch/device.h); `host_waits`: between processes (torch/executor.h). Throws Error.
+  ExecutorFactory (*executors)(const std::string& device, bool host_waits);
+  // What connects devices of that name in one process; null: what connects those of the host (ThreadHub).
+  std::unique_ptr<Hub> (*make_hub)(const std::string& device);
   std::unique_ptr<Cluster> (*make_gloo_cluster)(const Ranks&, const ExecutorFactory&, std::shared_ptr<const DataSource>,
                                                 const GlooOptions&);
   int (*serve_gloo)(const Ranks&, const ExecutorFactory&, std::shared_ptr<const DataSource>, const GlooOptions&);

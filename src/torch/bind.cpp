@@ -198,9 +198,9 @@ class Binder {
       results.push_back(tensors_[value.index()]);
       if (homes_.adds[value.index()]) accumulate |= 1u << r;
     }
-    const Site site{graph_, op, operands, results, accumulate};
+    const Site site{graph_, op, operands, results, accumulate, spare_.faults()};
     const OpDefinition* own = kernel ? nullptr : find_op(op.name);
-    push(kernel                ? kernel->bind(site)
+    push(kernel                ? (kernel->bind_device && !spare_.device().is_cpu() ? kernel->bind_device : kernel->bind)(site)
          : own && own->compute ? bind_own(site, own->compute)
                                : bind_by_name(site),
          OpId(static_cast<std::int64_t>(o)));
@@ -265,7 +265,7 @@ class Binder {
     if (homes_.of[value.index()].defined()) return homes_.of[value.index()];
     const TensorType& type = graph_.type(value);
     const std::int64_t offset = plan_.offsets[value.index()];
-    return tensor_at(offset >= 0 ? scratch_ + offset : spare_.take(type.bytes()), type);
+    return tensor_at(offset >= 0 ? scratch_ + offset : spare_.take(type.bytes()), type, spare_.device());
   }
 
   void emit_copies(Route when, std::size_t o) {
@@ -290,7 +290,7 @@ class Binder {
     const bool is_there = from.data_ptr() == to_be.data_ptr() && from.strides() == to_be.strides();
     const ValueId root = facts_.root[value.index()];
     if (facts_.producer(root) || is_there || !is_written_over(tensors_[root.index()])) return;
-    const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value));
+    const at::Tensor to = aside_[i] = tensor_at(spare_.take(graph_.type(value).bytes()), graph_.type(value), spare_.device());
     push(bind_copy(to, from), facts_.producers[value.index()]);
   }
 
@@ -320,7 +320,7 @@ std::byte* Spare::take(std::int64_t bytes) {
   const std::int64_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (size <= std::ssize(planned_)) return std::exchange(planned_, planned_.subspan(static_cast<std::size_t>(size))).data();
   while (block_ < blocks_.size() && used_ + size > blocks_[block_].bytes()) ++block_, used_ = 0;
-  if (block_ == blocks_.size()) blocks_.emplace_back(size), used_ = 0;
+  if (block_ == blocks_.size()) blocks_.emplace_back(size, device_), used_ = 0;
   std::byte* memory = blocks_[block_].data() + used_;
   used_ += size;
   taken_ += size;
@@ -341,7 +341,7 @@ std::vector<BoundCall> bind_task(const Task& task, const ScratchPlan& plan, std:
 
 void move_tensor(const at::Tensor& tensor, std::byte* memory) {
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  if (storage->data() != memory) storage->set_data_ptr_noswap(at::DataPtr(memory, at::kCPU));
+  if (storage->data() != memory) storage->set_data_ptr_noswap(at::DataPtr(memory, tensor.device()));
 }
 
 at::ScalarType scalar_type(DType dtype) {
@@ -365,8 +365,8 @@ at::ScalarType scalar_type(DType dtype) {
   return at::kFloat;
 }
 
-at::Tensor tensor_at(std::byte* memory, const TensorType& type) {
-  return at::from_blob(memory, type.shape, at::TensorOptions(scalar_type(type.dtype)));
+at::Tensor tensor_at(std::byte* memory, const TensorType& type, c10::Device device) {
+  return at::from_blob(memory, type.shape, at::TensorOptions(scalar_type(type.dtype)).device(device));
 }
 
 }  // namespace penstock

@@ -15,12 +15,17 @@ namespace penstock {
 // tasks of a device share it, because one runs at a time. What the plan has for larger tasks is taken first.
 class Spare {
  public:
+  explicit Spare(c10::Device device = c10::DeviceType::CPU, Faults* faults = nullptr) : device_(device), faults_(faults) {}
+  c10::Device device() const { return device_; }
+  Faults* faults() const { return faults_; }
   void rewind(std::span<std::byte> planned) { planned_ = planned, block_ = 0, used_ = 0, taken_ = 0; }  // starts again for the next task
   std::byte* take(std::int64_t bytes);           // valid as long as this object, and what was planned
   std::int64_t bytes() const;                    // beside the plan
   std::int64_t taken() const { return taken_; }  // likewise, by the task that began last
 
  private:
+  c10::Device device_;
+  Faults* faults_;
   std::span<std::byte> planned_;
   std::vector<Arena> blocks_;
   std::size_t block_ = 0;

@@ -73,6 +73,7 @@ std::optional<RunCopy> as_runs(const at::Tensor& to, const at::Tensor& from) {
 
 Bound bind_copy(const at::Tensor& to, const at::Tensor& from) {
   if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides() && to.scalar_type() == from.scalar_type()) return {};
+  if (!to.is_cpu()) return [to, from] { to.copy_(from, true); };
   if (const auto runs = as_runs(to, from))
     return [runs = *runs, to, from]() mutable {
       runs.to = static_cast<char*>(to.data_ptr());

@@ -10,13 +10,17 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "torch/bind.h"
+#include "torch/device.h"
+#include "torch/faults.h"
 #include "torch/state_store.h"
+#include "torch/stream_lanes.h"
 
 namespace penstock {
 namespace {
@@ -40,7 +44,15 @@ class AllocationCount : public c10::MemoryReportingInfoBase {
 
 class TorchExecutor final : public Executor {
  public:
-  explicit TorchExecutor(int threads) { at::set_num_threads(threads); }
+  TorchExecutor(int threads, c10::Device device, bool host_waits)
+      : on_(device),
+        host_waits_(host_waits),
+        faults_(device.is_cpu() ? nullptr : std::make_unique<Faults>(device)),
+        state_(device),
+        spare_(device, faults_.get()) {
+    at::set_num_threads(threads);
+    if (!device.is_cpu()) lanes_.emplace(device);
+  }
 
   void load(std::shared_ptr<const Program> program, int device) override;
   std::span<std::byte> address(SlotId slot) override {
@@ -50,8 +62,17 @@ class TorchExecutor final : public Executor {
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;
-  bool done(Event) override { return true; }
-  bool wait(Event, Deadline) override { return true; }
+  DeviceLanes* lanes() const override { return lanes_ ? const_cast<StreamLanes*>(&*lanes_) : nullptr; }
+  bool asynchronous() const override { return lanes_ && !host_waits_; }
+  std::uint64_t placement() const override { return state_.placed() + arenas_; }
+  void end_step() override {
+    if (faults_ && faults_->has_checks()) on_lane(DeviceLane::compute, [this] { return faults_->tell(), true; });
+  }
+  void check_step() const override {
+    if (faults_) faults_->check();
+  }
+  bool done(Event event) override { return !lanes_ || lanes_->done(event); }
+  bool wait(Event event, Deadline deadline) override { return !lanes_ || lanes_->wait(event, deadline); }
   std::int64_t extra_bytes() const override { return spare_.bytes() + allocations_->peak; }
   std::int64_t last_run_bytes() const override { return last_spare_ + allocations_->run_peak; }
 
@@ -70,18 +91,36 @@ class TorchExecutor final : public Executor {
   };
   void run(const Frame& frame, const Instruction& instruction) const;
   void place_slots();
+  void grow(Arena& arena, std::int64_t bytes, c10::Device device);
   void drop_frames();
   void bind_instruction(const Instruction& instruction);
   Frame bind_run(const Instruction& instruction);
   std::vector<std::int64_t> frame_key(const Instruction& instruction);
   void append_addresses(SlotId slot);
   void copy(const Instruction& instruction);
+  void run(const Instruction& instruction);
+  Memory memory_of(SlotId slot, std::size_t offset = 0) const {
+    return {addresses_[slot.index()] + offset,
+            device_->slots[slot.index()].kind == SlotClass::host ? c10::Device(c10::DeviceType::CPU) : on_};
+  }
+  // Calls `work` where its device works: on the host, which is done then and makes no function object, or on the lane's stream.
+  template <class Work>
+  Event on_lane(DeviceLane lane, const Work& work) {
+    if (lanes_) return lanes_->enqueue(lane, work);
+    work();
+    return kNoEvent;
+  }
   void append_parts(SlotId slot, std::vector<at::Tensor>& out) const;
 
+  const c10::Device on_;
+  const bool host_waits_;
+  std::optional<StreamLanes> lanes_;
+  const std::unique_ptr<Faults> faults_;  // null: of the host
   std::shared_ptr<const Program> program_;
   const DeviceProgram* device_ = nullptr;
   StateStore state_;
   Arena step_, scratch_, host_;
+  std::uint64_t arenas_ = 0;  // how many of them there have been
   Spare spare_;
   std::int64_t last_spare_ = 0;        // of the last run
   std::vector<std::byte*> addresses_;  // by SlotId
@@ -104,20 +143,27 @@ void TorchExecutor::load(std::shared_ptr<const Program> program, int device) {
   runs_.assign(device_->instructions.size(), {});
   for (const Instruction& instruction : device_->instructions)
     if (instruction.opcode == Opcode::run) bind_instruction(instruction);
+  synchronise(on_);  // what was bound may have made constants there, which kernels read on other streams
 }
 
 void TorchExecutor::place_slots() {
   addresses_ = state_.place(*device_);
-  if (step_.bytes() < device_->step_bytes) step_ = Arena(), step_ = Arena(device_->step_bytes);
-  if (scratch_.bytes() < device_->scratch_bytes) {
-    frames_.clear();  // they are bound to it
-    scratch_ = Arena(), scratch_ = Arena(device_->scratch_bytes);
-  }
-  if (host_.bytes() < device_->host_bytes) host_ = Arena(), host_ = Arena(device_->host_bytes);
+  if (scratch_.bytes() < device_->scratch_bytes) frames_.clear();  // they are bound to it
+  grow(step_, device_->step_bytes, on_);
+  grow(scratch_, device_->scratch_bytes, on_);
+  grow(host_, device_->host_bytes, c10::DeviceType::CPU);
   for (std::size_t i = 0; i < device_->slots.size(); ++i) {
     const Slot& slot = device_->slots[i];
     if (!holds_state(slot.kind)) addresses_[i] = (slot.kind == SlotClass::host ? host_ : step_).data() + slot.offset;
   }
+}
+
+// The old one goes first, so that there is memory for the new one.
+void TorchExecutor::grow(Arena& arena, std::int64_t bytes, c10::Device device) {
+  if (arena.bytes() >= bytes) return;
+  arena = Arena();
+  arena = Arena(bytes, device);
+  ++arenas_;
 }
 
 // Drops what is bound of tasks that no program and nobody who makes programs has any more.
@@ -159,7 +205,7 @@ void TorchExecutor::append_addresses(SlotId id) {
 void TorchExecutor::append_parts(SlotId id, std::vector<at::Tensor>& out) const {
   const Slot& slot = device_->slots[id.index()];
   for (std::size_t part = 0; part < slot.parts.size(); ++part)
-    out.push_back(tensor_at(addresses_[id.index()] + part_offset(slot, part), slot.parts[part]));
+    out.push_back(tensor_at(addresses_[id.index()] + part_offset(slot, part), slot.parts[part], on_));
 }
 
 TorchExecutor::Frame TorchExecutor::bind_run(const Instruction& instruction) {
@@ -184,7 +230,7 @@ TorchExecutor::Frame TorchExecutor::bind_run(const Instruction& instruction) {
 
 void TorchExecutor::copy(const Instruction& instruction) {
   const SlotId from = device_->operands_of(instruction)[0], to = device_->results_of(instruction)[0].slot;
-  std::memcpy(addresses_[to.index()], addresses_[from.index()], static_cast<std::size_t>(slot_bytes(device_->slots[from.index()])));
+  copy_bytes(memory_of(to), memory_of(from), static_cast<std::size_t>(slot_bytes(device_->slots[from.index()])));
 }
 
 void TorchExecutor::run(const Frame& frame, const Instruction& instruction) const {
@@ -200,31 +246,37 @@ void TorchExecutor::run(const Frame& frame, const Instruction& instruction) cons
 }
 
 Event TorchExecutor::write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) {
-  std::ranges::copy(bytes, address(slot).subspan(offset).begin());
-  return kNoEvent;
+  return on_lane(DeviceLane::compute, [to = memory_of(slot, offset), bytes] {
+    return copy_bytes(to, {const_cast<std::byte*>(bytes.data()), c10::DeviceType::CPU}, bytes.size()), true;
+  });
 }
 
 Event TorchExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) {
-  std::ranges::copy(address(slot).subspan(offset, bytes.size()), bytes.begin());
-  return kNoEvent;
+  return on_lane(DeviceLane::compute, [from = memory_of(slot, offset), bytes] {
+    return copy_bytes({bytes.data(), c10::DeviceType::CPU}, from, bytes.size()), true;
+  });
 }
 
 Event TorchExecutor::issue(const Instruction& instruction) {
-  if (instruction.opcode == Opcode::copy || is_host_copy(instruction.opcode)) {  // here the device's memory is the host's
-    copy(instruction);
-    return kNoEvent;
-  }
+  const bool copies = instruction.opcode == Opcode::copy || is_host_copy(instruction.opcode);
+  return on_lane(is_host_copy(instruction.opcode) ? DeviceLane::host_copy : DeviceLane::compute, [&] {
+    copies ? copy(instruction) : run(instruction);
+    return true;
+  });
+}
+
+void TorchExecutor::run(const Instruction& instruction) {
   const auto index = static_cast<std::size_t>(&instruction - device_->instructions.data());
   invariant(index < runs_.size() && runs_[index].frame, "an instruction that is not of the loaded program");
   // No tensor here asks for gradients, so that the dispatcher can skip autograd altogether.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   allocations_->run_peak = 0;
-  c10::DebugInfoGuard count(c10::DebugInfoKind::PROFILER_STATE, allocations_);
+  std::optional<c10::DebugInfoGuard> count;
+  if (!lanes_) count.emplace(c10::DebugInfoKind::PROFILER_STATE, allocations_);  // a device frees on other threads than it allocates
   const Frame& frame = *runs_[index].frame;
   for (std::size_t i = 0; i < frame.ends.size(); ++i) move_tensor(frame.ends[i], end_addresses_[runs_[index].first + i]);
   last_spare_ = frame.spare;
   run(frame, instruction);
-  return kNoEvent;
 }
 
 }  // namespace
@@ -233,12 +285,12 @@ std::string libtorch_version() {
   return TORCH_VERSION;
 }
 
-std::unique_ptr<Executor> make_torch_executor(int threads) {
-  return std::make_unique<TorchExecutor>(threads);
+std::unique_ptr<Executor> make_torch_executor(int threads, c10::Device device, bool host_waits) {
+  return std::make_unique<TorchExecutor>(threads, device, host_waits);
 }
 
-ExecutorFactory torch_executor_factory(int threads) {
-  return [threads](int) { return make_torch_executor(threads); };
+ExecutorFactory torch_executor_factory(int threads, c10::Device device, bool host_waits) {
+  return [=](int) { return make_torch_executor(threads, device, host_waits); };
 }
 
 }  // namespace penstock

@@ -22,8 +22,10 @@
 #include "driver/controller.h"
 #include "driver/device_thread.h"
 #include "penstock/error.h"
+#include "torch/device.h"
 #include "torch/gloo_transport.h"
 #include "torch/mail.h"
+#include "torch/staged_transport.h"
 
 namespace penstock {
 namespace {
@@ -96,8 +98,11 @@ void meet_first(Mail& mail, const Ranks& ranks, const GlooOptions& options) {
 std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const GlooOptions& options, const std::string& name = "gloo") {
   try {
     // A wait for a collective that starts with it reaches its own deadline first.
-    return make_gloo_transport(mail.store(name), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous),
-                               of_seconds(options.deadline) + milliseconds(1000));
+    std::unique_ptr<Transport> host =
+        make_gloo_transport(mail.store(name), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous),
+                            of_seconds(options.deadline) + milliseconds(1000));
+    const c10::Device device = open_device(options.device);
+    return device.is_cpu() ? std::move(host) : make_staged_transport(std::move(host), device);
   } catch (const std::exception& error) {
     throw Error(concat("rank ", ranks.rank, " cannot connect to the others"), {reason(error)});
   }

@@ -12,10 +12,11 @@
 namespace penstock {
 
 struct GlooOptions {
-  double deadline = 60;     // seconds that one wait, and the answer to one command, may take
-  double rendezvous = 60;   // seconds in which all processes must have come
-  std::string run = {};     // Hello::run: all ranks must have the same
-  std::string folder = {};  // of the run: state is saved in its checkpoints only
+  double deadline = 60;        // seconds that one wait, and the answer to one command, may take
+  double rendezvous = 60;      // seconds in which all processes must have come
+  std::string run = {};        // Hello::run: all ranks must have the same
+  std::string folder = {};     // of the run: state is saved in its checkpoints only
+  std::string device = "cpu";  // that the executors are on: what is sent and received goes through the host's memory
 };
 
 // On rank 0. Throws Error: port in use, a rank that does not come, another build, libtorch, world size or run. Whoever does not know the

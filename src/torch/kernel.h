@@ -17,20 +17,25 @@ namespace penstock {
 // The call for one op at one place in memory; empty where there is nothing to do.
 using Bound = std::function<void()>;
 
+class Faults;  // torch/faults.h
+
 struct Site {
   const Graph& graph;
   const Op& op;
   std::span<const at::Tensor> operands;
   // Memory to write: dense, or of any strides where writes_strided(op) (libtorch's out variants do not all keep to theirs).
   std::span<const at::Tensor> results;
-  unsigned accumulate = 0;  // bit i: add to result i; set only where Kernel::accumulates allows it
+  unsigned accumulate = 0;   // bit i: add to result i; set only where Kernel::accumulates allows it
+  Faults* faults = nullptr;  // of a device that the host does not look at; null on the host, whose kernels throw
 };
 
 struct Kernel {
   std::string_view name;                 // the op's name
   Bound (*bind)(const Site&) = nullptr;  // for a view op it copies what the view would show
-  unsigned accumulates = 0;              // bit i: can add to result i
-  bool widens = false;                   // whether a bf16 result may be written, or added, to f32 memory without being rounded
+  // The same for memory that the host cannot read; null: `bind` serves all devices.
+  Bound (*bind_device)(const Site&) = nullptr;
+  unsigned accumulates = 0;  // bit i: can add to result i
+  bool widens = false;       // whether a bf16 result may be written, or added, to f32 memory without being rounded
   // For view ops: result i as a view of operand 0; undefined where only a copy will do.
   at::Tensor (*view)(const Op&, const TensorType& result, const at::Tensor& operand, std::size_t i) = nullptr;
   // The inverse: the operand of which `result` is a view; undefined where the op shows only a part of it.
@@ -70,7 +75,7 @@ Bound bind_by_name(const Site& site);
 Bound bind_own(const Site& site, OpFunction compute);
 
 at::ScalarType scalar_type(DType dtype);
-// A dense tensor over memory that somebody else owns.
-at::Tensor tensor_at(std::byte* memory, const TensorType& type);
+// A dense tensor over memory of the device that somebody else owns.
+at::Tensor tensor_at(std::byte* memory, const TensorType& type, c10::Device device = c10::DeviceType::CPU);
 
 }  // namespace penstock

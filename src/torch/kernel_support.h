@@ -18,10 +18,10 @@ inline constexpr at::ScalarType kScalarOf = at::kFloat;
 template <>
 inline constexpr at::ScalarType kScalarOf<Bf16> = at::kBFloat16;
 
-// Whether the tensor is row-major and without gaps, as most of our own loops want it.
+// Whether the tensor is the host's, row-major and without gaps, as most of our own loops want it.
 template <class T>
 bool is_dense(const at::Tensor& x) {
-  return x.scalar_type() == kScalarOf<T> && x.is_contiguous();
+  return x.is_cpu() && x.scalar_type() == kScalarOf<T> && x.is_contiguous();
 }
 inline bool is_dense_f32(const at::Tensor& x) {
   return is_dense<float>(x);

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "torch/aten_kernels.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -315,11 +316,11 @@ Bound bind_in_ranges_backward(const Site& site) {
 
 std::span<const Kernel> attention_kernels() {
   static const Kernel all[] = {
-      {.name = "attention_in_ranges", .bind = bind_in_ranges},
-      {.name = "attention_in_ranges_backward", .bind = bind_in_ranges_backward},
-      {.name = "attention_join", .bind = bind_attention_join},
-      {.name = "scaled_dot_product_attention", .bind = bind_attention},
-      {.name = "scaled_dot_product_attention_backward", .bind = bind_attention_backward},
+      {.name = "attention_in_ranges", .bind = bind_in_ranges, .bind_device = attention_in_ranges_by_aten},
+      {.name = "attention_in_ranges_backward", .bind = bind_in_ranges_backward, .bind_device = attention_in_ranges_backward_by_aten},
+      {.name = "attention_join", .bind = bind_attention_join, .bind_device = attention_join_by_aten},
+      {.name = "scaled_dot_product_attention", .bind = bind_attention, .bind_device = attention_by_aten},
+      {.name = "scaled_dot_product_attention_backward", .bind = bind_attention_backward, .bind_device = attention_backward_by_aten},
   };
   return all;
 }

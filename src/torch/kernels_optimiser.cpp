@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "torch/aten_kernels.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -194,12 +195,12 @@ Bound bind_predict_adamw(const Site& site) {
 
 std::span<const Kernel> optimiser_kernels() {
   static const Kernel all[] = {
-      {.name = "adamw", .bind = bind_adamw},
-      {.name = "adamw_ahead", .bind = bind_adamw_ahead},
-      {.name = "adamw_validated", .bind = bind_adamw_validated},
-      {.name = "predict_adamw", .bind = bind_predict_adamw},
-      {.name = "predict_sgd", .bind = bind_predict_sgd},
-      {.name = "sgd", .bind = bind_sgd},
+      {.name = "adamw", .bind = bind_adamw, .bind_device = adamw_by_aten},
+      {.name = "adamw_ahead", .bind = bind_adamw_ahead, .bind_device = adamw_ahead_by_aten},
+      {.name = "adamw_validated", .bind = bind_adamw_validated, .bind_device = adamw_validated_by_aten},
+      {.name = "predict_adamw", .bind = bind_predict_adamw, .bind_device = predict_adamw_by_aten},
+      {.name = "predict_sgd", .bind = bind_predict_sgd, .bind_device = predict_sgd_by_aten},
+      {.name = "sgd", .bind = bind_sgd, .bind_device = sgd_by_aten},
   };
   return all;
 }

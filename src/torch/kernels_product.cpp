@@ -49,6 +49,7 @@ PlacedMatrix<E> strided(const T& x) {
 // Whether our own kernel takes operands of E: strided, a result with dense rows, and a dense bias. Sums are f32.
 template <class E>
 bool is_of(const Product& p) {
+  if (!p.out.is_cpu()) return false;
   const bool into_f32 = p.out.scalar_type() == at::kFloat;
   if (into_f32 ? p.bias.defined() && kScalarOf<E> != at::kFloat : p.accumulate || p.out.scalar_type() != kScalarOf<E>) return false;
   return is_matrix_with_dense_rows_or_columns<E>(p.a) && is_matrix_with_dense_rows_or_columns<E>(p.b) && p.out.stride(1) == 1 &&

@@ -1,7 +1,9 @@
 #include <cmath>
 
+#include "torch/aten_kernels.h"
 #include "torch/kernel_support.h"
 #include "torch/philox.h"
+#include "torch/row_places.h"
 
 namespace penstock {
 namespace {
@@ -27,39 +29,6 @@ void dropout_floats(const float* x, float* y, std::int64_t n, std::int64_t first
   dropout_words(x, y, head, first, row, key, threshold, scale);
   vector_kernels().dropout(x + head, y + head, n - head, static_cast<std::uint64_t>((first + head) / 4), row, key, threshold, scale);
 }
-
-// Where the elements of a member's part of a row stand in the whole row, as the op's attributes say.
-class RowPlaces {
- public:
-  explicit RowPlaces(const Op& op)
-      : inner_(attribute_or(op, "inner", Integers{})),
-        whole_(attribute_or(op, "whole", Integers{})),
-        begin_(attribute_or(op, "begin", Integers{})) {}
-
-  // Elements of the whole row of which a member has `width`.
-  std::int64_t whole_width(std::int64_t width) const {
-    for (std::size_t a = inner_.size(); a-- > 0;) width = width / inner_[a] * whole_[a];
-    return width;
-  }
-
-  // Calls f(element, place, count) for ranges of the part that are ranges of the row, too. The last axis has cut what those before it left.
-  template <class F>
-  void for_ranges(std::int64_t width, F f) const {
-    for (std::int64_t e = 0, count = 0; e < width; e += count) {
-      std::int64_t place = e;
-      count = width - e;
-      for (std::size_t a = inner_.size(); a-- > 0;) {
-        count = std::min(count, inner_[a] - place % inner_[a]);
-        place = place / inner_[a] * whole_[a] + begin_[a] + place % inner_[a];
-      }
-      f(e, place, count);
-    }
-  }
-
- private:
-  using Integers = std::vector<std::int64_t>;
-  Integers inner_, whole_, begin_;
-};
 
 template <class Scalar, class Words>
 Bound bind_dropout_of(const Site& site, double p, Words dropout) {
@@ -114,8 +83,8 @@ Bound bind_random_key(const Site& site) {
 
 std::span<const Kernel> random_kernels() {
   static const Kernel all[] = {
-      {.name = "dropout", .bind = bind_dropout},
-      {.name = "random_key", .bind = bind_random_key},
+      {.name = "dropout", .bind = bind_dropout, .bind_device = dropout_by_aten},
+      {.name = "random_key", .bind = bind_random_key, .bind_device = random_key_by_aten},
   };
   return all;
 }

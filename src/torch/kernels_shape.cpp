@@ -131,7 +131,7 @@ Bound bind_full(const Site& site) {
 
 Bound bind_arange(const Site& site) {
   const T& out = site.results[0];
-  return [out, values = at::arange(out.numel(), at::TensorOptions(out.scalar_type()))] { out.copy_(values); };
+  return [out, values = at::arange(out.numel(), out.options())] { out.copy_(values); };
 }
 
 }  // namespace

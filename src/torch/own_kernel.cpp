@@ -1,5 +1,7 @@
 #include <ATen/ops/empty_like.h>
 
+#include "base/text.h"
+#include "penstock/error.h"
 #include "torch/kernel.h"
 
 namespace penstock {
@@ -19,6 +21,10 @@ void set_places(const std::vector<at::Tensor>& tensors, std::vector<TensorMemory
 }  // namespace
 
 Bound bind_own(const Site& site, OpFunction compute) {
+  for (const at::Tensor& result : site.results)
+    if (!result.is_cpu())
+      throw Error(concat("op ", quote(site.op.name), " is computed by a function of the program's own, which runs on the host only"), {},
+                  "--device cpu");
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from
   std::vector<at::Tensor> operands, results(site.results.begin(), site.results.end());
   for (const at::Tensor& operand : site.operands) {

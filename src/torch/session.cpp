@@ -12,9 +12,11 @@
 #include "program/state_parts.h"
 #include "program/verify.h"
 #include "state/safetensors.h"
+#include "torch/device.h"
 #include "torch/executor.h"
 #include "torch/given_rows.h"
 #include "torch/gloo_cluster.h"
+#include "torch/stream_hub.h"
 #include "trace/microbatch_port.h"
 
 namespace penstock {
@@ -157,9 +159,12 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
   if (devices < 1 || options.threads < 1 || !(options.deadline > 0))
     throw Error(concat("a session of ", devices, " devices, ", options.threads, " threads each and a deadline of ", options.deadline, " s"),
                 {}, "all are above 0");
+  const c10::Device device = open_device(options.device);
+  const ExecutorFactory executors = torch_executor_factory(options.threads, device, options.ranks.has_value());
   if (!options.ranks) {
-    impl_->cluster = make_thread_cluster(devices, torch_executor_factory(options.threads), impl_->data,
-                                         {.deadline = options.deadline, .interrupted = options.interrupted});
+    ClusterOptions cluster{.deadline = options.deadline, .interrupted = options.interrupted};
+    if (!device.is_cpu()) cluster.hub = make_stream_hub;
+    impl_->cluster = make_thread_cluster(devices, executors, impl_->data, cluster);
     return;
   }
   const Ranks& ranks = *options.ranks;
@@ -167,11 +172,11 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
     throw Error(concat(counted(ranks.size, "process"), ranks.size == 1 ? " was" : " were", " started for ", counted(devices, "device")), {},
                 "start one for each device");
   impl_->ranks = ranks.size;
-  const GlooOptions gloo{.deadline = options.deadline, .run = options.run};
+  const GlooOptions gloo{.deadline = options.deadline, .run = options.run, .device = options.device};
   if (ranks.rank == 0)
-    impl_->cluster = make_gloo_cluster(ranks, torch_executor_factory(options.threads), impl_->data, gloo);
+    impl_->cluster = make_gloo_cluster(ranks, executors, impl_->data, gloo);
   else
-    impl_->follower = make_gloo_follower(ranks, torch_executor_factory(options.threads), impl_->data, gloo);
+    impl_->follower = make_gloo_follower(ranks, executors, impl_->data, gloo);
 }
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;

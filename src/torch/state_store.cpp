@@ -1,8 +1,9 @@
 #include "torch/state_store.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
+
+#include "torch/device.h"
 
 namespace penstock {
 
@@ -17,11 +18,15 @@ std::byte* StateStore::find(const Slot& slot) const {
   return begin;
 }
 
-void StateStore::move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address) {
+// What the parts leave is to stay until the copies are done.
+void StateStore::move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address,
+                      std::vector<std::shared_ptr<Arena>>& left) {
   for (std::size_t i = 0; i < slot.parts.size(); ++i) {
     Entry& entry = entries_[slot.names[i]];
     std::byte* data = address + part_offset(slot, i);
-    if (entry.data && entry.type == slot.parts[i]) std::memcpy(data, entry.data, static_cast<std::size_t>(entry.type.bytes()));
+    if (entry.data && entry.type == slot.parts[i])
+      copy_bytes({data, device_}, {entry.data, device_}, static_cast<std::size_t>(entry.type.bytes()));
+    if (entry.block) left.push_back(std::move(entry.block));
     entry = {block, data, slot.parts[i]};
   }
 }
@@ -40,19 +45,22 @@ std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {
   }
   if (homeless.empty()) return addresses;
   std::ranges::stable_sort(homeless, {}, [&](std::size_t i) { return device.slots[i].offset; });
-  auto block = std::make_shared<Arena>(bytes);
+  auto block = std::make_shared<Arena>(bytes, device_);
   std::byte* next = block->data();
+  std::vector<std::shared_ptr<Arena>> left;
   for (std::size_t i : homeless) {
     addresses[i] = next;
-    move(device.slots[i], block, next);
+    move(device.slots[i], block, next, left);
     next += slot_bytes(device.slots[i]);
   }
+  synchronise(device_);
+  ++placed_;
   return addresses;
 }
 
 SharedTensor StateStore::share(const std::string& name) const {
   const auto entry = entries_.find(name);
-  if (entry == entries_.end()) return {};
+  if (entry == entries_.end() || !device_.is_cpu()) return {};
   return {entry->second.type, {entry->second.block, entry->second.data}};
 }
 

@@ -14,11 +14,15 @@ namespace penstock {
 
 class StateStore {
  public:
+  explicit StateStore(c10::Device device = c10::DeviceType::CPU) : device_(device) {}
+
   // The addresses of the device's state and copy slots (null for step slots), indexed by SlotId. A slot whose parts already lie as it wants
   // them keeps its memory; the others get one new arena, in the order of their planned offsets, into which known parts (same name and type)
   // are copied; the rest is zero. Addresses stay valid until the next call.
   std::vector<std::byte*> place(const DeviceProgram& device);
-  // Where the part of this name lies, until place() moves it; no memory: there is none.
+  // How often place() has given memory to what it did not know, or moved what it did.
+  std::uint64_t placed() const { return placed_; }
+  // Where the part of this name lies, until place() moves it; no memory: there is none, or it is not the host's.
   SharedTensor share(const std::string& name) const;
   // Size of all blocks that hold a named tensor.
   std::int64_t bytes() const;
@@ -30,9 +34,11 @@ class StateStore {
     TensorType type;
   };
   std::byte* find(const Slot& slot) const;  // its address if all its parts lie there in order, else null
-  void move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address);
+  void move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address, std::vector<std::shared_ptr<Arena>>& left);
 
+  c10::Device device_;
   std::map<std::string, Entry, std::less<>> entries_;
+  std::uint64_t placed_ = 0;
 };
 
 }  // namespace penstock

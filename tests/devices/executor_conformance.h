@@ -31,9 +31,8 @@ inline bool completes(Executor& executor, Event event) {
 // Writes `bytes` bytes of this value, and looks whether they are there.
 inline void fill(Executor& executor, int slot, int value, std::size_t bytes, std::size_t offset = 0) {
   std::vector<std::byte> from(bytes, static_cast<std::byte>(value));
-  const Event event = executor.write(SlotId(slot), offset, from);
-  std::ranges::fill(from, std::byte{0xEE});  // an executor that wants them later keeps its own
-  EXPECT_TRUE(completes(executor, event));
+  EXPECT_TRUE(completes(executor, executor.write(SlotId(slot), offset, from)));
+  std::ranges::fill(from, std::byte{0xEE});  // nobody wants them any more
 }
 inline bool all(Executor& executor, int slot, int value, std::size_t bytes, std::size_t offset = 0) {
   std::vector<std::byte> to(bytes, std::byte{0xEE});
@@ -142,9 +141,10 @@ TEST_P(ExecutorConformance, AnAsynchronousExecutorHasLanesOfItsEvents) {
   executor->load(program, 0);
   for (int value = 1; value <= 20; ++value) {  // each lane waits for the other
     const std::vector<std::byte> bytes(64, static_cast<std::byte>(value));
-    lanes.after(DeviceLane::host_copy, executor->write(SlotId(0), 0, bytes));
+    const Deadline later = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    lanes.after(DeviceLane::host_copy, executor->write(SlotId(0), 0, bytes), later);
     executor->issue(program->devices[0].instructions[0]);
-    lanes.after(DeviceLane::compute, executor->issue(program->devices[0].instructions[1]));
+    lanes.after(DeviceLane::compute, executor->issue(program->devices[0].instructions[1]), later);
     std::vector<std::byte> got(64);
     const Event read = executor->read(SlotId(2), 0, got), here = lanes.record(DeviceLane::compute);
     ASSERT_TRUE(lanes.wait(here, std::chrono::steady_clock::now() + std::chrono::seconds(20)));

@@ -43,7 +43,8 @@ TEST(ThreadLanes, EachLaneKeepsItsOrderAndWaitsForOthers) {
   Event last = kNoEvent;
   for (int n = 0; n < 60; ++n) {
     const DeviceLane lane = static_cast<DeviceLane>(n / 2 % static_cast<int>(kLanes));
-    if (last != kNoEvent && n % 2 == 0) lanes->after(lane, n % 4 == 0 ? last : lanes->record(static_cast<DeviceLane>((n / 2 + 2) % 3)));
+    if (last != kNoEvent && n % 2 == 0)
+      lanes->after(lane, n % 4 == 0 ? last : lanes->record(static_cast<DeviceLane>((n / 2 + 2) % 3)), soon());
     last = lanes->enqueue(lane, [&order, n] { return order.push_back(n), true; });
   }
   ASSERT_TRUE(lanes->wait(last, soon()));
@@ -57,7 +58,7 @@ TEST(ThreadLanes, WorkThatIsUnderWayHoldsNobodyUp) {
   std::atomic<bool> arrived = false;
   const Event first = lanes->enqueue(DeviceLane::transfer, [&] { return arrived.load(); });
   const Event second = lanes->enqueue(DeviceLane::transfer, [] { return true; });
-  lanes->after(DeviceLane::compute, first);
+  lanes->after(DeviceLane::compute, first, soon());
   const Event third = lanes->record(DeviceLane::compute);
   ASSERT_TRUE(lanes->wait(second, soon()));
   EXPECT_FALSE(lanes->done(first));
@@ -69,7 +70,7 @@ TEST(ThreadLanes, WorkThatIsUnderWayHoldsNobodyUp) {
 TEST(ThreadLanes, WhatFailsStopsAllLanesAndIsThrownByWaits) {
   const auto lanes = make_thread_lanes(1, microseconds(0));
   const Event bad = lanes->enqueue(DeviceLane::host_copy, []() -> bool { throw Error("the copy failed"); });
-  lanes->after(DeviceLane::compute, bad);
+  lanes->after(DeviceLane::compute, bad, soon());
   const Event next = lanes->enqueue(DeviceLane::compute, [] { return true; });
   EXPECT_EQ(message_of([&] { lanes->wait(next, soon()); }), "the copy failed");
   lanes->stop();
@@ -109,10 +110,13 @@ class Watched : public DeviceLanes {
     calls_.push_back({LaneCall::Kind::record, lane, event});
     return event;
   }
-  void after(DeviceLane lane, Event event) override {
-    if (!fault_ || calls_.size() != fault_->left_out) inner_->after(lane, event);
+  bool after(DeviceLane lane, Event event, Deadline deadline) override {
+    if (!fault_ || calls_.size() != fault_->left_out) inner_->after(lane, event, deadline);
     calls_.push_back({LaneCall::Kind::after, lane, event});
+    return true;
   }
+  void keep_times(bool keep) override { inner_->keep_times(keep); }
+  std::chrono::nanoseconds time_of(Event event) override { return inner_->time_of(event); }
   bool done(Event event) override { return inner_->done(event); }
   bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
   void stop() override { inner_->stop(); }
@@ -164,6 +168,7 @@ class WitnessExecutor : public Executor {
       if (result.mode == ResultMode::add) seen = digest(address(result.slot), seen);
     return inner_->issue(i);
   }
+  std::uint64_t placement() const override { return inner_->placement(); }
   bool done(Event event) override { return inner_->done(event); }
   bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
 

@@ -380,6 +380,7 @@ class StuckHostCopies : public Executor {
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return inner_->write(slot, offset, bytes); }
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return inner_->read(slot, offset, bytes); }
   Event issue(const Instruction& instruction) override { return is_host_copy(instruction.opcode) ? 0 : inner_->issue(instruction); }
+  std::uint64_t placement() const override { return inner_->placement(); }
   bool done(Event) override { return false; }
   bool wait(Event, Deadline deadline) override {
     std::this_thread::sleep_until(deadline);

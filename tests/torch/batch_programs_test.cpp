@@ -14,12 +14,11 @@
 #include "base/text.h"
 #include "driver/batch_steps.h"
 #include "driver/outputs.h"
-#include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "schedule/generators.h"
 #include "support/seed.h"
 #include "support/temporary.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -169,7 +168,7 @@ TEST(BatchPrograms, RunInTheMemoryThatTheyPlannedAndLeaveNothingBehind) {
   std::fill_n(lengths.begin(), kSamples, kContext);  // no batch is larger, so arenas have their last size from the first one on
   const auto data = std::make_shared<DrawnLengths>(kContext, lengths);
   BatchSteps steps(config, prepared, *data);
-  const auto cluster = make_thread_cluster(2, torch_executor_factory(), data, {});
+  const auto cluster = test::make_test_cluster(2, data);
   std::vector<std::int64_t> batch(kSamples);
   std::uint64_t loaded = 0;
   Resident resident;
@@ -236,7 +235,7 @@ std::vector<double> losses_of(const std::string& documents, const std::string& s
     const std::vector<std::int64_t> batch = data->training_samples(8 * s);
     const BatchStep step = steps.lowered(batch, planned(groups, batch, *data, actors));
     const auto devices = static_cast<int>(step.program->devices.size());
-    if (!cluster) cluster = make_thread_cluster(devices, torch_executor_factory(), data, {});
+    if (!cluster) cluster = test::make_test_cluster(devices, data);
     const std::uint64_t program = cluster->load(step.program);
     if (s == 0) {
       StateSource state;

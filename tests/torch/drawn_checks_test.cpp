@@ -12,13 +12,12 @@
 #include "base/text.h"
 #include "driver/check_configuration.h"
 #include "driver/outputs.h"
-#include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "penstock/schedule.h"
 #include "state/initialise.h"
 #include "support/seed.h"
 #include "support/temporary.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -80,7 +79,7 @@ Config config_of(const Settings& settings) {
 }
 
 std::unique_ptr<Cluster> threads(int devices, std::shared_ptr<const DataSource> data) {
-  return make_thread_cluster(devices, torch_executor_factory(), std::move(data), {});
+  return test::make_test_cluster(devices, std::move(data));
 }
 
 CheckResult checked(const Config& config) {

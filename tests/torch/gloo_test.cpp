@@ -24,6 +24,7 @@
 #include "support/temporary.h"
 #include "torch/gloo_cluster.h"
 #include "torch/gloo_transport.h"
+#include "torch/staged_transport.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -83,7 +84,16 @@ std::vector<std::unique_ptr<Transport>> endpoints(int devices) {
 }
 
 using test::TransportConformance;
-INSTANTIATE_TEST_SUITE_P(Gloo, TransportConformance, testing::Values(test::TransportCase{"Gloo", endpoints}), test::case_name);
+// Through memory of their own, as devices send whose memory is not the host's.
+std::vector<std::unique_ptr<Transport>> staged_endpoints(int devices) {
+  std::vector<std::unique_ptr<Transport>> out = endpoints(devices);
+  for (std::unique_ptr<Transport>& end : out) end = make_staged_transport(std::move(end), c10::DeviceType::CPU);
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gloo, TransportConformance,
+                         testing::Values(test::TransportCase{"Gloo", endpoints}, test::TransportCase{"GlooStaged", staged_endpoints}),
+                         test::case_name);
 
 // A world whose other ranks are threads of this process.
 class World {
@@ -290,6 +300,7 @@ class Stuck : public Executor {
     std::this_thread::sleep_for(std::chrono::hours(1));
     return kNoEvent;
   }
+  std::uint64_t placement() const override { return inner_->placement(); }
   bool done(Event event) override { return inner_->done(event); }
   bool wait(Event event, Deadline deadline) override { return inner_->wait(event, deadline); }
 

@@ -18,6 +18,7 @@
 #include "support/seed.h"
 #include "torch/op_samples.h"
 #include "torch/run_graph.h"
+#include "torch/sample_graphs.h"
 
 namespace penstock {
 namespace {
@@ -26,24 +27,6 @@ using test::GraphRunner;
 using test::OpCase;
 using T = at::Tensor;
 
-std::vector<T> inputs_of(const OpCase& c, std::mt19937_64& random) {
-  std::vector<T> inputs;
-  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    const auto& range = c.inputs[i];
-    inputs.push_back(test::random_tensor(random, c.graph.type(c.graph.inputs[i]), range.low, range.high, range.gap));
-  }
-  return inputs;
-}
-
-// The same graph with f64 replaced.
-Graph in_dtype(Graph graph, DType dtype) {
-  for (Value& value : graph.values)
-    if (value.type.dtype == DType::f64) value.type.dtype = dtype;
-  for (Op& op : graph.ops)
-    if (auto it = op.attributes.find("dtype"); it != op.attributes.end() && it->second == Attribute(DType::f64)) it->second = dtype;
-  return graph;
-}
-
 template <class Check>
 void for_random_cases(int rounds, Check check) {
   const std::uint64_t seed = test::drawn_seed();
@@ -51,7 +34,7 @@ void for_random_cases(int rounds, Check check) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < rounds; ++round)
     for (const OpCase& c : test::random_cases(random)) {
-      check(c, inputs_of(c, random));
+      check(c, test::inputs_of(c, random));
       if (testing::Test::HasFailure()) return;
     }
 }
@@ -61,7 +44,7 @@ TEST(Kernels, InF32EqualF64) {
     // What f32 can hold, so that both see the same numbers (and the same kinks).
     for (T& x : inputs)
       if (x.scalar_type() == at::kDouble) x = x.to(at::kFloat).to(at::kDouble);
-    const std::vector<T> expected = test::run_graph(c.graph, inputs), found = test::run_graph(in_dtype(c.graph, DType::f32), inputs);
+    const std::vector<T> expected = test::run_graph(c.graph, inputs), found = test::run_graph(test::in_dtype(c.graph, DType::f32), inputs);
     for (std::size_t o = 0; o < found.size(); ++o)
       EXPECT_LT(test::relative_difference(found[o], expected[o], 1), 1e-4) << c.op << ", output " << o << "\n" << print(c.graph);
   });
@@ -70,7 +53,7 @@ TEST(Kernels, InF32EqualF64) {
 TEST(Kernels, AddWhatTheyWouldStore) {
   for (DType dtype : {DType::f64, DType::f32})
     for_random_cases(5, [&](const OpCase& c, const std::vector<T>& inputs) {
-      const Graph graph = in_dtype(c.graph, dtype);
+      const Graph graph = test::in_dtype(c.graph, dtype);
       const std::vector<T> expected = test::run_graph(graph, inputs);
       GraphRunner runner(graph, std::vector<ResultMode>(expected.size(), ResultMode::add));
       for (std::size_t i = 0; i < inputs.size(); ++i) runner.input(i).copy_(inputs[i]);
@@ -83,38 +66,6 @@ TEST(Kernels, AddWhatTheyWouldStore) {
     });
 }
 
-// The sample's op by itself. Where `spread`, each operand is the first of two that lie element by element in an input of the graph, so that
-// the op reads a view with gaps.
-Graph graph_of(const test::OpSample& sample, bool spread) {
-  Graph graph;
-  graph.name = "g";
-  Op made = sample.op;
-  made.operands.clear();
-  made.results.clear();
-  for (const test::SampleOperand& operand : sample.operands) {
-    TensorType type = operand.type;
-    const Shape shape = type.shape;
-    if (spread) type.shape.push_back(2);
-    ValueId value = graph.add_input(type, concat("x", made.operands.size()));
-    const auto view = [&](const char* name, Attributes attributes, const Shape& as) {
-      const ValueId result = graph.add_value({type.dtype, as});
-      graph.ops.push_back({.name = name, .operands = {value}, .results = {result}, .attributes = std::move(attributes)});
-      value = result;
-    };
-    if (spread) {
-      Shape one = shape;
-      one.push_back(1);
-      view("slice", {{"dim", std::int64_t{-1}}, {"start", std::int64_t{0}}, {"end", std::int64_t{1}}, {"step", std::int64_t{1}}}, one);
-      view("reshape", {{"shape", shape}}, shape);
-    }
-    made.operands.push_back(value);
-  }
-  for (const TensorType& type : sample.results) made.results.push_back(graph.add_value(type));
-  graph.outputs = made.results;
-  graph.ops.push_back(std::move(made));
-  return graph;
-}
-
 TEST(Kernels, TakeOperandsWithGaps) {
   const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
@@ -123,14 +74,14 @@ TEST(Kernels, TakeOperandsWithGaps) {
     for (DType dtype : {DType::f64, DType::f32}) {
       if (find_op(sample.op.name)->collective) continue;
       std::vector<T> dense, spread;
-      const Graph graph = in_dtype(graph_of(sample, false), dtype);
+      const Graph graph = test::in_dtype(test::graph_of(sample, false), dtype);
       for (std::size_t i = 0; i < sample.operands.size(); ++i) {
         const auto& operand = sample.operands[i];
         dense.push_back(test::random_tensor(random, graph.type(graph.inputs[i]), operand.low, operand.high));
         spread.push_back(at::stack({dense[i], at::zeros_like(dense[i])}, -1));
       }
       const std::vector<T> expected = test::run_graph(graph, dense);
-      const std::vector<T> found = test::run_graph(in_dtype(graph_of(sample, true), dtype), spread);
+      const std::vector<T> found = test::run_graph(test::in_dtype(test::graph_of(sample, true), dtype), spread);
       for (std::size_t o = 0; o < expected.size(); ++o)
         EXPECT_LT(test::relative_difference(found[o], expected[o], 1), dtype == DType::f64 ? 1e-12 : 1e-5)
             << sample.text() << ", output " << o;

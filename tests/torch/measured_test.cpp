@@ -8,11 +8,10 @@
 
 #include "base/text.h"
 #include "driver/check.h"
-#include "driver/thread_cluster.h"
 #include "driver/training.h"
 #include "models/registry.h"
 #include "support/random_schedule.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -40,7 +39,7 @@ TEST_P(MeasuredSteps, ReplayGivesTheRecordedStepTime) {
   if (GetParam().offloads) prepared.schedule = test::with_host_copies(random, prepared.schedule, 1);
   const Program program = compile_training(config, prepared);
   const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  const auto cluster = test::make_test_cluster(program.devices.size(), data);
   const std::uint64_t key = cluster->load(program);
   cluster->set_state(fresh_start(config, prepared).state);
   // A device that loses its core between two instructions leaves no span: of several steps, the middle one. Where other programs take cores

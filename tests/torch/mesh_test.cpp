@@ -12,7 +12,6 @@
 
 #include "base/text.h"
 #include "config/mesh.h"
-#include "driver/thread_cluster.h"
 #include "driver/training.h"
 #include "models/registry.h"
 #include "penstock/error.h"
@@ -21,8 +20,8 @@
 #include "support/random_schedule.h"
 #include "support/seed.h"
 #include "support/temporary.h"
-#include "torch/executor.h"
 #include "torch/run_step.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -167,7 +166,7 @@ using State = std::map<std::string, std::vector<std::byte>>;
 State train_step(const Config& config, const Prepared& prepared, std::int64_t step, const StateSource& from, const std::string& out) {
   const Program program = compile_training(config, prepared);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  const auto cluster = test::make_test_cluster(program.devices.size(), data);
   const std::uint64_t key = cluster->load(program);
   cluster->set_state(from);
   cluster->step(key, {step, 0, false, {}});

@@ -4,10 +4,9 @@
 #include "base/text.h"
 #include "config/compile.h"
 #include "driver/check.h"
-#include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "support/random_schedule.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -20,7 +19,7 @@ struct Outcome {
 Outcome step_of(const Config& config, const Prepared& prepared) {
   const Program program = compile_gradients(config, prepared);
   const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  const auto cluster = test::make_test_cluster(program.devices.size(), data);
   cluster->load(program);
   StateSource state;
   state.seed = config.train.seed;

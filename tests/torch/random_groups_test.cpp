@@ -7,14 +7,13 @@
 
 #include "base/text.h"
 #include "driver/check.h"
-#include "driver/thread_cluster.h"
 #include "driver/training.h"
 #include "program/piece.h"
 #include "schedule/kinds.h"
 #include "support/dag_model.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -32,7 +31,7 @@ ModelRegistry dag_registry(const StageShape& shape) {
 std::map<std::string, std::vector<double>> trained(const Config& config, const Prepared& prepared) {
   const Program program = compile_training(config, prepared);
   const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  const auto cluster = test::make_test_cluster(program.devices.size(), data);
   const std::uint64_t key = cluster->load(program);
   cluster->set_state(fresh_start(config, prepared).state);
   for (std::int64_t step = 1; step <= kSteps; ++step) cluster->step(key, {step, 0, false, {}});

@@ -4,13 +4,12 @@
 
 #include "base/text.h"
 #include "driver/check.h"
-#include "driver/thread_cluster.h"
 #include "lower/lower.h"
 #include "penstock/step.h"
 #include "support/dag_model.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -19,8 +18,8 @@ StepGradients run(const Model& model, const Schedule& schedule, int microbatches
   LowerOptions options;
   options.recompute = std::move(recompute);
   const Program program = lower(gradient_step(model, batch, test::kContext, microbatches), schedule, options);
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(),
-                                           std::make_shared<RandomBatch>(text_ports(test::kContext), test::kVocabulary));
+  const auto cluster =
+      test::make_test_cluster(program.devices.size(), std::make_shared<RandomBatch>(text_ports(test::kContext), test::kVocabulary));
   cluster->load(program);
   StateSource state;
   state.parameters = model.parameters();

@@ -10,7 +10,6 @@
 #include "config/mesh.h"
 #include "driver/check_window.h"
 #include "driver/outputs.h"
-#include "driver/thread_cluster.h"
 #include "driver/training.h"
 #include "models/registry.h"
 #include "penstock/error.h"
@@ -19,7 +18,7 @@
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "support/seed.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -125,7 +124,7 @@ class LaterRows : public RandomBatch {
 
 std::unique_ptr<Cluster> cluster_for(const Config& config, const Prepared& prepared, const Program& program,
                                      std::shared_ptr<const DataSource> data) {
-  auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), std::move(data));
+  auto cluster = test::make_test_cluster(program.devices.size(), std::move(data));
   cluster->load(program);
   cluster->set_state(fresh_start(config, prepared).state);
   return cluster;

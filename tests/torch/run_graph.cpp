@@ -1,6 +1,7 @@
 #include "torch/run_graph.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "ops/verify.h"
 #include "penstock/graph.h"
 #include "program/memory_plan.h"
+#include "torch/device.h"
 #include "torch/executor.h"
 #include "torch/kernel.h"
 
@@ -31,7 +33,7 @@ Instruction on_slot(Opcode opcode, SlotId slot) {
 
 }  // namespace
 
-GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes) : program_(std::make_shared<Program>()) {
+GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes, c10::Device on) : on_(on), program_(std::make_shared<Program>()) {
   verify(graph);
   modes.resize(graph.outputs.size(), ResultMode::store);
   program_->devices.emplace_back();
@@ -56,7 +58,7 @@ GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes) : program_(
   task.graph = std::move(graph);
   program_->tasks.push_back(std::move(task));
   plan_memory(*program_);
-  executor_ = make_torch_executor();
+  executor_ = make_torch_executor(1, on_);
   bind_elsewhere();
   executor_->load(program_, 0);
 }
@@ -69,11 +71,14 @@ void GraphRunner::bind_elsewhere() {
   for (Slot& slot : elsewhere.devices[0].slots) slot.offset += kShift;
   elsewhere.devices[0].step_bytes += kShift;
   executor_->load(std::make_shared<const Program>(elsewhere), 0);
-  for (const SlotId slot : elsewhere.devices[0].slots.ids()) std::ranges::fill(executor_->address(slot), std::byte{0xff});
+  for (const SlotId slot : elsewhere.devices[0].slots.ids()) {
+    const std::span<std::byte> memory = executor_->address(slot);
+    at::from_blob(memory.data(), {std::ssize(memory)}, at::TensorOptions(at::kByte).device(on_)).fill_(0xff);
+  }
 }
 
 at::Tensor GraphRunner::slot(SlotId id) {
-  return tensor_at(executor_->address(id).data(), device().slots[id.index()].parts[0]);
+  return tensor_at(executor_->address(id).data(), device().slots[id.index()].parts[0], on_);
 }
 at::Tensor GraphRunner::input(std::size_t i) {
   return slot(device().operands[i]);
@@ -82,15 +87,17 @@ at::Tensor GraphRunner::output(std::size_t i) {
   return slot(device().results[i].slot);
 }
 void GraphRunner::run() {
-  executor_->issue(device().instructions[run_]);
+  synchronise(on_);  // what the test has put into the inputs
+  const Event event = executor_->issue(device().instructions[run_]);
+  if (event != kNoEvent) executor_->wait(event, std::chrono::steady_clock::now() + std::chrono::minutes(1));
 }
 
-std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs) {
-  GraphRunner runner(graph);
+std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs, c10::Device device) {
+  GraphRunner runner(graph, {}, device);
   for (std::size_t i = 0; i < inputs.size(); ++i) runner.input(i).copy_(inputs[i]);
   runner.run();
   std::vector<at::Tensor> out;
-  for (std::size_t i = 0; i < graph.outputs.size(); ++i) out.push_back(runner.output(i).clone());
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) out.push_back(runner.output(i).to(at::kCPU, false, true));
   return out;
 }
 

@@ -17,7 +17,7 @@ namespace penstock::test {
 class GraphRunner {
  public:
   // modes: how each output is written; none given: store.
-  explicit GraphRunner(Graph graph, std::vector<ResultMode> modes = {});
+  explicit GraphRunner(Graph graph, std::vector<ResultMode> modes = {}, c10::Device device = c10::DeviceType::CPU);
 
   // The memory of an input or output, as a tensor over it.
   at::Tensor input(std::size_t i);
@@ -30,13 +30,14 @@ class GraphRunner {
   at::Tensor slot(SlotId id);
   const DeviceProgram& device() const { return program_->devices[0]; }
 
+  c10::Device on_;
   std::shared_ptr<Program> program_;
   std::unique_ptr<Executor> executor_;
   std::size_t run_ = 0;  // its instruction
 };
 
-// Outputs (copies) of the graph on these inputs.
-std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs);
+// Outputs (copies on the host) of the graph on these inputs.
+std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs, c10::Device device = c10::DeviceType::CPU);
 std::vector<at::Tensor> run_graph(std::string_view text, const std::vector<at::Tensor>& inputs);
 
 at::Tensor random_tensor(std::mt19937_64& random, const TensorType& type, double low = -1, double high = 1, double gap = 0);

@@ -4,8 +4,24 @@
 #include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock::test {
+namespace {
+
+// Of devices that wait by themselves, on lanes of the host's threads.
+std::unique_ptr<Cluster> make_lane_cluster(std::size_t devices, std::shared_ptr<const DataSource> data) {
+  std::vector<std::shared_ptr<DeviceLanes>> lanes;
+  for (std::size_t d = 0; d < devices; ++d) lanes.push_back(make_thread_lanes(d, std::chrono::microseconds(50)));
+  ClusterOptions options;
+  options.wrap = [lanes](int device, std::unique_ptr<Transport> inner) {
+    return make_lane_transport(std::move(inner), lanes[static_cast<std::size_t>(device)]);
+  };
+  const auto executor = [lanes](int device) { return make_lane_executor(make_torch_executor(), lanes[static_cast<std::size_t>(device)]); };
+  return make_thread_cluster(static_cast<int>(devices), executor, std::move(data), options);
+}
+
+}  // namespace
 
 StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes) {
   return step_on(std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config)), config, prepared, program,
@@ -14,17 +30,8 @@ StepGradients step_of(const Config& config, const Prepared& prepared, const Prog
 
 StepGradients step_on(std::shared_ptr<const DataSource> data, const Config& config, const Prepared& prepared, const Program& program,
                       bool on_lanes) {
-  ExecutorFactory executor = torch_executor_factory();
-  ClusterOptions options;
-  if (on_lanes) {
-    std::vector<std::shared_ptr<DeviceLanes>> lanes;
-    for (std::size_t d = 0; d < program.devices.size(); ++d) lanes.push_back(make_thread_lanes(d, std::chrono::microseconds(50)));
-    executor = [lanes](int device) { return make_lane_executor(make_torch_executor(), lanes[static_cast<std::size_t>(device)]); };
-    options.wrap = [lanes](int device, std::unique_ptr<Transport> inner) {
-      return make_lane_transport(std::move(inner), lanes[static_cast<std::size_t>(device)]);
-    };
-  }
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), executor, std::move(data), options);
+  const auto cluster = on_lanes && test_device().is_cpu() ? make_lane_cluster(program.devices.size(), std::move(data))
+                                                          : make_test_cluster(program.devices.size(), std::move(data));
   cluster->load(program);
   StateSource state;
   state.seed = config.train.seed;

@@ -9,7 +9,7 @@
 
 namespace penstock::test {
 
-// `on_lanes`: the devices wait by themselves.
+// `on_lanes`: the devices wait by themselves, as those of the stand-in do anyway.
 StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes = false);
 
 // The same on data of one's own.

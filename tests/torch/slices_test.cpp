@@ -6,12 +6,11 @@
 #include "base/text.h"
 #include "config/compile.h"
 #include "driver/check.h"
-#include "driver/thread_cluster.h"
 #include "models/registry.h"
 #include "state/initialise.h"
 #include "support/errors.h"
-#include "torch/executor.h"
 #include "torch/run_step.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -264,7 +263,7 @@ StepGradients step_from(const Config& config, std::map<std::string, std::vector<
   const Prepared prepared = prepare_sequential(config, builtin_models());
   const Program program = compile_gradients(config, prepared);
   const auto data = std::make_shared<RandomBatch>(data_of(config, *prepared.model), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(1, torch_executor_factory(), data, {});
+  const auto cluster = test::make_test_cluster(1, data);
   cluster->load(program);
   StateSource drawn, given;
   drawn.seed = config.train.seed;

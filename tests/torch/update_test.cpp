@@ -9,11 +9,10 @@
 
 #include "base/text.h"
 #include "driver/check.h"
-#include "driver/thread_cluster.h"
 #include "driver/training.h"
 #include "models/registry.h"
 #include "program/piece.h"
-#include "torch/executor.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -35,7 +34,7 @@ Trained train_steps(const std::string& model, const std::vector<std::string>& se
   const Prepared prepared = prepare(config, builtin_models());
   const Program program = compile_training(config, prepared);
   const auto data = std::make_shared<RandomBatch>(text_ports(context_of(config)), vocabulary_of(config));
-  const auto cluster = make_thread_cluster(static_cast<int>(program.devices.size()), torch_executor_factory(), data);
+  const auto cluster = test::make_test_cluster(program.devices.size(), data);
   const std::uint64_t key = cluster->load(program);
   cluster->set_state(fresh_start(config, prepared).state);
   Trained out;

@@ -1,0 +1,122 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/text.h"
+#include "torch/aten_composed.h"
+#include "torch/aten_kernels.h"
+#include "torch/faults.h"
+
+namespace penstock {
+namespace {
+
+using T = at::Tensor;
+
+// Finds rows of a table by indices, in the part of it that has `rows` of them from `begin` on.
+class Lookup {
+ public:
+  Lookup(const Site& site, std::int64_t rows)
+      : begin_(attribute_or(site.op, "begin", std::int64_t{0})),
+        rows_(rows),
+        whole_(attribute_or(site.op, "whole", rows)),
+        check_(site.faults, whole_,
+               {"embedding: index ", concat(" is outside its ", whole_, " rows"), "is a token outside the model's vocabulary?"}) {}
+
+  std::int64_t begin() const { return begin_; }
+  std::int64_t rows() const { return rows_; }
+  bool has_all() const { return rows_ == whole_; }
+  T checked(const T& indices) const { return check_(indices.reshape({-1})); }
+
+ private:
+  std::int64_t begin_, rows_, whole_;
+  IndexCheck check_;
+};
+
+// Where rows lie that indices name; a row that is elsewhere is looked up at 0.
+struct TableRows {
+  T at, is_here;  // is_here undefined: all are
+
+  TableRows(const T& indices, const Lookup& lookup) : at(lookup.checked(indices)) {
+    if (lookup.has_all()) return;
+    const std::int64_t rows = lookup.rows();
+    const T place = at - lookup.begin();
+    is_here = place.ge(0).logical_and_(place.lt(rows));
+    at = at::where(is_here, place, at::scalar_tensor(0, place.options()));
+  }
+
+  // The rows, with zeros for those that belong to indices of rows elsewhere.
+  T masked(const T& rows) const {
+    return is_here.defined() ? at::where(is_here.unsqueeze(1), rows, at::scalar_tensor(0, rows.options())) : rows;
+  }
+};
+
+T looked_up(const T& weight, const T& indices, const Lookup& lookup) {
+  const TableRows places(indices, lookup);
+  return places.masked(weight.index_select(0, places.at));
+}
+
+}  // namespace
+
+Bound embedding_by_aten(const Site& site) {
+  return composed(
+      site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) { return Tensors{looked_up(in[0], in[1], lookup)}; });
+}
+
+// Operands: the table, indices, the rows that were looked up ahead, and the indices of rows that have changed since.
+Bound embedding_patched_by_aten(const Site& site) {
+  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) {
+    const T changed = at::zeros({lookup.rows()}, in[0].options().dtype(at::kInt));
+    for (std::size_t i = 3; i < in.size(); ++i) {
+      const TableRows places(in[i], lookup);
+      const T ones = places.is_here.defined() ? places.is_here.to(at::kInt) : at::full_like(places.at, 1, changed.options());
+      changed.index_add_(0, places.at, ones);
+    }
+    const TableRows places(in[1], lookup);
+    T anew = changed.index_select(0, places.at).ne(0);
+    if (places.is_here.defined()) anew = anew.logical_and(places.is_here);
+    const T ahead = in[2].reshape({-1, in[0].size(1)});
+    return Tensors{at::where(anew.unsqueeze(1), in[0].index_select(0, places.at), ahead)};
+  });
+}
+
+Bound embedding_bag_by_aten(const Site& site) {
+  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) {
+    const T rows = looked_up(in[0], in[1], lookup).view({-1, in[1].size(-1), in[0].size(1)});
+    return Tensors{widened(rows).sum(1)};
+  });
+}
+
+// Operands: dy, indices. Each row of dy goes to all the indices that a row of its has: one, or a bag.
+Bound embedding_dense_backward_by_aten(const Site& site) {
+  const T& out = site.results[0];
+  return composed(
+      site, [lookup = Lookup(site, out.size(0)), rows = out.size(0), width = out.size(1), dtype = out.scalar_type()](const Tensors& in) {
+        const TableRows places(in[1], lookup);
+        const std::int64_t bag = in[1].numel() * width / std::max<std::int64_t>(in[0].numel(), 1);
+        const T given = in[0].to(dtype).reshape({-1, 1, width}).expand({-1, bag, -1}).reshape({-1, width});
+        return Tensors{at::zeros({rows, width}, given.options()).index_add_(0, places.at, places.masked(given))};
+      });
+}
+
+// Operands: rows, indices. The first row of each index gets the sum of all rows of it, the others zeros.
+Bound sum_equal_rows_by_aten(const Site& site) {
+  const auto rows = attribute<std::int64_t>(site.op, "num_weights");
+  return composed(site, [rows, lookup = Lookup(site, rows)](const Tensors& in) {
+    const T indices = lookup.checked(in[1]), places = at::arange(indices.numel(), indices.options());
+    const T first = at::full({rows}, indices.numel(), indices.options()).scatter_reduce_(0, indices, places, "amin");
+    return Tensors{at::zeros_like(in[0]).index_add_(0, first.index_select(0, indices), in[0])};
+  });
+}
+
+// Operands: the table, its gradient's rows, their indices, learning rate.
+Bound sgd_rows_by_aten(const Site& site) {
+  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) {
+    const TableRows places(in[2], lookup);
+    const T step = (widened(in[1]) * in[3].reshape({})).to(in[0].scalar_type());
+    return Tensors{in[0].index_add(0, places.at, places.masked(step), -1)};
+  });
+}
+
+}  // namespace penstock

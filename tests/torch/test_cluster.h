@@ -1,0 +1,17 @@
+// What tests of steps run on: devices of the name in PENSTOCK_TEST_DEVICE, "cpu" without it, so that each such test is one of every device.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include "devices/cluster.h"
+#include "driver/thread_cluster.h"
+
+namespace penstock::test {
+
+c10::Device test_device();
+
+std::unique_ptr<Cluster> make_test_cluster(std::size_t devices, std::shared_ptr<const DataSource> data, ClusterOptions options = {});
+
+}  // namespace penstock::test
