@@ -2,8 +2,10 @@
 #pragma once
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/where.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "torch/kernel_support.h"
@@ -27,5 +29,21 @@ Bound composed(const Site& site, F f) {
 inline at::Tensor widened(const at::Tensor& x) {
   return is_low_precision(x) ? in_f32(x) : x;
 }
+
+inline at::Tensor zero_like(const at::Tensor& x) {
+  return at::scalar_tensor(0, x.options());
+}
+
+// Places of indices, flattened, in the part of a whole that has `count` of it from `begin` on. An index that is elsewhere is looked up at
+// 0.
+struct PartPlaces {
+  at::Tensor at, is_here;
+
+  PartPlaces(const at::Tensor& indices, std::int64_t begin, std::int64_t count) {
+    const at::Tensor place = indices.reshape({-1}) - begin;
+    is_here = place.ge(0).logical_and_(place.lt(count));
+    at = at::where(is_here, place, zero_like(place));
+  }
+};
 
 }  // namespace penstock

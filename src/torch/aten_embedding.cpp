@@ -40,16 +40,12 @@ struct TableRows {
 
   TableRows(const T& indices, const Lookup& lookup) : at(lookup.checked(indices)) {
     if (lookup.has_all()) return;
-    const std::int64_t rows = lookup.rows();
-    const T place = at - lookup.begin();
-    is_here = place.ge(0).logical_and_(place.lt(rows));
-    at = at::where(is_here, place, at::scalar_tensor(0, place.options()));
+    const PartPlaces places(at, lookup.begin(), lookup.rows());
+    at = places.at, is_here = places.is_here;
   }
 
   // The rows, with zeros for those that belong to indices of rows elsewhere.
-  T masked(const T& rows) const {
-    return is_here.defined() ? at::where(is_here.unsqueeze(1), rows, at::scalar_tensor(0, rows.options())) : rows;
-  }
+  T masked(const T& rows) const { return is_here.defined() ? at::where(is_here.unsqueeze(1), rows, zero_like(rows)) : rows; }
 };
 
 T looked_up(const T& weight, const T& indices, const Lookup& lookup) {

@@ -17,24 +17,9 @@ T rows(const T& logits) {
   return widened(logits).reshape({-1, logits.size(-1)});
 }
 
-T zero_like(const T& x) {
-  return at::scalar_tensor(0, x.options());
-}
-
-// Where each target stands among the classes from `begin` on, and whether it is one of them.
-struct ClassPlaces {
-  T at, is_here;
-
-  ClassPlaces(const T& targets, std::int64_t begin, std::int64_t classes) {
-    const T place = targets.reshape({-1}) - begin;
-    is_here = place.ge(0).logical_and_(place.lt(classes));
-    at = at::where(is_here, place, zero_like(place)).unsqueeze(1);
-  }
-};
-
 // Of each row the logit of its target; 0 where that is not among the classes.
-T picked(const T& logits, const ClassPlaces& places) {
-  return at::where(places.is_here, logits.gather(1, places.at).squeeze(1), zero_like(logits));
+T picked(const T& logits, const PartPlaces& places) {
+  return at::where(places.is_here, logits.gather(1, places.at.unsqueeze(1)).squeeze(1), zero_like(logits));
 }
 
 IndexCheck target_check(const Site& site, std::int64_t classes, std::int64_t ignore) {
@@ -63,9 +48,9 @@ Bound cross_entropy_backward_by_aten(const Site& site) {
   return composed(site, [ignore = attribute<std::int64_t>(site.op, "ignore_index"),
                          begin = attribute_or(site.op, "begin", std::int64_t{0})](const Tensors& in) {
     const T x = rows(in[1]), kept = in[2].reshape({-1, 1}).ne(ignore);
-    const ClassPlaces places(in[2], begin, x.size(1));
+    const PartPlaces places(in[2], begin, x.size(1));
     const T softmax = (x - in[3].reshape({-1, 1})).exp();
-    softmax.scatter_add_(1, places.at, places.is_here.to(x.scalar_type()).neg().unsqueeze(1));
+    softmax.scatter_add_(1, places.at.unsqueeze(1), places.is_here.to(x.scalar_type()).neg().unsqueeze(1));
     return Tensors{at::where(kept, softmax * in[0], zero_like(x))};
   });
 }
@@ -95,9 +80,9 @@ Bound cross_entropy_parts_backward_by_aten(const Site& site) {
     for (std::size_t p = 0; p < ends.size(); from = ends[p++]) {
       const T of = in[3][static_cast<std::int64_t>(p)], dof = in[0][static_cast<std::int64_t>(p)], factor = dof[0].unsqueeze(1);
       const T part = x.narrow(1, from, ends[p] - from);
-      const ClassPlaces places(in[2], begin + from, part.size(1));
+      const PartPlaces places(in[2], begin + from, part.size(1));
       const T gradient = at::where(factor.eq(0), zero_like(x), (part - of[0].unsqueeze(1)).exp() * factor);
-      gradient.scatter_add_(1, places.at, at::where(places.is_here, dof[1], zero_like(dof)).unsqueeze(1));
+      gradient.scatter_add_(1, places.at.unsqueeze(1), at::where(places.is_here, dof[1], zero_like(dof)).unsqueeze(1));
       gradients.push_back(gradient);
     }
     return Tensors{at::cat(gradients, 1)};

@@ -1,6 +1,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
 
+#include "torch/adamw_numbers.h"
 #include "torch/aten_composed.h"
 #include "torch/aten_kernels.h"
 
@@ -9,23 +10,13 @@ namespace {
 
 using T = at::Tensor;
 
-struct AdamwNumbers {
-  double beta1, beta2, eps, weight_decay;
-
-  explicit AdamwNumbers(const Op& op)
-      : beta1(number_attribute(op, "beta1")),
-        beta2(number_attribute(op, "beta2")),
-        eps(number_attribute(op, "eps")),
-        weight_decay(number_attribute(op, "weight_decay")) {}
-};
-
 // In f64, as 1 - beta^step loses digits where beta is next to one.
 T number_on_device(const T& scalar) {
   return scalar.to(at::kDouble).reshape({});
 }
 
 // The update by gradient, the next first and second moment. Operands: parameter, gradient, first, second, learning rate, step.
-Tensors adamw(const AdamwNumbers& a, const T* in, const T& factor = {}) {
+Tensors adamw(const Adamw& a, const T* in, const T& factor = {}) {
   const T p = widened(in[0]), m = widened(in[2]), v = widened(in[3]), rate = number_on_device(in[4]), step = number_on_device(in[5]);
   const T g = factor.defined() ? widened(in[1]) * factor : widened(in[1]);
   const T size = rate / (1 - at::pow(at::Scalar(a.beta1), step)), root = (1 - at::pow(at::Scalar(a.beta2), step)).sqrt();
@@ -36,12 +27,12 @@ Tensors adamw(const AdamwNumbers& a, const T* in, const T& factor = {}) {
 }  // namespace
 
 Bound adamw_by_aten(const Site& site) {
-  return composed(site, [a = AdamwNumbers(site.op)](const Tensors& in) { return adamw(a, in.data()); });
+  return composed(site, [a = adamw_of(site.op)](const Tensors& in) { return adamw(a, in.data()); });
 }
 
 // Operands: adamw's, assumed. Results: adamw's, then the old values.
 Bound adamw_ahead_by_aten(const Site& site) {
-  return composed(site, [a = AdamwNumbers(site.op)](const Tensors& in) {
+  return composed(site, [a = adamw_of(site.op)](const Tensors& in) {
     Tensors out = adamw(a, in.data(), in[6]);
     for (const std::size_t old : {0u, 2u, 3u}) out.push_back(in[old].clone());
     return out;
@@ -50,7 +41,7 @@ Bound adamw_ahead_by_aten(const Site& site) {
 
 // Operands: parameter, first, second, adamw's with the kept values, assumed, factor. A factor that is NaN differs from the assumed one.
 Bound adamw_validated_by_aten(const Site& site) {
-  return composed(site, [a = AdamwNumbers(site.op)](const Tensors& in) {
+  return composed(site, [a = adamw_of(site.op)](const Tensors& in) {
     const T differs = in[10].ne(in[9]);
     Tensors out = adamw(a, in.data() + 3, in[10]);
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = at::where(differs, out[i], in[i]);

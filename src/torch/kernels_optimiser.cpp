@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "torch/adamw_numbers.h"
 #include "torch/aten_kernels.h"
 #include "torch/kernel_support.h"
 
@@ -18,14 +19,6 @@ double scalar_of(const T& x) {
   return x.scalar_type() == at::kDouble  ? *static_cast<const double*>(x.data_ptr())
          : x.scalar_type() == at::kFloat ? static_cast<double>(*floats(x))
                                          : x.item().toDouble();
-}
-
-struct Adamw {
-  double beta1, beta2, eps, weight_decay;
-};
-
-Adamw adamw_of(const Op& op) {
-  return {number_attribute(op, "beta1"), number_attribute(op, "beta2"), number_attribute(op, "eps"), number_attribute(op, "weight_decay")};
 }
 
 // The update of n elements in one step: (p, g, m, v, p_out, m_out, v_out, n). Each result may lie over its operand.

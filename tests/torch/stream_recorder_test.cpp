@@ -16,10 +16,10 @@
 #include "driver/thread_cluster.h"
 #include "driver/training.h"
 #include "models/registry.h"
-#include "program/piece.h"
 #include "torch/device.h"
 #include "torch/executor.h"
 #include "torch/stream_hub.h"
+#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -83,12 +83,7 @@ Trained train(const std::vector<std::string>& settings, bool records) {
     out.outputs.push_back(cluster->step(key, {step, 0, false, {}}).outputs);
     out.issued.push_back(issued - before);
   }
-  for (const DeviceProgram& device : program.devices)
-    for (const Slot& slot : device.slots)
-      for (const std::string& name : slot.names) {
-        const std::string tensor = parse_piece(name).tensor;
-        if (!out.state.contains(tensor)) out.state.emplace(tensor, cluster->state(tensor));
-      }
+  out.state = test::state_of(*cluster, program);
   return out;
 }
 

@@ -3,7 +3,11 @@
 
 #include <c10/core/Device.h>
 
+#include <cstddef>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "devices/cluster.h"
 #include "driver/thread_cluster.h"
@@ -13,5 +17,8 @@ namespace penstock::test {
 c10::Device test_device();
 
 std::unique_ptr<Cluster> make_test_cluster(std::size_t devices, std::shared_ptr<const DataSource> data, ClusterOptions options = {});
+
+// Every state tensor that the program names, whole.
+std::map<std::string, std::vector<std::byte>> state_of(Cluster& cluster, const Program& program);
 
 }  // namespace penstock::test

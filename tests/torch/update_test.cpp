@@ -11,7 +11,6 @@
 #include "driver/check.h"
 #include "driver/training.h"
 #include "models/registry.h"
-#include "program/piece.h"
 #include "torch/test_cluster.h"
 
 namespace penstock {
@@ -39,12 +38,8 @@ Trained train_steps(const std::string& model, const std::vector<std::string>& se
   cluster->set_state(fresh_start(config, prepared).state);
   Trained out;
   for (std::int64_t step = 1; step <= kSteps; ++step) out.outputs.push_back(cluster->step(key, {step, 0, false, {}}).outputs);
+  out.state = test::state_of(*cluster, program);
   for (const DeviceProgram& device : program.devices) {
-    for (const Slot& slot : device.slots)
-      for (const std::string& name : slot.names) {
-        const std::string tensor = parse_piece(name).tensor;
-        if (!out.state.contains(tensor)) out.state.emplace(tensor, cluster->state(tensor));
-      }
     for (const Instruction& i : device.instructions)
       for (const Result& result : device.results_of(i))
         out.updates += i.action && i.kind == Kind::U && device.slots[result.slot.index()].kind == SlotClass::state;
