@@ -45,8 +45,8 @@ std::vector<T> values(const HostTensor& tensor);
 struct SessionOptions {
   double deadline = 60;  // seconds that one wait may take
   int threads = 1;       // that each device computes with
-  // What devices compute on: "cpu", or "standin", a device on host threads that behaves as a GPU does and is built with the tests. Devices
-  // of one process share it.
+  // The device that stages compute on: "cpu", or "standin", a device on host threads that behaves as a GPU does and is built with the
+  // tests. Devices of one process share it.
   std::string device = "cpu";
   // Each device is one of these processes, over Gloo, all of which make such a session; none: devices are threads of this process.
   std::optional<Ranks> ranks = {};

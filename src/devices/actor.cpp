@@ -184,7 +184,7 @@ void Actor::put_behind(DeviceLane lane, Event event) {
   fail_late(static_cast<std::size_t>(std::ranges::find(inner_, event) - inner_.begin()));
 }
 
-// Of an asynchronous device what its own clock says is known when the step has ended.
+// An asynchronous device's own clock is read when the step has ended.
 void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
   if (record_)
     spans_.push_back({device_, static_cast<std::uint32_t>(instruction), waited, (begin - begin_).count(), (end - begin_).count(), 0});

@@ -108,7 +108,7 @@ class Transport {
   virtual bool done(Event event) = 0;
   // Blocks until done; false when the deadline passed. Throws PeerLost or Aborted. send, receive and collective may throw them too.
   virtual bool wait(Event event, Deadline deadline) = 0;
-  // What records the steps of a program on all devices that it connects; null: nothing can.
+  // The recorder of a program's steps on all devices that this connects; null: they cannot be recorded.
   virtual std::shared_ptr<StepRecorder> recorder(const Program&) { return nullptr; }
   // Its executor's, where it starts on DeviceLane::transfer what it is given: with an asynchronous executor it must.
   virtual DeviceLanes* lanes() const { return nullptr; }

@@ -1,4 +1,4 @@
-// What connects the devices of one process.
+// A hub connects the devices of one process.
 #pragma once
 
 #include <memory>

@@ -16,8 +16,8 @@ class NotRecorded : public Error {
   explicit NotRecorded(const std::string& why) : Error("the step cannot be recorded", {why}) {}
 };
 
-// Of one program's steps on all devices of a process; its recorder is the same object for all of them. Addresses of slots, and of what
-// inputs are read from and outputs are written to on the host, are part of a recording.
+// It records one program's steps on all devices of a process, which share it. Addresses of slots, and of what inputs are read from and
+// outputs are written to on the host, are part of a recording.
 class StepRecorder {
  public:
   enum class Readiness : std::uint8_t { fresh, issued, recorded };  // a step was never made, issued, or recorded with the present addresses

@@ -28,7 +28,7 @@ struct alignas(64) Mailbox {
   std::size_t from_bytes = 0, to_bytes = 0;
 };
 
-// What devices share whose memory is the host's.
+// Devices share it whose memory is the host's.
 class ThreadHub final : public Hub {
  public:
   // spin: how long a waiting device looks before it sleeps; negative: chosen by the number of devices and cores.

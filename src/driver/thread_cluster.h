@@ -15,7 +15,7 @@ struct ClusterOptions {
   // Asked now and then while a step runs, by the thread that waits for it: true gives the step up, if no device has begun to write state. A
   // step that was given up throws Error, and changes nothing.
   std::function<bool()> interrupted = {};
-  // What connects the devices; none: a ThreadHub.
+  // Makes what connects the devices; none: a ThreadHub.
   std::function<std::unique_ptr<Hub>()> hub = {};
   // Wraps each device's transport (tests).
   std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)> wrap = {};

@@ -14,7 +14,7 @@ struct Backend {
   std::string (*version)();  // libtorch's
   // Executors on a device as run.device names it (torch/device.h); `host_waits`: between processes (torch/executor.h). Throws Error.
   ExecutorFactory (*executors)(const std::string& device, bool host_waits);
-  // What connects devices of that name in one process; null: what connects those of the host (ThreadHub).
+  // Makes what connects devices of that name in one process; null: a ThreadHub connects those of the host.
   std::unique_ptr<Hub> (*make_hub)(const std::string& device);
   std::unique_ptr<Cluster> (*make_gloo_cluster)(const Ranks&, const ExecutorFactory&, std::shared_ptr<const DataSource>,
                                                 const GlooOptions&);

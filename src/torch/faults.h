@@ -1,5 +1,5 @@
-// What kernels on a device find wrong with data, an index outside of its table, while no host looks: it is noted on the device, the step
-// goes on with an index that there is, and the host is told at the step's end. A recorded step does the same.
+// A kernel on a device may find data wrong, such as an index outside of its table, while no host looks. It notes that on the device, the
+// step goes on with an index that there is, and the host is told at the step's end. A recorded step does the same.
 #pragma once
 
 #include <ATen/core/Tensor.h>
