@@ -75,7 +75,7 @@ void print_values(const nlohmann::ordered_json& values) {
 std::string picture_of(const BatchAnswer& answer, bool csv) {
   if (csv) return print(*answer.table);
   if (answer.timeline) return timeline_text({*answer.timeline}, {100, terminal_of(stdout).colour});
-  return draw(*answer.table, chain_of(*answer.table));
+  return draw(*answer.table, shape_of(*answer.table));
 }
 
 void batch_command(const BatchArguments& arguments) {

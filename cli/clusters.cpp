@@ -8,6 +8,7 @@
 #include "base/words.h"
 #include "cli/backend.h"
 #include "cli/kernels.h"
+#include "devices/issued_steps.h"
 #include "devices/straggler.h"
 #include "driver/ranks.h"
 #include "driver/thread_cluster.h"
@@ -20,6 +21,14 @@ ClusterOptions thread_options(const Config& config) {
   ClusterOptions options{.deadline = config.pipeline.deadline};
   if (config.run.device != "cpu") options.hub = [device = config.run.device] { return backend().make_hub(device); };
   return options;
+}
+
+// `host_waits`: torch/backend.h.
+ExecutorFactory backend_executors(const Config& config, bool host_waits) {
+  if (config.run.fuse && config.run.device == "cpu")
+    throw Error("run.fuse is for devices that have a compiler of kernels, and run.device is cpu", {}, "--device cuda, or run.fuse = false");
+  ExecutorFactory executors = backend().executors(config.run.device, host_waits, config.run.fuse);
+  return config.run.replay ? executors : issued_each_time(std::move(executors));
 }
 
 }  // namespace
@@ -37,11 +46,11 @@ ExecutorFactory executors_of(const Config& config, const std::vector<int>& group
   if (!config.run.straggler.empty() && config.run.device != "cpu")
     throw Error(concat("run.straggler is ", config.run.straggler, ", and run.device ", config.run.device),
                 {"what is held back is the host, and that device works by itself"}, "--device cpu");
-  return held_back(backend().executors(config.run.device, config.pipeline.backend == "gloo"), stragglers_of(config, groups));
+  return held_back(backend_executors(config, config.pipeline.backend == "gloo"), stragglers_of(config, groups));
 }
 
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data) {
-  return make_thread_cluster(devices, backend().executors(config.run.device, false), std::move(data), thread_options(config));
+  return make_thread_cluster(devices, backend_executors(config, false), std::move(data), thread_options(config));
 }
 
 Workbench workbench_of(const Config& config, const ModelRegistry& models) {
@@ -49,8 +58,8 @@ Workbench workbench_of(const Config& config, const ModelRegistry& models) {
   // Fewer devices than actors measure links, or the model as a whole.
   const auto threads = [&config, data](int devices) {
     const bool is_pipeline = devices == config.pipeline.actors;
-    const ExecutorFactory executors = is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1))
-                                                  : backend().executors(config.run.device, false);
+    const ExecutorFactory executors =
+        is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1)) : backend_executors(config, false);
     return make_thread_cluster(devices, executors, data, thread_options(config));
   };
   return {config, models, data, threads, [&config](Program& program) { choose_kernels(config, program); }};
@@ -67,14 +76,17 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   const std::optional<Ranks> ranks = ranks_from_environment();
   const int devices = devices_in(groups), processes = ranks ? ranks->size : 1;
   check_processes(config);
-  if (config.pipeline.backend == "nccl")
-    throw Error("pipeline.backend is nccl: this build runs on processors, it has no NCCL", {}, "--backend gloo");
+  if (config.pipeline.backend == "nccl" && config.run.device == "cpu")
+    throw Error("pipeline.backend is nccl, and run.device cpu", {"NCCL sends what lies in a device's own memory"},
+                "--backend gloo, or another --device");
   const ExecutorFactory executors = executors_of(config, groups);
   if (config.pipeline.backend == "threads") return make_thread_cluster(devices, executors, std::move(data), thread_options(config));
-  const std::string launch = concat("penstock launch -n ", devices, " -- train --backend gloo");
+  const std::string launch = concat("penstock launch -n ", devices, " -- train --backend ", config.pipeline.backend);
   const bool single = devices == static_cast<int>(groups.size());  // whether each actor is one device
   if (!ranks)
-    throw Error(concat("backend gloo needs one process per ", single ? "actor" : "device", "; no launcher started this one"), {}, launch);
+    throw Error(concat("backend ", config.pipeline.backend, " needs one process per ", single ? "actor" : "device",
+                       "; no launcher started this one"),
+                {}, launch);
   if (processes != devices) {
     const std::string wanted = single ? counted(devices, "actor")
                                       : concat(counted(devices, "device"), " (", counted(static_cast<std::int64_t>(groups.size()), "actor"),
@@ -86,6 +98,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));
   options.folder = config.run.out;
   options.device = config.run.device;
+  options.nccl = config.pipeline.backend == "nccl";
   if (ranks->rank == 0) return backend().make_gloo_cluster(*ranks, executors, std::move(data), options);
   backend().serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;

@@ -30,8 +30,8 @@ void check_processes(const Config& config);
 
 // A cluster on the configuration's backend. `groups`: the number of devices of each actor (Prepared::replicas). All processes must run the
 // same `command`, on the same data and configuration. Null in a process that is not the controller: it has then served until the controller
-// ended. Throws Error (backend gloo without a launcher, a wrong number of processes, a port in use, a lost peer, a process that runs
-// something else).
+// ended. Throws Error (backend gloo or nccl without a launcher, a wrong number of processes, a port in use, a lost peer, a process that
+// runs something else).
 std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Config& config, const std::vector<int>& groups,
                                             std::shared_ptr<const DataSource> data);
 

@@ -79,10 +79,8 @@ nlohmann::ordered_json json_of(const StageConversions& stage) {
 nlohmann::ordered_json json_of(const ChosenLayouts& chosen) {
   nlohmann::ordered_json out = {{"axis", chosen.axis},
                                 {"split", nlohmann::ordered_json::array()},
-                                {"by_op", bool(chosen.choice.wishes.told)},
                                 {"step_bytes", chosen.choice.score.bytes},
-                                {"conversions", chosen.choice.score.conversions},
-                                {"least", chosen.choice.is_least}};
+                                {"conversions", chosen.choice.score.conversions}};
   for (const LayoutClass& found : chosen.choice.classes) out["split"].push_back(class_name(found));
   return out;
 }

@@ -34,7 +34,7 @@ constexpr Flag kFlags[] = {
     {"--frozen", "pipeline.frozen",
      "stages in front that are not trained: what a forward of each takes over that of a stage that is: 1,0.5"},
     {"--split-backward", "pipeline.split_backward", "each B as I and then W, fused pairs apart", true},
-    {"--backend", "pipeline.backend", "threads, gloo, or nccl where a build has it"},
+    {"--backend", "pipeline.backend", "threads; gloo or nccl: between processes"},
     {"--recompute", "pipeline.recompute", "none, or inputs: keep only what enters each stage"},
     {"--steps", "train.steps", "training steps in all"},
     {"--batch", "train.batch", "sequences per step"},
@@ -42,7 +42,7 @@ constexpr Flag kFlags[] = {
     {"--dtype", "train.dtype", "f32, f64 or bf16"},
     {"--seed", "train.seed", "of parameters, data order and dropout"},
     {"--out", "run.out", "folder of the run"},
-    {"--device", "run.device", "where stages compute: cpu, or standin (built with the tests)"},
+    {"--device", "run.device", "where stages compute: cpu; cuda, or one card, cuda:1; or standin (built with the tests)"},
     {"--straggler", "run.straggler", "ACTOR[.DEVICE]=FACTOR,...: what is held back: 1=2, actor 1 at half its speed"},
 };
 

@@ -28,7 +28,7 @@ CLI::Option* add_mesh_option(CLI::App& command, std::string& mesh);
 // `options` must outlive the command's parse.
 void add_config_options(CLI::App& command, ConfigOptions& options);
 
-// As find_checkpoint, with a note on standard error for damaged checkpoints that were passed over.
+// Does as find_checkpoint, with a note on standard error for damaged checkpoints that were passed over.
 Checkpoint find_intact(const std::string& path);
 
 // The file that --init names, or of a run the folder of its newest checkpoint, as find_intact.

@@ -8,7 +8,7 @@
 namespace penstock {
 
 void choose_kernels(const Config& config, Program& program) {
-  if (config.run.kernels != "own") backend().choose_kernels(program, config.run.kernels);
+  if (config.run.kernels != "own" && config.run.device == "cpu") backend().choose_kernels(program, config.run.kernels);
 }
 
 double peak_of(const Config& config, int devices) {

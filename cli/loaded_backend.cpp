@@ -9,7 +9,8 @@
 
 namespace penstock {
 
-// Of the library that was built with this program: cmake/backend_build.cmake writes it, so that the program's own build id stands for both.
+// The build id of the library that was built with this program: cmake/backend_build.cmake writes it, so that the program's own build id
+// stands for both.
 extern const char kBackendBuild[];
 
 namespace {

@@ -31,6 +31,7 @@ Config load_planned(const PlanArguments& arguments, std::vector<Override> ahead,
   const bool named = !names_config(arguments.what, *arguments.models);
   if (named) overrides.insert(overrides.begin(), {"model.name", arguments.what, arguments.what});
   for (const std::string& setting : arguments.settings) overrides.push_back(parse_override(setting));
+  if (!arguments.device.empty()) overrides.push_back({"run.device", arguments.device, "--device"});
   if (arguments.batch > 0) overrides.push_back({"train.batch", std::to_string(arguments.batch), "--batch"});
   overrides.insert(overrides.end(), behind.begin(), behind.end());
   return load_config(named ? "" : arguments.what, overrides, *arguments.models);
@@ -209,7 +210,16 @@ void check_numbers(const PlanArguments& arguments) {
   if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
 }
 
-void plan_command(const PlanArguments& arguments) {
+// --device says where stages compute if that is measured, and whose published figures count if not.
+void settle_device(PlanArguments& arguments) {
+  if (arguments.cluster != "local" && !arguments.device.empty()) arguments.figures = std::exchange(arguments.device, "");
+  if (arguments.cluster == "local" && !arguments.figures.empty())
+    throw Error(concat("--cluster local measures, and --figures ", arguments.figures, " says what was published"), {},
+                "leave out --figures; --device cuda measures this machine's GPU");
+}
+
+void plan_command(PlanArguments& arguments) {
+  settle_device(arguments);
   check_numbers(arguments);
   if (!arguments.varied.empty() || arguments.planner == kSequences || arguments.planner == kDiffusionPipe)
     return plan_variants_command(arguments);
@@ -293,7 +303,10 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
 void add_model_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--figures", arguments.figures,
                      "published figures that time a configuration, or a graph without times [the cluster's device, else v100]");
-  command.add_option("--device", arguments.figures, "what --figures was called")->group("")->excludes("--figures");
+  command
+      .add_option("--device", arguments.device,
+                  "local: what is measured and planned for, cpu, cuda or standin; else what --figures was called")
+      ->excludes("--figures");
   command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
       ->type_name("KEY=VALUE")
       ->take_all()

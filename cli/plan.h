@@ -19,6 +19,7 @@ struct PlanArguments {
   std::optional<double> bandwidth, latency, memory;
   std::string planner = "best";
   std::string figures;  // the device whose published figures count; "": as figures_for says
+  std::string device;   // of --cluster local: run.device; else what figures were called
   PlanOptions options;
   std::vector<int> micro_batches;
   int batch = 0;             // samples of a step; 0: as the graph or the configuration says

@@ -26,12 +26,12 @@ std::string seconds_text(double seconds) {
   return time_text(seconds, true);
 }
 
-// How much longer than the fastest plan it may take, as a share; infinite: nothing is known.
+// Returns how much longer than the fastest plan it may take, as a share; infinite: nothing is known.
 double gap_of(const PlanFile& plan) {
   return plan.lower_bound > 0 ? plan.predicted_time / plan.lower_bound - 1 : std::numeric_limits<double>::infinity();
 }
 
-// What the memory is that a limit was held against.
+// Returns a line that says which memory a limit was held against; empty: there is no limit.
 std::string memory_text(const PlannedModel& planned) {
   if (std::isinf(weakest(planned.problem.cluster).memory)) return "";
   return planned.is_compiled ? "Memory is what the plan's program holds.\n" : "Memory is what the planner counts; a run may hold more.\n";

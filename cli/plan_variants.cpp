@@ -155,9 +155,12 @@ std::string text_of(const Compared& of, const PlannedVariants& planned) {
     rows.push_back({text(variant.settings), time_text(p.seconds, true), fixed(100 * p.bubble, 1) + " %", bytes_text(variant.largest()),
                     variant.measured.count > 0 ? time_text(variant.measured.median, true) : "", why_not(variant, all[0])});
   }
-  std::string out = concat(
-      of.base.model.name, " on ", is_local(of.arguments) ? concat(of.devices, " threads of this machine") : of.cluster.name, ": ",
-      counted(std::ssize(all), "configuration"), " of ", planned.considered, " compiled, ", refused, " refused, ", large, " too large\n\n");
+  std::string out =
+      concat(of.base.model.name, " on ",
+             is_local(of.arguments) ? concat(of.devices, of.base.run.device == "cpu" ? " threads" : " devices", " of this machine")
+                                    : of.cluster.name,
+             ": ", counted(std::ssize(all), "configuration"), " of ", planned.considered, " compiled, ", refused, " refused, ", large,
+             " too large\n\n");
   out += table({"configuration", "step", "idle", "memory", "measured", "loses by"}, rows);
   if (!of.arguments.explain) return out;
   for (const ConfigVariant& variant : all)

@@ -127,9 +127,10 @@ nlohmann::ordered_json json_of(const Costs& costs, const std::vector<UnsteadyTim
   return out;
 }
 
-// A null cluster means that this process was not the controller.
+// A null cluster means that this process was not the controller. Only threads of the host run their tasks without communication.
 ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, const std::shared_ptr<const DataSource>& data) {
-  if (config.pipeline.backend != "threads") return {nullptr, configured_cluster("profile", config, groups, data)};
+  if (config.pipeline.backend != "threads" || config.run.device != "cpu")
+    return {nullptr, configured_cluster("profile", config, groups, data)};
   check_processes(config);
   ClusterOptions options;
   options.deadline = config.pipeline.deadline;
@@ -139,11 +140,9 @@ ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, 
 void profile(const ProfileFlags& options, const ModelRegistry& models) {
   const std::future<void> loading = load_backend();
   const Config config = load_config(options.config, models);
-  if (config.run.device != "cpu")
-    throw Error(concat("run.device is ", config.run.device, ", and what is measured is the host"), {}, "--device cpu");
   const std::string& file = config.run.out;
   Costs description;
-  description.machine = describe_machine(concat("libtorch ", backend().version()));
+  description.machine = describe_machine(concat("libtorch ", backend().version()), backend().processor(config.run.device));
   description.model = describe_model(config);
   std::optional<Costs> costs = earlier_costs(file, description);
 
@@ -152,9 +151,7 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
   const ProfileCluster devices = cluster_of(config, devices_of_actors(prepared), data);
   if (!devices.cluster) return;
   const StateSource state = fresh_start(config, prepared).state;
-  ProfileOptions profiling;
-  profiling.backend = config.pipeline.backend;
-  profiling.rounds = options.rounds;
+  ProfileOptions profiling = profile_options(config, options.rounds);
   profiling.input = [&](std::int64_t number, const Program& program) {
     return training_input(config, *data, number, program.microbatches / step_microbatches(prepared));
   };

@@ -26,7 +26,7 @@ void print_error(const char* message) {
   std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message);
 }
 
-// What was printed may be on its way yet. Throws Error where it does not get to its place.
+// Writes out what was printed and may still lie in buffers. Throws Error where it cannot be written.
 void finish_output() {
   errno = 0;
   std::cout.flush();

@@ -78,7 +78,7 @@ void schedule_command(const Arguments& arguments) {
   if (arguments.table.what == "list") return list(arguments.json);
   const Schedule schedule = table_of(arguments.table);
   // A model's stages may feed each other otherwise, which is checked where there is a model.
-  const StageShape shape = shape_of(arguments.table, schedule);
+  const StageShape shape = shape_of(schedule);
   validate(schedule, shape);
   if (is_given(arguments.fill)) return fill_table(arguments, schedule, shape);
   if (!arguments.timeline.empty())

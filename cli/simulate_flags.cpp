@@ -76,7 +76,8 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
       ->take_all()
       ->expected(1, -1);
   command.add_option("--costs", arguments.costs, "what penstock profile measured, instead of the times above")->type_name("FILE");
-  command.add_option("--backend", arguments.backend, "threads or gloo: whose costs")->check(CLI::IsMember({"threads", "gloo"}));
+  command.add_option("--backend", arguments.backend, "threads, gloo or nccl: whose costs")
+      ->check(CLI::IsMember({"threads", "gloo", "nccl"}));
 }
 
 double checked(const std::string& flag, double value) {

@@ -71,7 +71,7 @@ Program program_of(const SimulateArguments& arguments, const std::string& schedu
   return program;
 }
 
-// What --figures says: a device's name, or none, and the table that it is in.
+// The value of --figures: a device's name, or none, and the table that it is in.
 struct Figures {
   std::string device;
   DeviceTable table = published_devices();

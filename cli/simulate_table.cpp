@@ -136,7 +136,7 @@ void check_flags(const SimulateArguments& arguments) {
 TableSetting setting_of(const SimulateArguments& arguments, const TableChoice& table) {
   TableSetting out;
   out.schedule = as_sharded(arguments, table_of(table));
-  out.shape = shape_of(table, out.schedule);
+  out.shape = shape_of(out.schedule);
   validate(out.schedule, out.shape);
   check_bytes(arguments);
   arguments.costs.empty() ? set_costs(arguments, out) : set_measured_costs(arguments, table, out);

@@ -82,8 +82,4 @@ std::string stages_in_words(const Schedule& schedule) {
   return schedule.slices == 1 ? stages : concat(stages, " of ", schedule.slices, " slices");
 }
 
-StageShape shape_of(const TableChoice& choice, const Schedule& schedule) {
-  return names_rules(choice.what) ? shape_of(load_rules(choice.what), choice.options) : chain_of(schedule);
-}
-
 }  // namespace penstock

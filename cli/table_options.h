@@ -28,7 +28,5 @@ void check_size(const TableChoice& choice, int most_actors, int most_forwards);
 Schedule table_of(const TableChoice& choice);
 // "4 stages", or "4 stages of 8 slices".
 std::string stages_in_words(const Schedule& schedule);
-// The stages that the table is checked against: those that its rules say, or a chain.
-StageShape shape_of(const TableChoice& choice, const Schedule& schedule);
 
 }  // namespace penstock

@@ -78,7 +78,7 @@ void take_folder(const Config& config, const TrainingStart& start, std::optional
   check_run(config, start);
 }
 
-// What lies behind the step that the run goes on from in its folder is given up: it is kept under other names.
+// Gives up the checkpoints behind the step that the run goes on from in its folder: they are kept under other names.
 void set_later_aside(const Config& config, const TrainingStart& start) {
   if (!goes_on_in_place(config, start)) return;
   for (const auto& [step, folder] : checkpoint_folders(config.run.out))
@@ -95,7 +95,7 @@ void print_finished(const TrainOptions& options, const Config& config, const Tra
   print_json(out);
 }
 
-// How a run goes on.
+// Prints how a resumed run goes on: from which checkpoint and with which learning rate.
 void print_resumed(const Config& config, const TrainingStart& start) {
   std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
   const std::string rate = learning_rate_text(config.train), before = learning_rate_text(*start.before);

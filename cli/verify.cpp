@@ -116,7 +116,7 @@ void verify_table(const VerifyArguments& arguments, std::string_view content) {
   if (arguments.memory_limit >= 0)
     throw Error(concat(arguments.file, " is a table, which says nothing of bytes"), {}, "leave out --memory-limit");
   const Schedule schedule = parse_schedule(content, arguments.file);
-  validate(schedule, chain_of(schedule));
+  validate(schedule, shape_of(schedule));
   if (arguments.staleness >= 0) check_staleness(schedule, arguments.staleness);
   const bool in_waves = schedule.steps > 1 && arguments.distance >= 0;
   const std::int32_t missing = in_waves ? missing_of_others(schedule, arguments.distance) : 0;

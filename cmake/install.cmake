@@ -8,6 +8,12 @@ set_target_properties(penstock_cli PROPERTIES EXPORT_NAME penstock)
 # change it to install, it ends what it builds with an empty entry, which is the folder that a program happens to run in.
 set_target_properties(penstock_backend PROPERTIES INSTALL_RPATH "${PENSTOCK_LIBTORCH}/lib" BUILD_WITH_INSTALL_RPATH ON)
 set(backend_folder ${CMAKE_INSTALL_LIBDIR}/penstock)
+if(TARGET penstock_cuda)
+  set_target_properties(penstock_cuda PROPERTIES INSTALL_RPATH "$<IF:$<BOOL:${SKBUILD}>,$ORIGIN/../torch/lib,${PENSTOCK_LIBTORCH}/lib>"
+                        BUILD_WITH_INSTALL_RPATH ON)
+  add_dependencies(penstock penstock_cuda)
+  install(TARGETS penstock_cuda DESTINATION ${backend_folder})
+endif()
 file(RELATIVE_PATH from_program "/${CMAKE_INSTALL_BINDIR}" "/${backend_folder}")
 set_source_files_properties(cli/loaded_backend.cpp PROPERTIES COMPILE_DEFINITIONS PENSTOCK_BACKEND_FOLDER="${from_program}")
 install(TARGETS penstock)

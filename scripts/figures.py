@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Figures of the sources, for comparing before and after: scripts/figures.py [ROOT] [--against OTHER_ROOT] [--longest N]
+"""Figures of the sources, for comparing before and after: scripts/figures.py [ROOT] [--against OTHER_ROOT] [--longest N] [--library L]
 
-Per folder: lines, comment lines, casts (static_cast and reinterpret_cast). Of all: the longest functions and classes with their lines, classes by
-the number of data members, and names that several headers define in one namespace (there must be none). It reads clang-formatted text, not C++: a
-function or class ends at the brace in the column of its first line.
+Per folder: lines, lines of code (neither blank nor all comment), comment lines, casts (static_cast and reinterpret_cast). Of all: the longest and the
+mean line of code, functions with more than five parameters, the longest functions and classes with their lines, classes by the number of data
+members, options of pipeline.* by the structs that have a member of that name, words of the glossary with several meanings, functions that a folder
+below the one that defines them calls, and names that several headers define in one namespace (there must be none). It reads clang-formatted text, not
+C++: a function or class ends at the brace in the column of its first line; which folder defines a function the library's symbols say.
 """
 import argparse
 import collections
 import pathlib
 import re
+import subprocess
 
 TOP = ["src", "cli", "include"]
 CONTROL = re.compile(r"^\s*(if|for|while|switch|do|else|try|catch|namespace|enum|union|extern|return|case|default)\b")
@@ -30,8 +33,19 @@ def end_of(lines, first, indent):
     return first
 
 
+def parameters(signature):
+    """How many the function's first parentheses hold: commas that no inner bracket has."""
+    depth = count = 0
+    for c in signature[signature.index("(") + 1 :]:
+        if depth == 0 and c == ")":
+            break
+        depth += (c in "([{<") - (c in ")]}>")
+        count += c == "," and depth == 0
+    return 0 if re.search(r"\(\)", signature.split("{")[0]) and count == 0 else count + 1
+
+
 def functions(lines):
-    """(name, lines) of each definition with a body of several lines, outside of classes or in one."""
+    """(name, lines, parameters) of each definition with a body of several lines, outside of classes or in one."""
     seen = set()
     for i, line in enumerate(lines):
         if not line.endswith("{"):
@@ -48,7 +62,7 @@ def functions(lines):
             continue
         seen.add(begin)
         if end > i and lines[end] == found.group(1) + "}":
-            yield found.group(2), end - begin + 1
+            yield found.group(2), end - begin + 1, parameters(signature[found.start(2) :])
 
 
 def classes(lines):
@@ -75,23 +89,81 @@ def defined_names(lines):
             yield "::".join([*namespace, found.group(1)])
 
 
+def is_code(line):
+    return bool(line.strip()) and not re.match(r"^\s*//", line)
+
+
+def layers(root):
+    """The folders, lowest first: the rows of the table in docs/architecture.md."""
+    return re.findall(r"^\| `(?:src|include)/(\w+)` \|", (root / "docs/architecture.md").read_text(), re.MULTILINE)
+
+
+def folder_of(member, root):
+    """Of an object in the core's library: several files of a folder are compiled as one."""
+    if found := re.match(r"unity_(\w+?)_\d+_cxx", member):
+        return found.group(1)
+    apart = ("models", "planners", "report", "data", "devices", "profile")  # folders with files that are compiled by themselves
+    return next((folder for folder in apart if (root / "src" / folder / member.removesuffix(".o")).exists()), "penstock")  # texts as data
+
+
+def upward_calls(root, library):
+    """(folder, function, folder that defines it) where the first is below the other: headers of include/penstock hide which folder that is."""
+    order = {name: i for i, name in enumerate(layers(root))}
+    defined, called, folder = {}, collections.defaultdict(set), ""
+    for line in subprocess.run(["nm", "-C", library], capture_output=True, text=True, check=True).stdout.splitlines():
+        if line.endswith(".o:"):
+            folder = folder_of(line[:-1], root)
+        elif (found := re.match(r".{17}(\w) (.*)", line)) and found.group(1) in "TU":
+            function = re.sub(r"\[abi:\w+\]|penstock::", "", found.group(2)).split("(")[0]
+            if found.group(1) == "T":
+                defined[found.group(2)] = folder
+            else:
+                called[found.group(2), function].add(folder)
+    return sorted({(folder, function, defined[symbol]) for (symbol, function), folders in called.items() if symbol in defined
+                   for folder in folders if order[defined[symbol]] > order[folder]})  # fmt: skip
+
+
+def carriers(root):
+    """By option of pipeline.*: the structs that have a member of its name."""
+    config = (root / "src/config/config.h").read_text()
+    pipeline = re.search(r"^  struct Pipeline \{$(.*?)^  \}", config, re.MULTILINE | re.DOTALL)
+    names = set(re.findall(r"\b(\w+)(?: = [^,;]+)?[,;]", re.sub(r"//.*", "", pipeline.group(1)))) if pipeline else set()
+    out = collections.defaultdict(set)
+    for path, lines in sources(root):
+        for i, line in enumerate(lines):
+            if found := CLASS.match(line):
+                body = " ".join(re.sub(r"//.*", "", l) for l in lines[i + 1 : end_of(lines, i, found.group(1))])
+                for name in names & set(re.findall(r"\b(\w+)(?: = [^,;(){}]+| = \{\}|\{\})?[,;]", re.sub(r"\([^)]*\)|\{[^}]+\}", "", body))):
+                    out[name].add(found.group(3))
+    return out
+
+
+def words_of_several_meanings(root):
+    return re.findall(r"^\| ([^|]+) \| (?:Two|Three|Four) (?:things|kinds)", (root / "docs/glossary.md").read_text(), re.MULTILINE)
+
+
 def figures(root):
     folders = collections.defaultdict(collections.Counter)
-    longest, largest, headers = [], [], collections.defaultdict(set)
+    longest, largest, headers, widths, many = [], [], collections.defaultdict(set), [], []
     for path, lines in sources(root):
         name = path.relative_to(root)
         count = folders["/".join(name.parts[:2]) if name.parts[0] == "src" else name.parts[0]]
         count["files"] += 1
         count["lines"] += len(lines)
+        count["code"] += sum(map(is_code, lines))
+        widths += [len(line) for line in lines if is_code(line)]
         count["comments"] += sum(bool(re.match(r"^\s*//", line)) for line in lines)
         count["casts"] += sum(len(CAST.findall(line)) for line in lines)
-        longest += [(size, f"{function} ({name})") for function, size in functions(lines)]
+        found = list(functions(lines))
+        longest += [(size, f"{function} ({name})") for function, size, _ in found]
+        many += [(parameters, f"{function} ({name})") for function, _, parameters in found if parameters > 5]
         largest += [(size, members, f"{of} ({name})") for of, size, members in classes(lines)]
         if path.suffix == ".h":
             for of in defined_names(lines):
                 headers[of].add(str(name))
     total = sum(folders.values(), collections.Counter())
-    return folders, total, sorted(longest, reverse=True), sorted(largest, reverse=True), {n: f for n, f in headers.items() if len(f) > 1}
+    doubled = {n: f for n, f in headers.items() if len(f) > 1}
+    return folders, total, sorted(longest, reverse=True), sorted(largest, reverse=True), doubled, widths, sorted(many, reverse=True)
 
 
 def main():
@@ -99,10 +171,11 @@ def main():
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1])
     parser.add_argument("--against", type=pathlib.Path)
     parser.add_argument("--longest", type=int, default=10)
+    parser.add_argument("--library", help="build/libpenstock_core.a: its symbols say which folder calls which")
     options = parser.parse_args()
-    folders, total, longest, largest, doubled = figures(options.root)
+    folders, total, longest, largest, doubled, widths, many = figures(options.root)
     before = figures(options.against) if options.against else None
-    keys = ["files", "lines", "comments", "casts"]
+    keys = ["files", "lines", "code", "comments", "casts"]
     print(f"{'':24}" + "".join(f"{key:>10}" for key in keys))
     for name, count in [*sorted(folders.items()), ("all", total)]:
         print(f"{name:24}" + "".join(f"{count[key]:10}" for key in keys))
@@ -113,6 +186,21 @@ def main():
         for size, of in rows[: options.longest]:
             print(f"{size:6}  {of}")
         print(f"{sum(size > (50 if title == 'functions' else 200) for size, _ in rows):6}  are longer than {50 if title == 'functions' else 200} lines")
+    print(f"\nLines of code: the longest has {max(widths)} characters, the mean {sum(widths) / len(widths):.1f}")
+    print(f"\nFunctions with more than five parameters: {len(many)}")
+    for count, of in many[: options.longest]:
+        print(f"{count:6}  {of}")
+    carried = sorted(((len(by), name, by) for name, by in carriers(options.root).items() if len(by) > 1), reverse=True)
+    print(f"\nOptions of pipeline.* that several structs carry: {len(carried)}")
+    for count, name, by in carried[: options.longest]:
+        print(f"{count:6}  {name} ({', '.join(sorted(by))})")
+    words = words_of_several_meanings(options.root)
+    print(f"\nWords of several meanings: {len(words)}\n        {', '.join(words)}")
+    if options.library:
+        upward = upward_calls(options.root, options.library)
+        print(f"\nCalls up through public headers: {len(upward)}")
+        for folder, name, home in upward:
+            print(f"        {folder} calls {name} of {home}")
     print("\nNames that several headers define:", ", ".join(f"{n} ({', '.join(sorted(f))})" for n, f in doubled.items()) or "none")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what this machine does not have: scripts/setup.sh [tests] [format] [bench]. Without an argument what building and running the
+# Installs what this machine does not have: scripts/setup.sh [tests] [cuda] [format] [bench]. Without an argument what building and running the
 # program takes: Debian packages, and libtorch in .venv. Does nothing, quickly, when all is there. PENSTOCK_PYTHON or PENSTOCK_LIBTORCH: no
 # .venv is made.
 set -euo pipefail
@@ -12,7 +12,8 @@ for use in "$@"; do
     tests) packages+=(ccache git libgtest-dev chromium python3-dev) ;;
     format) packages+=(git clang-format-19) ;;
     bench) packages+=(libbenchmark-dev) ;;
-    *) echo "scripts/setup.sh: there is no \"$use\"; tests, format or bench" >&2; exit 2 ;;
+    cuda) ;;  # below
+    *) echo "scripts/setup.sh: there is no \"$use\"; tests, cuda, format or bench" >&2; exit 2 ;;
   esac
 done
 
@@ -40,6 +41,18 @@ if [ -z "${PENSTOCK_PYTHON:-}" ] && [ -z "${PENSTOCK_LIBTORCH:-}" ]; then
   if [[ " $* " == *" tests "* && -x .venv/bin/pip && ! -e .venv/penstock-compiled ]]; then
     .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null || true
     touch .venv/penstock-compiled
+  fi
+fi
+
+# libtorch for CUDA, with which what needs no GPU of the device cuda is tested (preset "cuda"): CUDA's runtime, profiling library and compilers with
+# it, and none of NVIDIA's libraries of gigabytes, in whose stead tests have stubs.
+if [[ " $* " == *" cuda "* ]]; then
+  stamp=.venv-cuda/penstock-torch-2.11.0-nvrtc
+  if [ ! -e "$stamp" ]; then
+    python3 -m venv .venv-cuda
+    .venv-cuda/bin/pip install --no-compile --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 \
+      nvidia-cuda-nvcc==13.0.88 nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85
+    touch "$stamp"
   fi
 fi
 

@@ -15,12 +15,10 @@
 
 namespace penstock {
 
-struct ToldLayouts;  // transform/layouts.h
-
-// What stands behind the actors of a table, and what they keep.
+// The devices that stand behind the actors of a table, and what they keep.
 struct CompileOptions {
-  // How many devices each actor has; empty: one each. They share every micro-batch (data parallelism), so the step has parts_of(devices)
-  // times the table's micro-batches.
+  // The number of devices of each actor; empty: one each. They share every micro-batch (data parallelism), so the step has
+  // parts_of(devices) times the table's micro-batches.
   std::vector<int> devices = {};
   int zero = 0;   // ZeRO's level: what the devices of an actor hold in shares (Sharding, lower/lower.h)
   int local = 1;  // at level 3, how many devices of an actor, one after the other, hold the same parameters
@@ -28,10 +26,9 @@ struct CompileOptions {
   // calls the dims of its parameters (ParameterSpec::dims), by parameter.
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
-  std::map<std::string, std::shared_ptr<const ToldLayouts>> told = {};  // by axis: layouts of the step that were chosen row by row
   SplitAttention attention = SplitAttention::automatic;
   bool recompute = false;  // every backward computes again all that it reads of its forward
-  // Of a table for several steps: the devices of an actor are HetPipe's workers, which update parameters of their own and may have taken so
+  // For a table of several steps: the devices of an actor are HetPipe's workers, which update parameters of their own and may have taken so
   // many waves fewer of the others' updates than of their own (lower/waves.h). -1: they sum their gradients at each update.
   int distance = -1;
   // Where the devices of an actor, one of each worker, place stages differently: the tables of all workers but the first, whose is the one

@@ -1,4 +1,4 @@
-// What tasks and links cost on a machine, as `penstock profile` measured it: one JSON file.
+// The costs of tasks and links on a machine, as `penstock profile` measured them: one JSON file.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ struct TaskCost {
   std::int64_t kernel_bytes = 0;         // that its kernels allocate at once beside what a program plans for it
 };
 
-// What a task's time is looked up by: its graph's structural hash with scalar constants aside, as no kernel's time depends on them (a
-// learning rate, an epsilon, the number of steps in a schedule of the learning rate).
+// Returns the key that a task's time is looked up by: its graph's structural hash with scalar constants aside, as no kernel's time depends
+// on them (a learning rate, an epsilon, the number of steps in a schedule of the learning rate).
 std::uint64_t cost_hash(const Graph& graph);
 
 // Seconds of an action of a micro-batch of any shape, with what belongs to it (inputs, messages): what each amount of its load adds
@@ -62,11 +62,14 @@ struct MachineDescription {
   std::string build;  // Penstock's and the libraries' versions
 };
 
+// In Costs::links: between a device that copies by itself and its host, both directions in turn.
+inline constexpr const char* kHostLink = "host";
+
 struct Costs {
   MachineDescription machine;
   std::string model;  // what was profiled, in words: "gpt, f32: layers 4, width 64, ..."
   std::vector<TaskCost> tasks;
-  std::map<std::string, Link> links;  // by backend
+  std::map<std::string, Link> links;  // by backend, and kHostLink
   // By backend, where its collectives do not follow from its links: Network::collectives.
   std::map<std::string, std::map<Opcode, Link>> collectives;
   std::map<std::string, double> step_overhead;  // by backend: seconds of a step beyond the last device's work

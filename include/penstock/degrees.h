@@ -27,7 +27,7 @@ struct StateBytes {
   double parameter = 4, gradient = 4, optimiser = 8;  // f32 and Adam
 };
 
-// As Penstock trains in this dtype: parameters of bf16 are f32 with a copy in bf16, their gradients are summed in f32.
+// The bytes of states as Penstock trains in this dtype: parameters of bf16 are f32 with a copy in bf16, their gradients are summed in f32.
 StateBytes states_of(const std::string& dtype);
 
 // Over how many devices a replica's tensors are split (docs/architecture.md, "Axes inside an actor").

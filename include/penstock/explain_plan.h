@@ -1,4 +1,4 @@
-// What holds a plan up, the next best plan, and what a larger cluster would give.
+// Explains a plan: what holds it up, the next best plan, and what a larger cluster would give.
 #pragma once
 
 #include <string>

@@ -66,7 +66,7 @@ T attribute_or(const Op& op, std::string_view name, T otherwise);
 
 // The op that defines each value (none for inputs).
 IdVector<ValueId, OpId> producers(const Graph& graph);
-// How many times each value is read by ops and outputs.
+// Returns how many times each value is read by ops and outputs.
 IdVector<ValueId, int> use_counts(const Graph& graph);
 
 // Checks SSA order, that ids are in range, shapes countable and attributes printable, and the number of operands and results of loops and

@@ -1,5 +1,5 @@
-// How the members of one axis of a mesh of devices hold a tensor, and what an op makes of tensors that they hold so. A mesh of several axes
-// is worked on one axis after the other: to each, what the members of those before hold is a tensor like any other.
+// Layouts: how the members of one axis of a mesh of devices hold a tensor, and what an op makes of tensors that they hold so. A mesh of
+// several axes is worked on one axis after the other: to each, what the members of those before hold is a tensor like any other.
 #pragma once
 
 #include <compare>
@@ -17,10 +17,9 @@ namespace penstock {
 
 struct Op;
 
-// What a model calls a dim of a tensor, so that a configuration can say which axis it is split over. The dim is `outer` equal blocks of
-// `units` equal units each (0: as many as a block has elements), and only whole units are given to members. The last dim of packed q, k and
-// v is
-// {"heads", 3, heads}.
+// The name that a model gives a dim of a tensor, so that a configuration can say which axis it is split over. The dim is `outer` equal
+// blocks of `units` equal units each (0: as many as a block has elements), and only whole units are given to members. The last dim of
+// packed q, k and v is {"heads", 3, heads}.
 struct DimName {
   std::string name;  // "": the dim has none and is not split
   std::int64_t outer = 1, units = 0;
@@ -61,7 +60,7 @@ struct Layout {
   Kind kind = Kind::whole;
   std::int32_t dim = -1;              // split
   std::int64_t outer = 1, units = 0;  // split, flat
-  // Of every second block the members take their ranges in reverse order, so that member m's places are as far from the end as from the
+  // In every second block the members take their ranges in reverse order, so that member m's places are as far from the end as from the
   // begin: what each has to do for a place behind others is the same. There are as many units as members, and `outer` is even.
   bool mirrored = false;
   // Split: where the members' ranges of a block end, in units; none: they are equal, but for one unit. It belongs to whoever asks for the
@@ -83,7 +82,7 @@ inline constexpr Layout kFlat{.kind = Layout::Kind::flat};  // wherever in its b
 Layout split_layout(std::int64_t dim, std::int64_t outer, std::int64_t units, std::int64_t members);
 Layout mirrored_layout(std::int64_t dim, std::int64_t members);
 
-// How attention over a sequence that an axis splits is computed.
+// The way in which attention is computed over a sequence that an axis splits.
 enum class SplitAttention : std::uint8_t {
   automatic,  // by heads where every member has one, else in parts
   heads,      // each member has some heads, over all of the sequence (Ulysses, 2309.14509)
@@ -108,7 +107,7 @@ LayoutView view_of(const Layout& split, const Shape& shape);
 std::optional<Layout> reshaped(const Layout& split, const Shape& from, const Shape& to, std::int64_t members);
 std::string text_of(const Layout& layout);  // "whole", "term", "flat", "split 1", "split 2 of 3" (blocks), "split 1 of 2, mirrored"
 
-// How an op's operands and results lie along one axis, so that each member computes the op on what it has and the axis is not spoken along.
+// Layouts of an op's operands and results along one axis with which each member computes the op on what it has, without communication.
 struct LayoutRow {
   std::vector<Layout> operands, results;
   bool operator==(const LayoutRow&) const = default;

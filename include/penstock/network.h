@@ -1,4 +1,4 @@
-// What moving bytes between devices costs.
+// The seconds that moving bytes between devices takes.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Network {
   const Link& at(std::int32_t from, std::int32_t to) const;
 };
 
-// How often each member passes on its part of what the others do not have yet: all_reduce 2(n-1) times, the others n-1.
+// Returns how often each member passes on its part of what the others do not have yet: all_reduce 2(n-1) times, the others n-1.
 double ring_steps(Opcode opcode, std::size_t members);
 
 // Seconds that a collective takes once all members have started it; `bytes`: the whole of what each member gathers, reduces or exchanges.

@@ -1,4 +1,4 @@
-// What one op means: result types, gradient, cost, aliasing; and how a user makes an op known.
+// The meaning of one op: result types, gradient, cost, aliasing; and how a user makes an op known.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,21 @@ enum class Linearity : std::uint8_t {
 // Computes an op: reads the operands, writes every result. Called by several devices' threads at once.
 using OpFunction = void (*)(const Op& op, std::span<const TensorMemory> operands, std::span<const TensorMemory> results);
 
+// Properties of an optimiser's op that its results do not show. Its operands are the parameter, the gradient, what is kept of it, and
+// scalars from the learning rate on; its results are the parameter and what is kept.
+struct UpdateRules {
+  // The attribute that weighs what is kept: where it is 0, no parameter depends on that. "": one always does.
+  std::string_view momentum = {};
+  int scalars = 1;  // operands behind what is kept
+  // Where "weight_decay" is 0 too, the op that does the same to some rows: (parameter, the rows' gradients, i64 indices, learning rate) ->
+  // (parameter). Rows that have no gradient stay as they are, bit by bit. "": there is none.
+  std::string_view by_rows = {};
+  // The operand that says which rows such an op updates; -1: it updates all.
+  int indices = -1;
+  // The op that predicts the parameter so many updates later, on the update's own operands. It has no result yet.
+  Op (*predict)(const Op& update, std::int64_t ahead) = nullptr;
+};
+
 struct OpDefinition {
   std::string_view name;
   // Infers the result types; throws Error with the op's name and the shapes. `op` gives the number of operands and the attributes.
@@ -61,19 +76,21 @@ struct OpDefinition {
   // Whether element e of every result depends on element e only of the operands of the result's type. Then a result may be written over
   // such an operand's storage (add, gelu, adamw, ...).
   bool elementwise = false;
-  // Whether result i is a later version of operand i. Then it is written over a state where operand i was (adamw_validated).
+  // Whether result i is a later version of operand i. Then it is written over a state where operand i was (update_validated).
   bool revises = false;
   // Whether the result of a member of a mesh axis depends on the other members, or on which member it is. No device runs such an op alone.
   bool collective = false;
-  // What the members of an axis can compute of it on parts of its operands; null: it needs them whole.
+  // Says what the members of an axis can compute of it on parts of its operands; null: it needs them whole.
   LayoutRule layout = nullptr;
   // The same where the split of a result asks for it (`operand` is the result's number): for ops whose operands' shapes do not say as much,
   // and for those whose operands are to be split because their result is.
   LayoutRule layout_result = nullptr;
-  // How a member's op differs from the whole one; null: in nothing but its operands.
+  // Changes the whole op into a member's; null: they differ in nothing but their operands.
   LocalRule local = nullptr;
   // Ask is_linear(op) of ops/layouts.h.
   Linearity linear = Linearity::none;
+  // The rules of an optimiser's op; null: the op is not an optimiser's.
+  const UpdateRules* update = nullptr;
   // Computes a user's own op; null: the executors have a kernel of this name.
   OpFunction compute = nullptr;
 };

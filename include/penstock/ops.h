@@ -292,18 +292,6 @@ struct AdamWResult {
 };
 AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, double beta1,
                   double beta2, double eps, double weight_decay);
-// adamw in two halves, for an update that is made before it is known by how much the gradient must be clipped (Qi et al., 2401.10241,
-// section 4). The first half updates with gradient*assumed and also gives the values from before: f32 or f64, `assumed` a scalar of the
-// parameter's type.
-struct AdamWAhead {
-  AdamWResult ahead, kept;
-};
-AdamWAhead adamw_ahead(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, Tensor assumed,
-                       double beta1, double beta2, double eps, double weight_decay);
-// The second half gives `ahead` where factor == assumed, else adamw of the kept values with gradient*factor: in both cases the bits of one
-// adamw with gradient*factor. In place (results over `ahead`) the first case does nothing.
-AdamWResult adamw_validated(const AdamWAhead& update, Tensor gradient, Tensor learning_rate, Tensor step, Tensor assumed, Tensor factor,
-                            double beta1, double beta2, double eps, double weight_decay);
 // v' = momentum*v + (g + weight_decay*p); p' = p - lr*v'.
 struct SgdResult {
   Tensor parameter, velocity;

@@ -77,7 +77,7 @@ struct PlanGraph {
   std::vector<PlanNode> nodes;
   std::vector<PlanEdge> edges;
   int samples = 0;  // samples of a step (the mini-batch); 0: the file does not say
-  // What the file says of the cluster; 0 where it does not.
+  // The cluster as the file describes it; 0 where it does not say.
   int devices = 0, cpus = 0;
   double memory = 0, bandwidth = 0;
 };
@@ -165,7 +165,7 @@ struct Plan {
   double bottleneck = 0;          // the planner's own objective, in seconds (docs/planning.md says which)
   bool optimal = false;           // whether the plan is proven best for the planner's own objective
   double search_seconds = 0;
-  // What evaluate() fills in:
+  // The following is filled in by evaluate():
   Schedule schedule;               // an actor for each stage, or for each device where stages share one
   double predicted_time = 0;       // simulated seconds of a step
   double lower_bound = 0;          // seconds that a step takes under any plan that the search could have made

@@ -47,15 +47,15 @@ std::string print(const PlanFile& plan, bool detail = true);
 PlanFile parse_plan(std::string_view json, const std::string& file);
 bool is_plan(std::string_view text);  // whether it begins as print() does
 
-// What evaluate() counted with, as a file of a plan of `problem`, without a timeline.
+// Returns the file of a plan of `problem`, with what evaluate() counted with and without a timeline.
 PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
 
 // A stage's devices: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
 std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
 
-// How many replicas each actor of the table has, which share every micro-batch, of as many devices as the plan's split says; one where it
-// has no stage. Throws Error where an actor's stages are on different devices, a device is of two actors, or a group has no whole replicas
-// or no whole nodes of `local` of them.
+// Returns for each actor of the table the number of its replicas, which share every micro-batch, of as many devices as the plan's split
+// says; one where it has no stage. Throws Error where an actor's stages are on different devices, a device is of two actors, or a group has
+// no whole replicas or no whole nodes of `local` of them.
 std::vector<int> devices_of_actors(const PlanFile& plan);
 // Throws Error where devices_of_actors() does, or where a step of `batch` samples cannot be cut for these devices.
 void check_runnable(const PlanFile& plan, std::int64_t batch);

@@ -1,4 +1,4 @@
-// What a program will take, in one call: from published figures, or from a profile.
+// Predicts in one call the time that a program will take: from published figures, or from a profile.
 #pragma once
 
 #include <cstdint>

@@ -90,7 +90,7 @@ constexpr bool defines_slot(Opcode opcode) {
 }
 std::string_view name(Opcode opcode);
 
-// How a run writes a result slot.
+// The way in which a run writes a result slot.
 enum class ResultMode : std::uint8_t {
   store,   // defines it
   add,     // adds to it (an accumulator defined earlier)
@@ -161,7 +161,7 @@ std::string print(const Program& program);
 std::string print(const Program& program, const DeviceProgram& device, const Instruction& instruction);  // one line
 Program parse_program(std::string_view text, std::string_view file = "program");
 std::uint64_t hash(const Program& program);
-// How messages name an instruction: "F3 of stage 2" or "recv from device 1 (tag 4)".
+// Returns the name of an instruction in messages: "F3 of stage 2" or "recv from device 1 (tag 4)".
 std::string describe(const Program& program, int device, std::size_t instruction);
 
 }  // namespace penstock

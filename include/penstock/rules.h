@@ -109,7 +109,5 @@ std::string print(const RulesLimit& limit);  // "limit p-r"
 // fit the options or cannot be written as text, and where they come to a point at which nothing may run: it says which actor waits, for
 // what, under which limit.
 Schedule make_schedule(const Rules& rules, const ScheduleOptions& options);
-// Which stages feed which, as the rules say, in options.slices.
-StageShape shape_of(const Rules& rules, const ScheduleOptions& options);
 
 }  // namespace penstock

@@ -39,8 +39,8 @@ struct Action {
   std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, REDUCE_GRAD, U of all)
   std::int32_t count = 1;        // micro-batches microbatch .. microbatch+count-1 together
   bool fused_with_next = false;  // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
-  // How many updates of the table made the parameters that it reads. -1: F reads the newest in its row, all else what its F did
-  // (read_versions).
+  // The number of the table's updates that made the parameters which the action reads. -1: F reads the newest in its row, all else what its
+  // F did (read_versions).
   std::int32_t version = -1;
   std::int32_t ahead = 0;  // by how many updates these are predicted, of a version that it names (weight prediction: 3@1+2F5)
 
@@ -74,13 +74,11 @@ struct Schedule {
   std::vector<std::vector<std::int32_t>> cells;
   std::int32_t slices = 1;             // of each stage
   std::vector<StagePart> blocks = {};  // that are apart, in order
-  std::int32_t head_shards = 1;        // generated tables: parts of the vocabulary, as chain_with_head has stages for them
-  // Generated tables: the first stages, as many as there are times, have a forward alone (self-conditioning, frozen stages), which takes so
-  // much of another stage's forward.
+  // For each of the model's stages those that feed it, all of smaller number; empty: each feeds the next.
+  std::vector<std::vector<std::int32_t>> predecessors = {};
+  // The first stages, as many as there are times, have a forward alone (self-conditioning, frozen stages), which takes so much of another
+  // stage's forward.
   std::vector<double> forward_times = {};
-  // Generated tables: the stages behind those are so many chains, one behind the other in number, of as many stages each, that do not feed
-  // each other (two backbones in opposite directions). A stage in front that only runs forward feeds them all.
-  std::int32_t chains = 1;
   // A table may be for a window of training steps, of as many micro-batches each, one step's numbered behind the other's. Then each stage
   // that has parameters has a U for each step, which names the step's last micro-batch ("0U3"), and a step need not wait for the end of the
   // one before.
@@ -92,7 +90,7 @@ struct Schedule {
   std::int32_t step_microbatches() const { return microbatches() / steps; }
 };
 
-// What the model asks of a table: which stages feed which, and which passes each stage has.
+// The shape that the model asks of a table: which stages feed which, and which passes each stage has.
 struct StageShape {
   std::vector<std::vector<std::int32_t>> predecessors;  // for each stage, the stages that feed it, all of smaller number
   std::vector<bool> has_backward;                       // stages without have F only
@@ -102,12 +100,14 @@ struct StageShape {
 };
 // A chain of n stages, each with parameters and, unless forward_only, a backward.
 StageShape chain(int stages, bool forward_only = false);
+// Returns what a table for the shape says of its stages (Schedule::predecessors): nothing of a chain.
+std::vector<std::vector<std::int32_t>> told_predecessors(const StageShape& shape);
 // Behind a chain of `stages` stages so many that its last one feeds (parts of the vocabulary), and one that these feed, which joins them.
 // One part: the chain.
 StageShape chain_with_head(int stages, int head_shards, bool forward_only = false);
-// The chain that a table without a model is checked against: as many stages as it names, in its slices, with backward if the table has any.
-// A generated table's head, and its stages without a backward, are as the table says.
-StageShape chain_of(const Schedule& schedule);
+// Returns the shape that a table without a model is checked against: the stages that it names, in its slices, fed as it says, with backward
+// if the table has any and they have more than a forward.
+StageShape shape_of(const Schedule& schedule);
 // The shape of `slices` (1 or more) slices of each stage: slice j of stage s, at s * slices + j, is fed by slice j of each stage that feeds
 // s, and by slice j-1 of s, whose keys and values it reads. A block of slice j with the keys of slice k is fed by slices j and k of each
 // stage that feeds s, and feeds slice j of each that s feeds; it goes back before slice j-1 of s, which adds up gradients of keys.
@@ -126,7 +126,7 @@ Schedule sliced(const Schedule& schedule, int slices);
 //   the slices of a stage run a micro-batch on one actor;
 //   a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that;
 //   in a table of several steps each stage has a U for each, behind all its gradients, and what is read is made (schedule/versions.h);
-//   nothing unknown is named;
+//   nothing unknown is named, and a table that says which stages feed which has every stage that feeds another one of the shape before it;
 //   no cycle across actors exists, a fused pair running one action after the other.
 // The error names file, row (actor), cell and the missing, doubled or circular actions. `microbatches` is how many must be there; -1: those
 // named. The time is linear in actions and stage edges.
@@ -134,7 +134,10 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
 
 // CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables of compute actions, with blank cells (idle);
 // sends and receives are refused, as lowering infers them and does not keep their places. Either no action names a slice, or all do that
-// belong to a micro-batch, and then every stage has as many; the blocks that are named are apart. Throws Error with file:row:cell.
+// belong to a micro-batch, and then every stage has as many; the blocks that are named are apart. In front of the rows may stand
+//   #feeds,0>1,0>2     which stages feed which, all of them (Schedule::predecessors);
+//   #forward,1.0,0.5   the first two stages have a forward alone (Schedule::forward_times).
+// A table that was printed is read as it was, but for the name. Throws Error with file:row:cell.
 Schedule parse_schedule(std::string_view csv, std::string_view file);
 std::string print(const Schedule& schedule);
 
@@ -193,7 +196,7 @@ const std::vector<ScheduleInfo>& schedules();
 // throws Error unless each divides `microbatches`. `in_flight`: how many each stage runs ahead, a multiple of its size and never more than
 // for a stage that feeds it; empty: graphpipe_in_flight.
 Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<int>& sizes = {}, std::vector<int> in_flight = {});
-// How many micro-batches each stage runs ahead, in micro-batches.
+// Returns for each stage how many micro-batches it runs ahead.
 std::vector<int> graphpipe_in_flight(const StageShape& shape, const std::vector<int>& sizes);
 
 // For each stage, the first actor on which its F stands (a replica may have more).

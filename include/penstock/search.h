@@ -36,7 +36,7 @@ struct SearchProblem {
   int copies = 1;     // most copies of a stage's parameters, where no placements are given
   bool whole = true;  // backwards may be one B,
   bool split = true;  // or I and W; one of them at least
-  // What the table may do beside: R; OFFLOAD and RELOAD.
+  // Whether the table may also have R; and OFFLOAD with RELOAD.
   bool recompute = false, offload = false;
   bool sharded = false;  // every table with_gathers
   // Training steps in the table, of microbatches / steps each, none of them drained before the next: behind each, stages are updated
@@ -72,7 +72,7 @@ struct SearchResult {
   // Other tables within the limit that the search came upon, mostly each of another makespan; the fastest first.
   std::vector<FoundTable> runners_up;
 
-  // How much slower than possible the table may be: makespan / lower_bound - 1.
+  // Returns the share by which the table may be slower than possible: makespan / lower_bound - 1.
   double gap() const { return lower_bound > 0 ? time.makespan / lower_bound - 1 : 0; }
 };
 
@@ -89,8 +89,8 @@ struct SearchResult {
 // shape and no placement is given.
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options = {});
 
-// What a schedule is tried with: as it chooses itself, and each of --unit, --group and --in-flight that it takes at 1, 2, 4, ...
-// micro-batches. The same for any number of chunks.
+// Returns the options that a schedule is tried with: those it chooses itself, and each of --unit, --group and --in-flight that it takes at
+// 1, 2, 4, ... micro-batches. The same for any number of chunks.
 std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const ScheduleOptions& shape);
 
 // The registered schedules with this shape: each once as it chooses itself, or why it cannot be had, and each other table that its options

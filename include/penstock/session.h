@@ -35,7 +35,7 @@ struct HostTensor {
 };
 using HostTensors = std::map<std::string, HostTensor>;
 
-// As many values as the shape has elements (Error otherwise). T: float, double, std::int32_t, std::int64_t.
+// Makes a tensor of as many values as the shape has elements (Error otherwise). T: float, double, std::int32_t, std::int64_t.
 template <class T>
 HostTensor host_tensor(Shape shape, const std::vector<T>& values);
 // The elements in row-major order. Throws Error where the tensor is of another dtype.
@@ -45,15 +45,17 @@ std::vector<T> values(const HostTensor& tensor);
 struct SessionOptions {
   double deadline = 60;  // seconds that one wait may take
   int threads = 1;       // that each device computes with
-  // The device that stages compute on: "cpu", or "standin", a device on host threads that behaves as a GPU does and is built with the
-  // tests. Devices of one process share it.
+  // The device that stages compute on: "cpu"; "cuda", the process's own card, or "cuda:1", that one; or "standin", a device on host threads
+  // that behaves as a GPU does and is built with the tests. Devices of one process share it.
   std::string device = "cpu";
-  // Each device is one of these processes, over Gloo, all of which make such a session; none: devices are threads of this process.
+  // Each device is one of these processes, all of which make such a session; none: devices are threads of this process.
   std::optional<Ranks> ranks = {};
   std::string run = {};  // over ranks: lines that all must have the same, as what is trained and how
   // Asked now and then while a step of threads runs, by the thread that waits for it: true gives the step up, unless it has begun to write
   // state.
   std::function<bool()> interrupted = {};
+  std::string backend = "gloo";  // over ranks: what tensors go over; or "nccl", for devices other than "cpu"
+  bool fuse = false;  // whether chains of elementwise ops, sums and casts are one generated kernel each, on devices other than "cpu"
 };
 
 // A call that all ranks make gives each of them this.
@@ -97,7 +99,7 @@ struct StepReport {
 class Session {
  public:
   // Over ranks it waits for all of them. Throws Error: numbers below 1, as many ranks as devices are not there, what make_gloo_cluster and
-  // make_gloo_follower throw, a device that there is not.
+  // make_gloo_follower throw, a device or a backend that there is not.
   explicit Session(int devices, const SessionOptions& options = {});
   ~Session();
   Session(Session&&) noexcept;

@@ -1,13 +1,12 @@
 // Whole step graphs, built from a model by the same public functions that users have.
 //
 // Inputs of every step graph: first the state, which is the parameters under their own names and, in a training step, what the optimiser
-// keeps of those that are trained ("first:<name>", "second:<name>"; sgd: only "first:<name>", the velocity; exported: as its updates say)
-// and "step", the number of steps done. Then the data:
-// the model's ports (DataPort; for text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the step),
-// "seed" i64[]. Where a row holds several samples, or samples are pairs (TextRows), further ports say where samples stand: "positions",
-// "ranges", "inputs", "input_ranges" and "memory_ranges", as in Model::Batch; `context` is then the length of a row of targets. The loss is
-// divided by the model's count of the batch. `context` is 0 where the model reads no text. Each function throws Error if the batch is not
-// divisible by the micro-batches, or the model does not read such rows.
+// keeps of those that are trained ("first:<name>", "second:<name>": OptimiserInfo::kept) and "step", the number of steps done. Then the
+// data: the model's ports (DataPort; for text "tokens" and "targets" i64[batch,context]), "rows" i64[batch] (the samples' numbers in the
+// step), "seed" i64[]. Where a row holds several samples, or samples are pairs (TextRows), further ports say where samples stand:
+// "positions", "ranges", "inputs", "input_ranges" and "memory_ranges", as in Model::Batch; `context` is then the length of a row of
+// targets. The loss is divided by the model's count of the batch. `context` is 0 where the model reads no text. Each function throws Error
+// if the batch is not divisible by the micro-batches, or the model does not read such rows.
 #pragma once
 
 #include <map>
@@ -16,37 +15,33 @@
 #include <vector>
 
 #include "penstock/graph.h"
+#include "penstock/optimiser.h"
 #include "penstock/trace.h"
 
 namespace penstock {
 
-// What is told of some of the parameters alone (ParameterSpec::group).
-struct ParameterGroup {
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
-};
-
 struct OptimiserOptions {
-  // adamw, adam (its weight decay is part of the gradient), sgd, nesterov (it looks ahead by its momentum), or exported (see `updates`).
-  std::string name = "adamw";
+  std::string name = "adamw";  // of a row of optimisers(), where there are no `updates`
   double learning_rate = 1e-3, final_fraction = 0.1;
   int warmup = 20, steps = 400;
-  // How the rate falls, until it is final_fraction of itself at step `steps`: cosine, linear, wsd (linear, and late) or constant. given:
-  // the step reads the rate of each group as data, "learning_rates" f64[groups], which stands behind "seed" and "count".
+  // The way in which the rate falls, until it is final_fraction of itself at step `steps`: cosine, linear, wsd (linear, and late) or
+  // constant. given: the step reads the rate of each group as data, "learning_rates" f64[groups], which stands behind "seed" and "count".
   std::string decay = "cosine";
-  int decay_steps = 0;  // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of `steps`
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
-  std::vector<ParameterGroup> groups = {};  // what replaces these five in each group; none: all parameters are of one
-  // exported: the update of each trained parameter, by name. Its inputs are "parameter" and "gradient", of the parameter's type,
-  // "learning_rate" f64[], "step" i64[] (the one being done, from 1), and tensors that the optimiser keeps of the parameter, zero at first:
-  // state "<input>:<parameter>". Its outputs are the next parameter, and the next value of each that is kept.
+  int decay_steps = 0;                      // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of `steps`
+  ParameterGroup numbers = {};              // Error for one that the row does not take and that is not as it is here
+  std::vector<ParameterGroup> groups = {};  // what replaces them in each group; none: all parameters are of one
+  // The update of each trained parameter, by name, where it is not a row's but was exported. Its inputs are "parameter" and "gradient", of
+  // the parameter's type, "learning_rate" f64[], "step" i64[] (the one being done, from 1), and tensors that the optimiser keeps of the
+  // parameter, zero at first: state "<input>:<parameter>". Its outputs are the next parameter, and the next value of each that is kept.
   std::map<std::string, Graph> updates = {};
   double clip = 1.0;  // limit of the global norm of the gradients; 0: no clipping
-  // With clipping: make the update as if nothing were clipped, then validate it when the norm is known. The bits are the same; adamw only.
+  // With clipping: make the update as if nothing were clipped, then validate it when the norm is known. The bits are the same. Error for a
+  // row without a fused op.
   bool validated = false;
 };
 
-// What the losses of a batch are divided by: the model's count of it, or, where a step has micro-batches of several shapes and so no tensor
-// of the whole batch, the data port "count" i64[], which stands behind "seed".
+// The number that the losses of a batch are divided by: the model's count of it, or, where a step has micro-batches of several shapes and
+// so no tensor of the whole batch, the data port "count" i64[], which stands behind "seed".
 enum class BatchCount : std::uint8_t { of_model, port };
 
 // One training step. Outputs after the state: "loss" (mean), "gradient_norm" (before clipping), "learning_rate".

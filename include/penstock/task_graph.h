@@ -29,7 +29,7 @@ class TaskGraph {
   std::shared_ptr<const GraphFacts> facts_;
 };
 
-// As for graphs; found once.
+// The same functions as for graphs; what they find is found once.
 std::uint64_t structural_hash(const TaskGraph& graph);
 void verify(const TaskGraph& graph);
 

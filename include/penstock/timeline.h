@@ -1,5 +1,5 @@
-// What the devices did or will do, and when: one model for simulated tables, simulated programs and measured steps. What explains
-// (explain.h) and what draws (report/) reads nothing else.
+// The timeline says what the devices did or will do, and when: one model for simulated tables, simulated programs and measured steps. What
+// explains (explain.h) and what draws (report/) reads nothing else.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ struct Timeline {
   std::vector<Activity> activities;              // by begin where nothing else is said; `cause` counts in this order
   std::vector<std::vector<MemoryPoint>> memory;  // by device, in time; empty: not known
   double makespan = 0;
-  // How many each stage has, and the blocks of attention that are apart; Activity::stage counts them as Action::stage does.
+  // The number of slices of each stage, and the blocks of attention that are apart; Activity::stage counts them as Action::stage does.
   std::int32_t slices = 1;
   std::vector<StagePart> blocks = {};
 

@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-// How a parameter starts. The values drawn depend on the run's seed and the parameter's name only.
+// The values with which a parameter starts. Those drawn depend on the run's seed and the parameter's name only.
 struct Initialiser {
   enum class Kind : std::uint8_t { zeros, ones, normal } kind = Kind::zeros;
   double deviation = 0;  // standard deviation, for normal
@@ -124,7 +124,7 @@ bool reads_text(const std::vector<DataPort>& ports);
 // Whether its samples are texts with images in them: there is a port of slots.
 bool reads_images(const std::vector<DataPort>& ports);
 
-// How the rows of a batch of text hold their samples.
+// Describes how the rows of a batch of text hold their samples.
 struct TextRows {
   // Whether samples stand one after the other in a row. It is then the only one of its micro-batch, and behind its last sample is padding.
   bool several = false;
@@ -145,22 +145,22 @@ struct Carried {
   double keep = 1;        // in [0, 1]
 };
 
-// What a micro-batch adds to the loop's sums.
+// The values that a micro-batch adds to the loop's sums.
 struct StepSums {
   Tensor loss;              // as Model::loss
   Parameters gradients;     // of the parameters that are trained
   Parameters carried = {};  // what is added to each of Model::carried
 };
 
-// How a model makes a picture of a class: of standard normal values, which it changes step by step. Its levels of noise count from 0; at
-// the highest there is next to nothing but noise.
+// Describes how a model makes a picture of a class: of standard normal values, which it changes step by step. Its levels of noise count
+// from 0; at the highest there is next to nothing but noise.
 struct PictureSteps {
   TensorType latents;  // of one picture, floats
   std::int64_t classes = 0, levels = 0;
   std::int64_t size = 0;  // height and width, in pixels of three colours
 };
 
-// What a model is to Penstock: parameters, data ports and the *sum* of the loss over a micro-batch.
+// A model is to Penstock its parameters, data ports and the *sum* of the loss over a micro-batch.
 class Model {
  public:
   virtual ~Model() = default;
@@ -173,13 +173,13 @@ class Model {
     Parameters ports;        // the tensors that data() declares, by name
     Tensor tokens, targets;  // of text models, i64 [batch, context]; targets of kIgnored are not counted
     Tensor rows;             // i64 [batch]: the samples' numbers in the step, for dropout; of several in a row i64 [batch, context]
-    // Of rows of several samples, i64 [batch, context]: where each token stands in its sample.
+    // For rows of several samples, i64 [batch, context]: where each token stands in its sample.
     Tensor positions;
-    // Of rows of several samples or of pairs, i64 [batch, context, 2]: the tokens of its own sample up to each token, as
+    // For rows of several samples or of pairs, i64 [batch, context, 2]: the tokens of its own sample up to each token, as
     // attention_in_ranges takes them. Padding has none.
     Tensor ranges;
-    // Of pairs. Tokens and targets are then those of the target: each token is the one before what is to be predicted, the first is 0.
-    // inputs i64 [batch, inputs]; input_ranges i64 [batch, inputs, 2]: the inputs of each one's own sample; memory_ranges i64 [batch,
+    // For rows of pairs. Tokens and targets are then those of the target: each token is the one before what is to be predicted, the first
+    // is 0. inputs i64 [batch, inputs]; input_ranges i64 [batch, inputs, 2]: the inputs of each one's own sample; memory_ranges i64 [batch,
     // context, 2]: the inputs of each token's sample.
     Tensor inputs, input_ranges, memory_ranges;
     Tensor seed, step;  // i64 scalars, for random_key
@@ -203,14 +203,14 @@ class Model {
   virtual bool reads(const TextRows& rows) const { return !rows.several && rows.inputs == 0 && !rows.shorter; }
   // Whether a sample's loss depends on the others of its micro-batch (batch norm). Then only steps that cut the batch alike are equal.
   virtual bool equal_batches() const { return false; }
-  // What the sum of the losses of a whole batch is divided by, an i64 scalar. By default the targets that count or, without targets, the
-  // samples.
+  // Returns the number that the sum of the losses of a whole batch is divided by, an i64 scalar. By default the targets that count or,
+  // without targets, the samples.
   virtual Tensor count(const Batch& batch) const;
   // Whether it can continue a text, byte by byte; by default every model that reads tokens. One that can must have logits.
   virtual bool generates() const;
   // [batch, context, vocabulary], for generation, where the targets are none. The default throws Error.
   virtual Tensor logits(const Parameters& parameters, const Batch& batch) const;
-  // How it makes pictures; by default it makes none. One that does must have the two functions that follow, whose defaults throw Error.
+  // Says how it makes pictures; by default it makes none. One that does must have the two functions that follow: their defaults throw.
   virtual std::optional<PictureSteps> picture_steps() const { return {}; }
   // One step for one picture, of ports "latents", "label", "level" and "next", i64 [1] but for the first: the latents with the noise of
   // level "next", where -1 is none. "guidance" [1], of the latents' dtype, says how much they follow the label (0: not at all).
@@ -219,7 +219,7 @@ class Model {
   virtual Tensor picture(const Parameters& parameters, Tensor latents) const;
 };
 
-// How many targets are not kIgnored, an i64 scalar.
+// Returns the number of targets that are not kIgnored, an i64 scalar.
 Tensor count_targets(Tensor targets);
 
 // The [model] table of a configuration, already typed by the registry's defaults, plus the number of stages to mark.

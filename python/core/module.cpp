@@ -235,11 +235,11 @@ void bind_plans(py::module_& module) {
       .def("limit_memory", [](ClusterSpec& cluster, double bytes) {
         for (ClusterDevice& device : cluster.devices) device.memory = bytes;
       });
-  // Threads of the machine that a profile was made on.
+  // Threads, or other devices, of the machine that a profile was made on.
   module.def("measured_cluster", [](int devices, const std::string& costs) {
     const Link& link = network_of(parse_costs(costs, "the profile"), {}).link;
     ClusterSpec out = uniform_cluster(devices, link.bandwidth, link.latency + link.start_seconds + link.wake_seconds);
-    out.name = concat(devices, " threads of this machine");
+    out.name = concat(devices, link.second_end_copies ? " threads" : " devices", " of this machine");
     return out;
   });
   py::class_<PlanFile>(module, "Plan")
@@ -291,14 +291,16 @@ void bind_plans(py::module_& module) {
       },
       py::call_guard<py::gil_scoped_release>());
   module.def("planning_programs", &planning_programs, py::call_guard<py::gil_scoped_release>());
-  // JSON of the costs. linked: whether the link between two threads is measured too, for programs of one device.
-  module.def("measure", [](const std::vector<Program>& programs, const std::map<std::string, Address>& state,
-                           const std::map<std::string, Address>& data, int threads, int rounds, bool linked) {
-    const py::gil_scoped_release release;
-    Costs costs = measure_here(programs, tensors_of(state), tensors_of(data), threads, rounds);
-    if (linked) measure_link_here(1 << 20, rounds, costs);
-    return print(costs);
-  });
+  // JSON of the costs. linked: whether the link between two devices is measured too, for programs of one device.
+  module.def("measure",
+             [](const std::vector<Program>& programs, const std::map<std::string, Address>& state,
+                const std::map<std::string, Address>& data, int rounds, bool linked, int threads, const std::string& device, bool fuse) {
+               const py::gil_scoped_release release;
+               const Measuring how{device, threads, rounds, fuse};
+               Costs costs = measure_here(programs, tensors_of(state), tensors_of(data), how);
+               if (linked) measure_link_here(1 << 20, how, costs);
+               return print(costs);
+             });
   module.def(
       "compile_plan",
       [](const Graph& step, const PlanFile& plan, const Schedule* table, const Graph* updating) {
@@ -419,12 +421,14 @@ void bind_session(py::module_& module) {
       .def_readonly("memory", &StepReport::memory)
       .def_readonly("timeline", &StepReport::timeline);
   py::class_<Session, std::unique_ptr<Session, WithoutLock>>(module, "Session")
-      .def(py::init([](int devices, double deadline, int threads, std::optional<Ranks> ranks, std::string run, std::string device) {
+      .def(py::init([](int devices, double deadline, int threads, std::optional<Ranks> ranks, std::string run, std::string device,
+                       std::string backend, bool fuse) {
              const py::gil_scoped_release release;
-             return std::unique_ptr<Session, WithoutLock>(
-                 new Session(devices, {deadline, threads, std::move(device), std::move(ranks), std::move(run), interrupted}));
+             return std::unique_ptr<Session, WithoutLock>(new Session(
+                 devices, {deadline, threads, std::move(device), std::move(ranks), std::move(run), interrupted, std::move(backend), fuse}));
            }),
-           py::arg(), py::arg(), py::arg(), py::arg("ranks") = std::nullopt, py::arg("run") = "", py::arg("device") = "cpu")
+           py::arg(), py::arg(), py::arg(), py::arg("ranks") = std::nullopt, py::arg("run") = "", py::arg("device") = "cpu",
+           py::arg("backend") = "gloo", py::arg("fuse") = false)
       .def("together", &together)
       .def("program", [](const Session& session, std::size_t number) { return *session.programs().at(number); })
       .def("close", &Session::close, py::call_guard<py::gil_scoped_release>())

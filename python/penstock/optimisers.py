@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,17 +14,32 @@ from .optimiser_step import MANNERS, Kept, Update, updates_of
 
 log = logging.getLogger("penstock")
 
-# Settings with which an op of the program is the optimiser's step.
+# Settings with which a row of the program's optimisers is the optimiser's step.
 FIXED = {"amsgrad": False, "maximize": False, "differentiable": False, "dampening": 0}
 ADAM = Kept({"first": "exp_avg", "second": "exp_avg_sq"}, {"step": torch.zeros(())}, {}, {})
 MOMENTUM = Kept({"first": "momentum_buffer"}, {}, {}, {})
 NOTHING = Kept({}, {}, {}, {})
 
 
+@dataclass(frozen=True)
+class Row:
+    """How PyTorch's optimiser of a class is one of the program's: the row's name, and what is kept of a parameter, both by the settings of a group."""
+
+    name: Callable[[Mapping[str, Any]], str]
+    kept: Callable[[Mapping[str, Any]], Kept]
+
+
+ROWS = {
+    torch.optim.AdamW: Row(lambda group: "adamw", lambda group: ADAM),
+    torch.optim.Adam: Row(lambda group: "adamw" if group.get("decoupled_weight_decay") else "adam", lambda group: ADAM),
+    torch.optim.SGD: Row(lambda group: "nesterov" if group.get("nesterov") else "sgd", lambda group: MOMENTUM if group.get("momentum", 0) else NOTHING),
+}
+
+
 @dataclass
 class Optimiser:
-    """An optimiser that a training step does. `group_of` gives the group of each parameter, by name; `updates` its update, where no op of
-    the program is that (the name is "exported")."""
+    """An optimiser that a training step does. `group_of` gives the group of each parameter, by name; `updates` its update, where no row of the
+    program's optimisers is that."""
 
     name: str
     torchs: torch.optim.Optimizer
@@ -47,9 +62,7 @@ class Optimiser:
 
     def kept(self, name: str, group: Mapping[str, Any]) -> Kept:
         """The state that is kept of a parameter of this group."""
-        if self.name == "exported":
-            return self.updates[name].kept
-        return ADAM if self.name in ("adam", "adamw") else MOMENTUM if group.get("momentum", 0) else NOTHING
+        return self.updates[name].kept if self.updates else ROWS[type(self.torchs)].kept(group)
 
     def settings_of(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of a group beside its learning rate, all that a program is made for."""
@@ -106,22 +119,15 @@ def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], oth
     name = _name(optimizer)
     if skipped:
         log.info("no loss reaches %s: the optimizer skips %s, as PyTorch's does", ", ".join(skipped), "it" if len(skipped) == 1 else "them")
-    return Optimiser(name, optimizer, group_of, names, updates_of(optimizer, names) if name == "exported" else {}, skipped)
+    return Optimiser(name or "exported", optimizer, group_of, names, {} if name else updates_of(optimizer, names), skipped)
 
 
-def _name(optimizer: torch.optim.Optimizer) -> str:
-    """The program's name of the optimiser, "exported" where none of its ops is the step of all groups."""
-    kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
-    groups = optimizer.param_groups
-    found = {_kind(kinds[type(optimizer)], group) for group in groups} if type(optimizer) in kinds else set()
+def _name(optimizer: torch.optim.Optimizer) -> str | None:
+    """The row of the program's optimisers that is the step of all groups; None: there is none."""
+    row, groups = ROWS.get(type(optimizer)), optimizer.param_groups
+    found = {row.name(group) for group in groups} if row else set()
     fixed = all(group.get(key, value) == value for group in groups for key, value in FIXED.items())
-    return found.pop() if fixed and len(found) == 1 else "exported"
-
-
-def _kind(name: str, group: Mapping[str, Any]) -> str:
-    if name == "adam" and group.get("decoupled_weight_decay"):
-        return "adamw"
-    return "nesterov" if group.get("nesterov") else name
+    return found.pop() if fixed and len(found) == 1 else None
 
 
 def _numbers(group: Mapping[str, Any]) -> dict[str, float]:

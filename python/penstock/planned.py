@@ -174,13 +174,14 @@ def steps_of(module: torch.nn.Module, batch: Any, counts: Sequence[int], optimiz
 
 def profile(module: torch.nn.Module, batch: Any, *, microbatches: int | Sequence[int] = 8, rounds: int = 10, threads: int = 1, nodes: int = 64,
             optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None, dynamic: bool | Mapping[str, Any] = True,
-            whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None) -> Profile:
-    """Measures what `plan(module, batch, profile=...)` counts with, for the same arguments: it runs `rounds` steps on one thread with a stage
-    for each group of ops, on zeros in place of parameters, and messages between two threads. Throws PenstockError as `plan`."""
+            whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None,
+            device: str = "cpu") -> Profile:
+    """Measures what `plan(module, batch, profile=...)` counts with, for the same arguments: it runs `rounds` steps on one `device` (as `trainer`
+    has it) with a stage for each group of ops, on zeros in place of parameters, and messages between two. Throws PenstockError as `plan`."""
     counts = [microbatches] if isinstance(microbatches, int) else list(microbatches)
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
     given, kept = addresses(Calls(module, loss, whole, 1).tensors(batch))
-    text = told(lambda: _core.measure(_core.planning_programs(steps, nodes), {}, given, threads, rounds, True))
+    text = told(lambda: _core.measure(_core.planning_programs(steps, nodes), {}, given, rounds, True, threads, device, False))
     del kept
     return Profile(text)
 

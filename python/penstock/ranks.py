@@ -35,14 +35,14 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 def ranks_for(plan: Plan | Planned, backend: str | None) -> Any:
     """The ranks of this process's launcher; None where the plan's devices are to be threads.
 
-    Throws PenstockError where there are not as many processes as devices, or no launcher for the backend "gloo".
+    Throws PenstockError where there are not as many processes as devices, or no launcher for the backends "gloo" and "nccl".
     """
-    if backend not in (None, "threads", "gloo"):
-        raise PenstockError(f"there is no backend {backend!r}", ['there are "threads" and "gloo"'])
+    if backend not in (None, "threads", "gloo", "nccl"):
+        raise PenstockError(f"there is no backend {backend!r}", ['there are "threads", "gloo" and "nccl"'])
     ranks = told(_core.ranks_from_environment) if backend != "threads" else None
     devices = plan.devices()
-    if ranks is None and backend == "gloo":
-        raise PenstockError('backend="gloo" takes a process for each device, and no launcher started this one',
+    if ranks is None and backend in ("gloo", "nccl"):
+        raise PenstockError(f'backend="{backend}" takes a process for each device, and no launcher started this one',
                             hint=f"torchrun --nproc-per-node {devices} train.py")
     if ranks is None or (ranks.size == 1 and backend is None):
         return None
@@ -53,11 +53,11 @@ def ranks_for(plan: Plan | Planned, backend: str | None) -> Any:
     return ranks
 
 
-def _session(ranks: Any, plan: Plan | Planned, deadline: float, threads: int, device: str) -> Any:
+def _session(ranks: Any, plan: Plan | Planned, deadline: float, threads: int, device: str, backend: str, fuse: bool) -> Any:
     ranks.attempt += f"/trainer {next(_numbers)}"
     ranks.store_runs = ranks.store_runs or bool(_open) or (torch.distributed.is_available() and torch.distributed.is_initialized())
     run = "\n".join(["[trainer]", *plan.settings()])
-    session = told(lambda: _core.Session(ranks.size, deadline, threads, ranks, run, device))
+    session = told(lambda: _core.Session(ranks.size, deadline, threads, ranks, run, device, backend, fuse))
     _open.add(session)
     return session
 
@@ -71,12 +71,12 @@ class RankTrainer:
 
     def __init__(self, lead: Callable[[Any], Any], module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, loss: Callable | None,
                  whole: Iterable[str], plan: Plan | Planned, ranks: Any, threads: int, deadline: float, seed: int,
-                 autocast: torch.dtype | None, device: str) -> None:
+                 autocast: torch.dtype | None, device: str, backend: str, fuse: bool) -> None:
         self.module, self.plan, self.loss, self.autocast, self.seed, self.rank = module, plan, loss, autocast, seed, ranks.rank
         self.calls = Calls(module, loss, whole, plan.microbatches)
         self._optimizer = optimizer
         self._entered = Entered()
-        self._session = _session(ranks, plan, deadline, threads, device)
+        self._session = _session(ranks, plan, deadline, threads, device, backend, fuse)
         weakref.finalize(self, _close, self._session, os.getpid())
         self._lead: Any = None
         self.steps, self.gradient_norm = 0, math.nan

@@ -40,6 +40,7 @@ def _wanted(name: str, value: Any) -> str | None:
         return None if right else "a whole number" + ("" if least is None else f", at least {least}") + ("" if most is None else f" and at most {most}")
     right, text = {
         "recompute": (isinstance(value, bool), "True or False"),
+        "fuse": (isinstance(value, bool), "True or False"),
         "clip": (number and value >= 0, "a number that is not negative; 0 does not limit"),
         "deadline": (number and value > 0, "a number of seconds above 0"),
         "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), or the path of a table"),

@@ -36,7 +36,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
             plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
-            weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu") -> Trainer | RankTrainer:
+            weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu",
+            fuse: bool = False) -> Trainer | RankTrainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
@@ -57,25 +58,29 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     device. `log`, a SummaryWriter of torch.utils.tensorboard or another object with its `add_scalar`, is given loss, gradient norm and learning
     rate of each step.
 
-    `backend` is "threads", or "gloo": each device is one of the processes that torchrun, penstock launch or mpirun started, and all of them
-    make the same trainer and the same calls with the same batches. Without it the launcher's variables say which.
+    `backend` is "threads", or "gloo" or "nccl": each device is one of the processes that torchrun, penstock launch or mpirun started, and all of
+    them make the same trainer and the same calls with the same batches. "nccl" sends tensors from device to device, which are other than "cpu". Without
+    it the launcher's variables say whether there are processes, which then send over Gloo.
 
-    `device` is what all devices of this process compute on: "cpu", or "standin", which behaves as a GPU does and is built with Penstock's tests.
-    There whole steps are recorded, the second of each shape, and then replayed. Modules, batches and results stay on the host.
+    `device` is what all devices of this process compute on: "cpu"; "cuda", the process's own card, or "cuda:1", that one; or "standin", which
+    behaves as a GPU does and is built with Penstock's tests. On the last two whole steps are recorded, the second of each shape, and then replayed. Modules, batches and results stay on the host.
+    `fuse`, for these two: chains of elementwise ops, sums and casts are one generated kernel each (docs/gpu.md).
 
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
     check_settings(module, {"optimizer": optimizer, "loss": loss, "actors": actors, "schedule": schedule, "chunks": chunks, "microbatches": microbatches,
                             "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "dynamic": dynamic, "whole": whole,
-                            "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device})
+                            "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device, "fuse": fuse})
     given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
     placed = given if plan is None else _planned(plan, given)
 
     def make(session: Any = None) -> Trainer:
-        return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, deadline, seed, reduction, autocast, weights, log,
-                       lambda: session or told(lambda: _core.Session(placed.devices(), deadline, threads, device=device)))
+        return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, device, fuse, deadline, seed, reduction, autocast, weights, log,
+                       lambda: session or told(lambda: _core.Session(placed.devices(), deadline, threads, device=device, fuse=fuse)))
     ranks = ranks_for(placed, backend)
-    return RankTrainer(make, module, optimizer, loss, whole, placed, ranks, threads, deadline, seed, autocast, device) if ranks else make()
+    if not ranks:
+        return make()
+    return RankTrainer(make, module, optimizer, loss, whole, placed, ranks, threads, deadline, seed, autocast, device, backend or "gloo", fuse)
 
 
 def _check_frequencies(text: str, microbatches: int) -> None:
@@ -110,7 +115,7 @@ class Trainer:
     """
 
     def __init__(self, module: torch.nn.Module, example: Any, optimizer: torch.optim.Optimizer | None, loss: Callable | None, plan: Plan | Planned,
-                 dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, deadline: float, seed: int,
+                 dynamic: bool | Mapping[str, Any], whole: frozenset[str], threads: int, device: str, fuse: bool, deadline: float, seed: int,
                  reduction: str | None, autocast: torch.dtype | None, weights: str | Path | None, writer: Any, session: Callable) -> None:
         self.module, self.loss, self.seed, self.autocast = module, loss, seed, autocast
         self.calls = Calls(module, loss, whole, plan.microbatches)
@@ -130,7 +135,7 @@ class Trainer:
         self._state = State(module, self.exports, self._session, folder)
         self._programs = Programs(self.calls, loss, self.exports, self.plan, self._table, self.optimiser, self._session, self._state,
                                   deadline)
-        self._threads, self._example = threads, example
+        self._measuring, self._example = (threads, device, fuse), example
         self._trains = [(name, parameter, parameter.requires_grad) for name, parameter in module.named_parameters()]
         self._first = self._programs.of("training" if optimizer else "gradients", example, self.calls.tensors(example))
         if optimizer and optimizer.state:
@@ -285,7 +290,7 @@ class Trainer:
         if device != "here":
             return Prediction.of(told(lambda: program.predict(device, link)))
         given, kept = addresses(self._given(self._first, self._example, self.calls.tensors(self._example)))
-        costs = told(lambda: _core.measure([program], {}, given, self._threads, 10, False))
+        costs = told(lambda: _core.measure([program], {}, given, 10, False, *self._measuring))
         del kept
         return Prediction.of(told(lambda: program.predict(costs)))
 

@@ -10,7 +10,7 @@ namespace penstock {
 // The linker's build id of this program, or of the library in it that Penstock is, in hexadecimal; its version where it has none.
 std::string build_id();
 
-// What a program or a library in a file says of itself.
+// The facts that a program or a library in a file states about itself.
 struct ElfFile {
   std::string build_id;     // the linker's; empty where it has none
   std::uint64_t bytes = 0;  // that the file has where it is whole; of a shorter one, code that is missing would end whoever runs it

@@ -13,10 +13,11 @@ std::string processor_name();
 bool keep_to_share(int index, int count);
 std::int64_t memory_bytes();  // physical memory; 0 where the system does not say
 
-// How much memory this process may still take, and what sets the limit.
+// The memory that this process may still take, in bytes, and what sets the limit.
 struct MemoryRoom {
   std::int64_t bytes = -1;  // -1: not known
   std::string limit;        // "this machine's free memory"
+  std::int64_t all = -1;    // with what others hold; -1: not known
 };
 // The least of three: free memory and swap space, the room that control groups leave, and the room that the limit of the address space
 // leaves (ulimit -v). `root` is the folder that holds /proc and /sys; tests have their own.

@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// What a path names cannot be looked at, for the system's reason: permission, a failing disk, too many open files. So nothing is known of
-// it: it may be as it should. Where nothing is there at all, that is a plain Error.
+// The file that a path names cannot be looked at, for the system's reason: permission, a failing disk, too many open files. So nothing is
+// known of it: it may be as it should. Where nothing is there at all, that is a plain Error.
 class CannotRead : public Error {
  public:
   CannotRead(const std::string& path, int reason);

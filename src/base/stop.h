@@ -1,4 +1,4 @@
-// How SIGINT, SIGTERM, SIGHUP and SIGPIPE (nobody reads any more what it prints) end the process. The first one ends it at once or, where
+// SIGINT, SIGTERM, SIGHUP and SIGPIPE (nobody reads any more what it prints) end the process. The first one ends it at once or, where
 // something must be finished first, when that is done; a second one ends it at once, but SIGHUP and SIGPIPE.
 #pragma once
 

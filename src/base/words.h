@@ -1,4 +1,4 @@
-// How messages and reports put things into words.
+// The words that messages and reports have for things.
 #pragma once
 
 #include <cstdint>

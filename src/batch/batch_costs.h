@@ -1,4 +1,4 @@
-// What a micro-batch of some shape takes on the slowest stage: time and memory, by a formula or by measured points.
+// The costs of a micro-batch of some shape on the slowest stage: time and memory, by a formula or by measured points.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// Of one micro-batch on one stage. Memory is in any one unit, such as bytes or tokens.
+// The costs of one micro-batch on one stage. Memory is in any one unit, such as bytes or tokens.
 struct ShapeCost {
   double time = 0;    // forward and backward
   double stored = 0;  // kept from the forward until the backward
@@ -23,7 +23,7 @@ struct ShapeCost {
 // None where such a micro-batch cannot run, or was not measured.
 using ShapeCosts = std::function<std::optional<ShapeCost>(const BatchShape&)>;
 
-// How much of the forward is computed again in the backward, with what micro-batches then take.
+// A choice of how much of the forward is computed again in the backward, with the costs of micro-batches then.
 struct RecomputeMode {
   std::string name;
   ShapeCosts costs;

@@ -19,7 +19,7 @@ struct LiveSet {
   int need = 0;
 };
 
-// What lives together on a stage at the end of each run of forwards, as entries of the plan; at other times less does.
+// Returns the entries of the plan that live together on a stage at the end of each run of forwards; at other times fewer do.
 std::vector<LiveSet> live_sets(const CheckpointProblem& problem, const std::vector<int>& chunks) {
   const Schedule schedule = chunk_schedule(problem.actors, chunks);
   std::set<std::vector<std::size_t>> sets;
@@ -96,7 +96,7 @@ class CoverSearch {
     std::fill(value_.begin(), value_.end(), 0);
   }
 
-  // What sets that share no open entry miss must be added in any case.
+  // Returns a lower bound on what must be added: the sum of what sets that share no open entry miss.
   int least_more() const {
     std::vector<bool> taken(value_.size(), false);
     int sum = 0;

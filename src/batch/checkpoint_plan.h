@@ -1,4 +1,4 @@
-// How many layers each chunk recomputes so that a stage's memory is kept: InfiniPipe's checkpoint plan (2509.21275, section V).
+// Plans how many layers each chunk recomputes so that a stage's memory is kept: InfiniPipe's checkpoint plan (2509.21275, section V).
 #pragma once
 
 #include <cstdint>

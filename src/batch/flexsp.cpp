@@ -23,7 +23,7 @@ double sum_of(const std::vector<std::int64_t>& lengths) {
   return static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
 }
 
-// Of ascending lengths: 16, or more while the padded tokens are more than the mean of the real ones and the capacity.
+// Returns buckets of ascending lengths: 16, or more while the padded tokens are more than the mean of the real ones and the capacity.
 Buckets few_buckets(const std::vector<std::int64_t>& ascending, double capacity) {
   constexpr std::size_t kBuckets = 16;
   const double real = sum_of(ascending);

@@ -125,7 +125,7 @@ std::optional<PlannedBatch> with_checkpoints(const SearchedBatchProblem& problem
 }
 
 std::optional<PlannedBatch> relieved(const SearchedBatchProblem& problem, PlannedBatch plan) {
-  const SearchProblem table{.shape = chain_of(plan.schedule),
+  const SearchProblem table{.shape = shape_of(plan.schedule),
                             .actors = problem.actors,
                             .microbatches = plan.schedule.microbatches(),
                             .costs = table_costs(plan.loads, problem.costs),

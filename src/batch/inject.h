@@ -18,7 +18,7 @@ MicroBatchGroups groups_of_equals(const MicroBatches& work);
 // At most k groups of like times (F, B): Lloyd's k-means from the points that are farthest from each other. Inside of a group micro-batches
 // are shuffled by the seed. With no more than k micro-batches each is a group.
 MicroBatchGroups groups_of_like(const MicroBatches& work, std::size_t k, std::uint64_t seed = 0);
-// How many groups DynaPipe makes of m micro-batches.
+// Returns how many groups DynaPipe makes of m micro-batches.
 inline std::size_t usual_groups(std::size_t m) {
   return m > 20 ? 3 : 4;
 }

@@ -10,8 +10,8 @@ namespace penstock {
 struct LayerTimes {
   std::vector<double> forward, input, weight;
 };
-// How a layer's backward may be on two processors: not at all; with its weight gradient away from its input gradient; or also with the
-// input gradient divided between two neighbours.
+// The ways in which a layer's backward may be divided between two processors: not at all; with its weight gradient away from its input
+// gradient; or also with the input gradient divided between two neighbours.
 enum class BackwardSplit : std::uint8_t { whole, apart, divided };
 
 enum class LayerWork : std::uint8_t { forward, input, weight };

@@ -18,7 +18,7 @@ struct MicroBatches {
 // Throws Error unless there are as many of each, and one at least, all finite and not negative.
 void check_micro_batches(const MicroBatches& work);
 
-// As the simulator takes them: each micro-batch is a class of its own, and what is sent counts `latency` bytes.
+// Returns the costs as the simulator takes them: each micro-batch is a class of its own, and each transfer counts `latency` bytes.
 TableCosts table_costs(int stages, const MicroBatches& work, double latency = 0);
 // The links of a chain: what an actor sends leaves one after the other, to whomever it goes, at one byte in a unit of time.
 Network one_lane_each(int actors);

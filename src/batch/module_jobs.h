@@ -43,7 +43,7 @@ struct ModuleJobs {
   std::vector<std::size_t> backbones;           // likewise
 };
 
-// How far all segments have come.
+// The progress of all segments.
 struct ModuleState {
   explicit ModuleState(const ModuleJobs& jobs);
 

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-// What a rank could run next.
+// A step of a segment that a rank could run next.
 struct ModuleChoice {
   double begin = kInfinity, ready = kInfinity;
   std::size_t place = 0;  // in the order of segments

@@ -82,7 +82,8 @@ Candidate candidate_of(const SearchedBatchProblem& problem, BatchPlan plan) {
   return {rows_of(plan.fitted.cut, problem.order), {std::move(replica.schedule)}};
 }
 
-// How many candidates for the longest time a cut is tried with: more make a micro-batch shorter by less than a hundredth.
+// Returns the distance of the candidates for the longest time that a cut is tried with: more of them make a micro-batch shorter by less
+// than a hundredth.
 double interval_of(const SearchedBatchProblem& problem) {
   constexpr double kSteps = 100;
   std::vector<std::size_t> all(problem.samples.size());
@@ -115,7 +116,8 @@ std::vector<double> works_of(const SearchedBatchProblem& problem) {
   return work;
 }
 
-// As many rows as actors, and always half as many again, as long as there are samples for them: the first few numbers that keep the limit.
+// Returns candidates with as many rows as actors, and always half as many again, as long as there are samples for them: the first few
+// numbers that keep the limit.
 std::vector<Candidate> ragged_candidates(const SearchedBatchProblem& problem) {
   constexpr std::size_t kNumbers = 8;
   const std::vector<double> work = works_of(problem);
@@ -202,7 +204,7 @@ PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem) {
 
 TableTime time_batch(const PlannedBatch& plan, const StageCostsOf& costs, const Network& network) {
   const TableCosts table = table_costs(plan.loads, costs);
-  return time_table(plan.schedule, chain_of(plan.schedule), table, {.network = network});
+  return time_table(plan.schedule, shape_of(plan.schedule), table, {.network = network});
 }
 
 PlannedBatch balanced_batch(const SearchedBatchProblem& problem, const Schedule& schedule) {

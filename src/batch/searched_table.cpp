@@ -84,7 +84,8 @@ class TableSearch {
     return sum;
   }
 
-  // As given, by falling and by rising work, and with the short ones at both ends, where they fill and empty the pipeline.
+  // Returns the orders to begin with: as given, by falling and by rising work, and with the short ones at both ends, where they fill and
+  // empty the pipeline.
   std::vector<Order> first_orders() const {
     Order given(at(problem_.microbatches));
     std::iota(given.begin(), given.end(), std::size_t{0});

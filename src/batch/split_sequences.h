@@ -17,13 +17,13 @@ struct SequenceCosts {
   double time(double before, double tokens) const { return a1 * tokens * (2 * before + tokens) + a2 * tokens; }
 };
 
-// Of the stage that takes longest for a sequence of `length` tokens: its time is a sum over tokens and squares.
+// Returns the costs of the stage that takes longest for a sequence of `length` tokens: its time is a sum over tokens and squares.
 SequenceCosts sequence_costs(const StageCostsOf& costs, double length);
 
 // Where a sequence of `length` tokens is cut into `pieces` of equal time: pieces - 1 positions, not rounded.
 std::vector<double> cut_bounds(double length, int pieces, const SequenceCosts& costs);
 
-// What one pass through the pipeline computes: at most one piece of a cut sequence, and whole short sequences.
+// The work of one pass through the pipeline: at most one piece of a cut sequence, and whole short sequences.
 struct Chunk {
   std::int64_t before = 0, tokens = 0;  // the piece, and the tokens of its sequence before it; tokens 0: none
   std::vector<std::int64_t> shorts;     // lengths, descending

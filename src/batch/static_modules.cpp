@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-// How the stages of both modules lie on the ranks: the encoder's first, then the text's.
+// The stages of both modules on the ranks: the encoder's first, then the text's.
 struct StaticStages {
   int ranks = 1, encoder = 1, text = 1;  // stages: all of them a multiple of the ranks
 

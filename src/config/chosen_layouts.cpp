@@ -72,9 +72,8 @@ std::string class_name(const LayoutClass& found) {
 std::string text_of(const std::vector<ChosenLayouts>& choices) {
   std::string out;
   for (const auto& [axis, choice] : choices)
-    out += concat("chosen along ", axis, ": ", choice.wishes.told ? "what each op splits" : join(choice.classes, ", ", class_name),
-                  "; each sends ", bytes_text(choice.score.bytes), " in a step, ",
-                  choice.is_least ? "proven least" : concat("the best found of ", choice.tried), "\n");
+    out += concat("chosen along ", axis, ": ", join(choice.classes, ", ", class_name), "; each sends ", bytes_text(choice.score.bytes),
+                  " in a step, the best found of ", choice.tried, "\n");
   return out;
 }
 

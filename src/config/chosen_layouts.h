@@ -1,4 +1,4 @@
-// What is split along the axes of layout.choose. The choice ends in names: what it splits gets one, as if the user had named it.
+// The choice of what is split along the axes of layout.choose. It ends in names: what it splits gets one, as if the user had named it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// What a choice looks at: a training step, and what its program is made with.
+// The input of a choice: a training step, and what its program is made with.
 struct ChoiceInput {
   const Graph& step;  // whose ops have their stages
   std::vector<LayoutAxis>& axes;

@@ -92,8 +92,8 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
   return models.at(config.model.name).make(options);
 }
 
-// How many chunks the configured schedule would need for a table of stages that the model can be cut into: fewer if there are such, else
-// more; 0: no number. Long tables are not tried.
+// Returns how many chunks the configured schedule would need for a table of stages that the model can be cut into: fewer if there are such,
+// else more; 0: no number. Long tables are not tried.
 int fitting_chunks(const Config& config, const ModelRegistry& models) {
   constexpr double kMost = 1e5;  // forwards of a table
   ScheduleOptions options = schedule_options(config);
@@ -212,10 +212,7 @@ OptimiserOptions optimiser_of(const Config& config) {
   options.decay = train.decay;
   options.steps = static_cast<int>(train.decay_end > 0 ? train.decay_end : train.steps);
   options.decay_steps = static_cast<int>(train.decay_steps);
-  options.beta1 = train.beta1;
-  options.beta2 = train.beta2;
-  options.weight_decay = train.weight_decay;
-  options.momentum = train.momentum;
+  options.numbers = {train.beta1, train.beta2, train.eps, train.weight_decay, train.momentum};
   options.clip = train.clip;
   options.validated = config.pipeline.update == "validated";
   return options;
@@ -244,14 +241,12 @@ CompileOptions compile_options(const Config& config, const Prepared& prepared) {
     options.parameters.push_back(parameter.name);
     if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
   }
-  for (const ChosenLayouts& chosen : prepared.choices)
-    if (chosen.choice.wishes.told) options.told[chosen.axis] = chosen.choice.wishes.told;
   return options;
 }
 
 namespace {
 
-// How a program beside the one that updates finds the state that training leaves.
+// Returns the options with which a program beside the one that updates finds the state that training leaves.
 CompileOptions beside(const Config& config, const Prepared& prepared) {
   CompileOptions options = compile_options(config, prepared);
   if (options.zero < 3) return options;

@@ -53,7 +53,7 @@ void spread_actors(const Config& config, Prepared& prepared);
 // axes of the model's own collectives do.
 Prepared prepare_sequential(const Config& config, const ModelRegistry& models, std::int64_t microbatches = 1);
 
-// How many devices each actor has: those that share its micro-batches, each times the members of the axes.
+// Returns the number of devices of each actor: those that share its micro-batches, each times the members of the axes.
 std::vector<int> devices_of_actors(const Prepared& prepared);
 
 // The number of micro-batches into which the whole step is cut: each of the table's in as many parts as let every actor's devices share it.
@@ -62,7 +62,7 @@ int step_microbatches(const Prepared& prepared);
 // The model's data ports. Throws Error where it reads text and the configuration has no context.
 std::vector<DataPort> data_of(const Config& config, const Model& model);
 std::int64_t context_of(const Config& config);  // tokens in a sequence
-// How the rows of padded batches hold the configuration's data: pairs as pairs where the model reads them.
+// Returns how the rows of padded batches hold the configuration's data: pairs as pairs where the model reads them.
 TextRows rows_of(const Config& config, const Model& model);
 std::int64_t vocabulary_of(const Config& config);  // the model's, or 256 (bytes) where it does not say
 
@@ -87,11 +87,11 @@ Program compile_picture_step(const Prepared& prepared);
 CompileOptions compile_options(const Config& config, const Prepared& prepared);
 OptimiserOptions optimiser_of(const Config& config);
 
-// What the passes of lowering make the training program of: lower/passes.h shows what each of them leaves.
+// The inputs of which the passes of lowering make the training program: lower/passes.h shows what each of them leaves.
 std::vector<LowerInput> training_inputs(const Config& config, const Prepared& prepared);  // of all members of the mesh's axes
 LowerInput training_input(const Config& config, const Prepared& prepared);                // of the first
 
-// What is decided of a training step along the mesh's axes (lower/members.h).
+// Returns the layouts that are decided for a training step along each of the mesh's axes (lower/members.h).
 std::vector<AxisDecision> training_layouts(const Config& config, const Prepared& prepared);
 
 // The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.

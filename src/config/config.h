@@ -30,16 +30,16 @@ struct Config {
   struct Train {
     std::int64_t steps = 400;
     std::int64_t batch = 16;          // sequences per step, over all micro-batches
-    std::string optimiser = "adamw";  // or "sgd"
+    std::string optimiser = "adamw";  // of penstock/optimiser.h
     double learning_rate = 1e-3, final_fraction = 0.1;
     std::int64_t warmup = 20;  // steps
-    // How the learning rate falls to final_fraction of itself: cosine, linear, wsd (warm-up, stable, decay: linear, at the end) or
-    // constant.
+    // The way in which the learning rate falls to final_fraction of itself: cosine, linear, wsd (warm-up, stable, decay: linear, at the
+    // end) or constant.
     std::string decay = "cosine";
     std::int64_t decay_end = 0;    // the step at which it has fallen; 0: the last one
     std::int64_t decay_steps = 0;  // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of decay_end
     double clip = 1.0;             // limit of the global norm; 0: no clipping
-    double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, momentum = 0.9;
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
     std::string dtype = "f32";  // of the computation: "f32", "f64" or "bf16"
     std::int64_t seed = 0;
     std::int64_t validation_every = 50;  // steps; 0: only after the last
@@ -79,10 +79,10 @@ struct Config {
     // number: the last varies fastest.
     std::int64_t expert = 1, context = 1, tensor = 1;
     std::vector<std::string> axes = {"expert", "context", "tensor"};
-    // How attention over a sequence that is split over one of them is computed: "auto", "heads" or "parts" (SplitAttention).
+    // The way in which attention is computed over a sequence that is split over one of them: "auto", "heads" or "parts" (SplitAttention).
     std::string attention = "auto";
-    // What these devices hold in shares (ZeRO): 0 nothing; 1 the optimiser state; 2 gradients too; 3 parameters too, and then nodes share
-    // parameters and sums of gradients. -1: as the schedule says, which is 3 where it gathers parameters and otherwise 0.
+    // The tensors that these devices hold in shares (ZeRO): 0 nothing; 1 the optimiser state; 2 gradients too; 3 parameters too, and then
+    // nodes share parameters and sums of gradients. -1: as the schedule says, which is 3 where it gathers parameters and otherwise 0.
     std::int64_t zero = -1;
     std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
@@ -101,7 +101,7 @@ struct Config {
     std::vector<double> transfers;  // time of a transfer over that of a stage's forward: one for every link, or one each
     std::vector<double> frozen;     // of each stage in front that is not trained: its forward's time over a stage's that is
     bool split_backward = false;
-    std::string backend = "threads";  // or "gloo", or "nccl" where a build has it
+    std::string backend = "threads";  // or "gloo" or "nccl", between processes
     std::string recompute = "none";   // or "inputs": keep only what enters each stage
     // When a stage's parameters are updated. "end": at the end of the step. "stage": as soon as the stage's gradients are complete (without
     // clipping). "validated": then, also with clipping, and made anew where clipping shortens the gradients.
@@ -122,7 +122,9 @@ struct Config {
     std::int64_t keep = 3;                // how many checkpoints stay
     // Kernels of f32 matrix products: "own", or a file that keeps the library measured fastest here for each product.
     std::string kernels = "own";
-    std::string device = "cpu";  // where stages compute: "cpu", or "standin", a device on host threads that behaves as a GPU does (tests)
+    std::string device = "cpu";  // where stages compute (devices/device_name.h)
+    bool replay = true;          // whether steps are recorded and replayed where the device can
+    bool fuse = false;           // whether chains of ops are one generated kernel each, on devices that compile kernels
     std::string straggler;       // actors, or devices of them, that are held back, and by which factor: "1=2,3.0=1.5" (stragglers_of)
   } run;
   std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"

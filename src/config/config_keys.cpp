@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 #include "config/mesh.h"
+#include "devices/device_name.h"
+#include "penstock/optimiser.h"
 
 namespace penstock {
 namespace {
@@ -96,6 +98,20 @@ ConfigKey by_path(ConfigKey key) {
   return key;
 }
 
+ConfigKey optimiser_key(std::string* target) {
+  ConfigKey key{"train", "optimiser", "", "", target};
+  for (const OptimiserInfo& row : optimisers()) key.words.push_back(row.name);
+  key.meaning = concat("what makes an update of gradients: ", join(key.words, ", "));
+  return key;
+}
+
+ConfigKey device_key(std::string* target) {
+  ConfigKey key = choice("run", "device", "where stages compute: cpu; cuda, or one card, cuda:1; or standin, which behaves as a GPU does",
+                         target, device_kinds());
+  key.is_like_words = [](const std::string& text) { return parse_device_name(text).has_value(); };
+  return key;
+}
+
 ConfigKey axes_key(std::vector<std::string>* target) {
   ConfigKey key{"pipeline", "axes", "", "order of these axes; members of the last are neighbours", target};
   key.words = layout_axes();
@@ -167,7 +183,7 @@ std::vector<ConfigKey> train_keys(Config::Train& t) {
   return {
       {"train", "steps", "steps", "of the whole run", &t.steps, 1, kMany},
       {"train", "batch", "sequences", "of a step, over all micro-batches", &t.batch, 1, kMany},
-      choice("train", "optimiser", "adamw or sgd", &t.optimiser, {"adamw", "sgd"}),
+      optimiser_key(&t.optimiser),
       {"train", "learning_rate", "", "after the warm-up", &t.learning_rate, 0, kLargest},
       {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &t.final_fraction, 0, 1},
       {"train", "warmup", "steps", "in which the learning rate rises", &t.warmup, 0, kMany},
@@ -176,10 +192,11 @@ std::vector<ConfigKey> train_keys(Config::Train& t) {
       {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &t.decay_end, 0, kMany},
       {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &t.decay_steps, 0, kMany},
       {"train", "clip", "", "greatest global norm of the gradients; 0: any", &t.clip, 0, kLargest},
-      below({"train", "beta1", "", "of adamw: decay of the first moment", &t.beta1, 0, 1}),
-      below({"train", "beta2", "", "of adamw: decay of the second moment", &t.beta2, 0, 1}),
+      below({"train", "beta1", "", "decay of the gradients' mean, of adam's kin, lion and muon", &t.beta1, 0, 1}),
+      below({"train", "beta2", "", "decay of their squares' mean", &t.beta2, 0, 1}),
+      {"train", "eps", "", "of adam's kin, beside the root of that", &t.eps, 0, kLargest},
       {"train", "weight_decay", "", "of matrices, times the learning rate", &t.weight_decay, 0, kLargest},
-      {"train", "momentum", "", "of sgd", &t.momentum, 0, 1},
+      {"train", "momentum", "", "of sgd, nesterov and muon", &t.momentum, 0, 1},
       choice("train", "dtype", "of the computation: f32, f64 or bf16", &t.dtype, {"f32", "f64", "bf16"}),
       {"train", "seed", "", "of parameters, data order and dropout", &t.seed},
       {"train", "validation_every", "steps", "between validations; 0: only after the last", &t.validation_every, 0, kMany},
@@ -219,7 +236,8 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       {"pipeline", "transfers", "share", "of a stage's forward that a transfer takes: of every link, or of each", &p.transfers, 0, 1e6},
       {"pipeline", "frozen", "shares", "of a stage's forward that each stage in front takes which is not trained", &p.frozen, 0, 1e6},
       {"pipeline", "split_backward", "", "each B as I and then W, fused pairs apart", &p.split_backward},
-      choice("pipeline", "backend", "threads, gloo, or nccl where a build has it", &p.backend, {"threads", "gloo", "nccl"}),
+      choice("pipeline", "backend", "threads; gloo or nccl: between processes, nccl on devices other than cpu", &p.backend,
+             {"threads", "gloo", "nccl"}),
       choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.recompute, {"none", "inputs"}),
       choice("pipeline", "update", "at the end of a step; by stage; or by stage and validated", &p.update, {"end", "stage", "validated"}),
       {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &p.deadline, 0.001, 1e6},
@@ -231,8 +249,9 @@ std::vector<ConfigKey> run_keys(Config::Run& run) {
       {"run", "out", "", "folder of the run", &run.out},
       {"run", "checkpoint_every", "steps", "between checkpoints; 0: only at the end", &run.checkpoint_every, 0, kMany},
       {"run", "keep", "checkpoints", "that stay", &run.keep, 1, kMany},
-      choice("run", "device", "where stages compute: cpu, or standin, which behaves as a GPU does and is built with the tests", &run.device,
-             {"cpu", "standin"}),
+      device_key(&run.device),
+      {"run", "replay", "", "steps are recorded and replayed, where the device can; false: each is issued", &run.replay},
+      {"run", "fuse", "", "chains of elementwise ops, sums and casts are one generated kernel each, on a device: not on cpu", &run.fuse},
       {"run", "straggler", "", "actors, or devices of them, that are held back, and by which factor, to try unequal devices: 1=2,3.0=1.5",
        &run.straggler},
       {"run", "kernels", "", "of f32 matrix products: own, or a file of the library fastest here for each", &run.kernels},

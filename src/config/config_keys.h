@@ -22,6 +22,8 @@ struct ConfigKey {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   std::vector<std::string> words = {};  // the only texts allowed; empty: any
   bool is_below = false;                // whether `most` itself is too much
+  // Says what is allowed beside the words, and has their form; null: nothing is.
+  bool (*is_like_words)(const std::string&) = nullptr;
   // Whether an override names it by its whole path only, as its name alone is a model's: "layout.heads", "pipeline.context".
   bool by_path = false;
 

@@ -53,7 +53,7 @@ std::optional<EqualLayers> equal_layers(const Config& config, const ModelRegistr
   out.period = added / more;
   if (out.few_names.size() < 3 * out.period) return {};
   out.begin = (out.few_names.size() - out.period) / 2;
-  // What comes before the layers has its own names, but need not be traced in the order in which stages are numbered.
+  // Nodes before the layers have their own names, but need not be traced in the order in which stages are numbered.
   const auto begin = static_cast<std::ptrdiff_t>(out.begin);
   if (!std::is_permutation(out.names.begin(), out.names.begin() + begin, out.few_names.begin())) return {};
   std::copy(out.few_names.begin(), out.few_names.begin() + begin, out.names.begin());

@@ -1,4 +1,4 @@
-// What is seen of a configuration's mesh: its devices' places, and who holds what of a value by name.
+// A view of a configuration's mesh: its devices' places, and who holds what of a value by name.
 #pragma once
 
 #include <string>

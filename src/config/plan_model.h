@@ -30,7 +30,7 @@ PlanGraph model_graph(const Config& config, const ModelRegistry& models, const N
 // in which compiling it numbers them.
 PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan);
 
-// What a configuration's model is planned for.
+// The planner and the cluster that a configuration's model is planned for.
 struct ModelPlanning {
   std::string planner = "best";
   PlanOptions options = {};

@@ -1,4 +1,4 @@
-// What a device has to do where each replica's tensors are split over several, as planner degrees chooses among.
+// The work that a device has to do where each replica's tensors are split over several, as planner degrees chooses among.
 #pragma once
 
 #include <vector>

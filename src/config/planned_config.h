@@ -1,4 +1,4 @@
-// What a plan decides of a configuration.
+// The settings of a configuration that a plan decides.
 #pragma once
 
 #include "config/config.h"

@@ -39,7 +39,7 @@ Graph ShapePrograms::step_of(const BatchShape& shape) const {
                     : training_step(*prepared_.model, samples, length, 1, optimiser_of(config_), BatchCount::port, rows);
 }
 
-// Of the longest row there can be, so that they depend on the configuration and not on the batch that comes first.
+// The sums are those of the longest row there can be, so that they depend on the configuration and not on the batch that comes first.
 const LoopSums& ShapePrograms::sums_for(const BatchShape& shape, const Schedule& schedule) {
   if (prepared_.axes.empty() || !sums_.empty()) return sums_;
   BatchShape longest = shape;

@@ -24,7 +24,7 @@ struct ShapeProgram {
 // shape, and the rest of these no actions for others.
 class ShapePrograms {
  public:
-  // Of training steps, or of steps that give their gradients as compile_gradients() does. `config` and `prepared` must outlive it.
+  // The programs are training steps, or steps that give their gradients as compile_gradients() does. `config`, `prepared` must outlive it.
   ShapePrograms(const Config& config, const Prepared& prepared, bool gradients = false)
       : config_(config), prepared_(prepared), gradients_(gradients) {}
 
@@ -45,7 +45,7 @@ class ShapePrograms {
   };
 
   Graph step_of(const BatchShape& shape) const;
-  // How what micro-batches add up lies along the mesh's axes.
+  // Returns how the sums of micro-batches lie along the mesh's axes.
   const LoopSums& sums_for(const BatchShape& shape, const Schedule& schedule);
   // The shape's class, and whether it is new.
   std::pair<const ShapeClass*, bool> find_class(const BatchShape& shape, const Schedule& of_step);

@@ -79,8 +79,8 @@ int round_up(int value, int size) {
   return (value + size - 1) / size * size;
 }
 
-// How far a stage x must run ahead of a stage y that it feeds, beyond y's own lead: before x's nth backward y has run as many forwards as
-// it is ahead and one micro-batch of x more, less what their sizes share, and x must have run these before.
+// Returns how far a stage x must run ahead of a stage y that it feeds, beyond y's own lead: before x's nth backward y has run as many
+// forwards as it is ahead and one micro-batch of x more, less what their sizes share, and x must have run these before.
 int lead(const StageFigures& x, const StageFigures& y) {
   return x.size - std::gcd(x.size, y.size);
 }

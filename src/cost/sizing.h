@@ -1,5 +1,5 @@
-// How many GPUs and parameter servers a training is worth: Distributed Training Large-Scale Deep Architectures (1709.06622, lemmas 3.1 and
-// 3.2), and the same figures by simulating what the lemmas describe.
+// Finds how many GPUs and parameter servers a training is worth: Distributed Training Large-Scale Deep Architectures (1709.06622,
+// lemmas 3.1 and 3.2), and the same figures by simulating what the lemmas describe.
 #pragma once
 
 namespace penstock {

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// How many micro-batches of x hold as much as `count` of y, at least.
+// Returns the least number of micro-batches of x that hold as much as `count` of y.
 int groups(const StageFigures& x, const StageFigures& y, int count = 1) {
   return (y.size * count + x.size - 1) / x.size;
 }

@@ -241,7 +241,7 @@ std::optional<std::string> bytes_of(const std::string& letters, const std::unord
   return out;
 }
 
-// What a token is decoded to: also an added one stands for bytes, where all its letters do; else for itself.
+// Returns what a token is decoded to: also an added one stands for bytes, where all its letters do; else for itself.
 std::string decoded(const std::string& text, const std::unordered_map<std::string, char>& bytes) {
   std::string stray;
   return bytes_of(text, bytes, stray).value_or(text);

@@ -22,7 +22,7 @@ class Dataset : public DataSource {
   virtual std::string summary() const = 0;  // a phrase for the user
   // Tokens in this sample, at most tokens(), where samples have lengths of their own; 0 where they have not.
   virtual std::int64_t length(std::int64_t /*sample*/) const { return 0; }
-  // How many of these are a target that has a row of its own; 0 where samples are texts.
+  // The number of these that are a target which has a row of its own; 0 where samples are texts.
   virtual std::int64_t target_length(std::int64_t /*sample*/) const { return 0; }
   // Images of this sample, where the model reads any.
   virtual std::int64_t images(std::int64_t /*sample*/) const { return 0; }

@@ -11,13 +11,13 @@
 
 namespace penstock {
 
-// How a model takes images: squares of `size` pixels, cut into squares of `patch` pixels, at most so many in front of a text, each as so
-// many tokens.
+// The form in which a model takes images: squares of `size` pixels, cut into squares of `patch` pixels, at most so many in front of a text,
+// each as so many tokens.
 struct ImagePorts {
   std::int64_t size = 0, patch = 0, most = 0, tokens = 0, context = 0;
   DType dtype = DType::f32;
 };
-// As the ports say ("images": entries [patches, 3 * patch * patch]; "slots"). Throws Error where images are not square.
+// Reads the form from the ports ("images": entries [patches, 3 * patch * patch]; "slots"). Throws Error where images are not square.
 ImagePorts image_ports_of(const std::vector<DataPort>& ports);
 
 // A sample is tokens of its images, then the bytes of its text, each predicted from what stands before it (without images the first byte is

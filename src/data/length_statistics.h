@@ -1,4 +1,4 @@
-// How long the sequences of a set are.
+// Statistics of the lengths of a set's sequences.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct LengthStatistics {
 };
 LengthStatistics statistics_of(std::vector<std::int64_t> lengths);
 
-// How many lengths are 0, 1, 2 to 3, 4 to 7, ...: entry k > 0 counts those from 2^(k-1) to 2^k - 1. No entry behind the last that counts
-// any.
+// Returns how many lengths are 0, 1, 2 to 3, 4 to 7, ...: entry k > 0 counts those from 2^(k-1) to 2^k - 1. No entry behind the last that
+// counts any.
 std::vector<std::int64_t> histogram_of(const std::vector<std::int64_t>& lengths);
 
 }  // namespace penstock

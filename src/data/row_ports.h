@@ -1,4 +1,4 @@
-// How samples stand in the rows of a batch, and the ports that say so (Model::Batch).
+// The places of samples in the rows of a batch, and the ports that say so (Model::Batch).
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace {
 
 using sentencepiece::SentencePieceProcessor;
 
-// What a function that gives sentencepiece::util::Status returns: nothing, or what is wrong. Its text is asked of the library.
+// The value of a function that returns sentencepiece::util::Status: nothing, or what is wrong. Its text is asked of the library.
 struct PieceStatus;
 
 // SentencePiece's library, loaded when a model of it is first read. It and libtorch define a variable of one name, FLAGS_minloglevel, as
@@ -112,7 +112,7 @@ class SentencePiece : public Tokenizer {
   std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  // What the library finds wrong with a model, which it else reads; nothing: it is read.
+  // Reads a model and returns what the library finds wrong with it; nothing where it is right.
   std::string wrong_with(const std::string& model) {
     const PieceStatus status = library_.load(processor_.get(), model);
     return status.wrong == nullptr ? std::string() : library_.text_of_status(&status);

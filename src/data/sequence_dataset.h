@@ -13,9 +13,9 @@
 
 namespace penstock {
 
-// Of a sequence of n+1 tokens the first n are read, and the last n are their targets, of which only those that follow on the input are
-// counted. Where pairs are read apart (Model::reads), the n tokens of an input are those of a row of inputs, and the n of a target are n
-// targets; read are 0 and all but the last of them. What is longer than the model's context is cut there.
+// Pairs of tokens and targets: of a sequence of n+1 tokens the first n are read, and the last n are their targets, of which only those that
+// follow on the input are counted. Where pairs are read apart (Model::reads), the n tokens of an input are those of a row of inputs, and
+// the n of a target are n targets; read are 0 and all but the last of them. What is longer than the model's context is cut there.
 class SequenceDataset : public Dataset {
  public:
   // Sequences in which no token follows on another are left out, but where `pairs` are read apart. Throws Error where there are fewer than

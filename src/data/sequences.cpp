@@ -20,7 +20,7 @@ struct Texts {
   std::string input, target;
 };
 
-// What is learnt of a line. Lines may have further keys, which are passed over.
+// Returns the texts of a line to learn from. Lines may have further keys, which are passed over.
 Texts texts_of(const JsonNode& line, bool pairs) {
   const bool is_pair = pairs || (!line.has("text") && (line.has("input") || line.has("target")));
   if (!is_pair) {

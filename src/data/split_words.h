@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-// How a family of tokenizers cuts. The regular expressions of three families are known: those of GPT-2, Llama 3 and Qwen.
+// The way in which a family of tokenizers cuts words. The regular expressions of three families are known: those of GPT-2, Llama 3 and
+// Qwen.
 struct WordRules {
   std::string_view regex;
   // Signs take the line breaks behind them, blanks end at a line break, any one sign or blank may lead a word, and the endings of

@@ -64,7 +64,7 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
       state_(own_),
       inner_(own_.instructions.size(), kNoEvent),
       inputs_(lanes_ ? own_.instructions.size() : 0),
-      recorder_(asynchronous_ ? transport.recorder(*program_) : nullptr) {
+      recorder_(asynchronous_ && executor.replays() ? transport.recorder(*program_) : nullptr) {
   invariant(!asynchronous_ || (lanes_ && transport.lanes() == lanes_), "an asynchronous executor shares its lanes with its transport");
   if (!lanes_ && std::ranges::find(read_ahead_, true) != read_ahead_.end()) reader_.emplace(data_);
   noted_.reserve(own_.instructions.size());
@@ -74,9 +74,26 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
   for (const Instruction& instruction : own_.instructions) {
     if (instruction.opcode == Opcode::input && !lanes_)
       input_bytes_.resize(std::max(input_bytes_.size(), memory_[instruction.slot].size()));
-    if (instruction.opcode != Opcode::output) continue;
-    const TensorType& type = program_->outputs[instruction.port].type;
-    outputs_.push_back({instruction.port, std::vector<std::byte>(type.bytes())});
+    if (instruction.opcode == Opcode::output) outputs_.push_back({instruction.port});
+  }
+  place_on_host();
+}
+
+// Gives inputs of an executor with lanes, and outputs, their places in one block.
+void Actor::place_on_host() {
+  constexpr std::size_t kLine = 64;  // bytes: no two of them share a cache line
+  std::vector<std::pair<std::span<std::byte>*, std::size_t>> places;
+  for (const Instruction& instruction : own_.instructions)
+    if (instruction.opcode == Opcode::input && lanes_)
+      places.emplace_back(&inputs_[number(instruction)], static_cast<std::size_t>(rows_of(instruction).bytes));
+  for (Output& output : outputs_) places.emplace_back(&output.bytes, static_cast<std::size_t>(program_->outputs[output.port].type.bytes()));
+  std::size_t offset = 0;
+  for (const auto& [place, bytes] : places) offset += (bytes + kLine - 1) / kLine * kLine;
+  on_host_ = executor_.host_memory(offset);
+  offset = 0;
+  for (const auto& [place, bytes] : places) {
+    *place = {on_host_.get() + offset, bytes};
+    offset += (bytes + kLine - 1) / kLine * kLine;
   }
 }
 
@@ -150,8 +167,8 @@ void Actor::record() {
     recorder_->end(*lanes_);
   } catch (const std::exception& error) {
     recording_ = false;
-    recorder_->fail(*lanes_);
-    throw NotRecorded(error.what());
+    if (!recorder_->fail(*lanes_)) throw NotRecorded(error.what());
+    return;
   }
   readiness_ = StepRecorder::Readiness::recorded;
 }
@@ -301,9 +318,8 @@ Event Actor::fill(const Instruction& instruction) {
   const std::size_t index = number(instruction);
   const InputRows rows = rows_of(instruction);
   if (by_reader(index)) return reader_->read({rows.port, input_, rows.first, rows.count, memory_[instruction.slot].first(rows.bytes)});
-  std::vector<std::byte>& bytes = lanes_ ? inputs_[index] : input_bytes_;
-  bytes.resize(std::max<std::size_t>(bytes.size(), rows.bytes));
-  const std::span<std::byte> out = std::span(bytes).first(rows.bytes);
+  if (!lanes_) input_bytes_.resize(std::max<std::size_t>(input_bytes_.size(), rows.bytes));
+  const std::span<std::byte> out = lanes_ ? inputs_[index] : std::span(input_bytes_).first(rows.bytes);
   if (!recording_) read_rows(rows, out);
   return executor_.write(instruction.slot, 0, out);
 }
@@ -358,8 +374,12 @@ bool Actor::wait_on_lanes(Event event) {
   try {
     return lanes_->wait(event, Clock::now() + deadline_);
   } catch (const PeerLost& lost) {
+    const auto is_to_blame = [&](std::int32_t peer) {
+      return lost.peers().empty() || std::ranges::find(lost.peers(), peer) != lost.peers().end();
+    };
     std::size_t transfer = first_under_way(0);
-    while (transfer < inner_.size() && on_executor(transfer)) transfer = first_under_way(transfer + 1);
+    while (transfer < inner_.size() && (on_executor(transfer) || std::ranges::none_of(peers_of(first_[transfer]), is_to_blame)))
+      transfer = first_under_way(transfer + 1);
     if (transfer == inner_.size()) throw;
     fail_lost(lost, transfer);
   }

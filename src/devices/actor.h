@@ -36,9 +36,9 @@ class Actor {
 
   struct Output {
     std::int32_t port = 0;  // of Program::outputs
-    std::vector<std::byte> bytes;
+    std::span<std::byte> bytes{};
   };
-  // What the last step gave to the controller.
+  // The outputs that the last step gave to the controller.
   const std::vector<Output>& outputs() const { return outputs_; }
 
   // The Machine of program/interpreter.h. An event is the number of the instruction that started it. Of an asynchronous executor done()
@@ -51,6 +51,7 @@ class Actor {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void place_on_host();
   void issue();
   void record();
   StepRecorder::Turn turn();
@@ -106,7 +107,8 @@ class Actor {
   Event tail_ = kNoEvent;                          // of the compute lane, if it was given nothing since
   std::array<Event, kLanes> seen_;                 // the last tail_ that each lane waited for
   std::vector<std::byte> input_bytes_;             // on their way into a slot
-  std::vector<std::vector<std::byte>> inputs_;     // by instruction, of an executor with lanes: the same until its event is done
+  std::shared_ptr<std::byte[]> on_host_;           // the executor's: what follows lies there
+  std::vector<std::span<std::byte>> inputs_;       // by instruction, of an executor with lanes: the same until its event is done
   std::vector<Output> outputs_;                    // in program order; next_output_ is the next to be filled
   std::size_t next_output_ = 0;
   const StepInput* input_ = nullptr;

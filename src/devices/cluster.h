@@ -17,7 +17,7 @@
 
 namespace penstock {
 
-// What one step reads: the samples' numbers in the data set, in the order of the batch's rows.
+// The input of one step: the samples' numbers in the data set, in the order of the batch's rows.
 struct StepInput {
   std::int64_t step = 0;    // from 1
   std::int64_t seed = 0;    // of the run; data port "seed"
@@ -41,7 +41,7 @@ class DataSource {
   virtual std::uint64_t fingerprint() const { return 0; }
 };
 
-// What a device did during a step, in the order of time: a span for each instruction but frees, and for each wait.
+// A record of what a device did during a step, in the order of time: a span for each instruction but frees, and for each wait.
 struct Span {
   std::int32_t device = 0;
   std::uint32_t instruction = 0;  // of the device's program; of a wait: the one waited for

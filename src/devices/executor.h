@@ -52,6 +52,8 @@ class Executor {
   virtual std::span<std::byte> address(SlotId slot) = 0;
   // A state tensor, or a piece of one, by its name: where it lies until a load moves it. Null memory: it is not the host's, or not known.
   virtual SharedTensor state(const std::string&) const { return {}; }
+  // Memory of the host, zeroed, that write() copies from and read() copies to while the host does something else, also in a recorded step.
+  virtual std::shared_ptr<std::byte[]> host_memory(std::size_t bytes) { return std::make_shared<std::byte[]>(bytes); }
   // Copies bytes into a slot from `offset` on, or out of it, on the compute lane; kNoEvent if complete on return. What is written stays as
   // it is until the event is done, and what is read is there then.
   virtual Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) = 0;
@@ -63,6 +65,8 @@ class Executor {
   virtual DeviceLanes* lanes() const { return nullptr; }
   // Whether the device waits on its lanes where otherwise the host would.
   virtual bool asynchronous() const { return false; }
+  // Whether its steps may be recorded and replayed, where its transport can.
+  virtual bool replays() const { return true; }
   // Changes when a load gives a slot of state, or the memory that the steps of all programs share, another place. Until then all addresses
   // of earlier loads hold.
   virtual std::uint64_t placement() const = 0;

@@ -16,9 +16,9 @@ struct FakeOptions {
   std::chrono::microseconds longest{0};  // each run or transfer takes a random time up to this; zero: it is complete on return
 };
 
-// What a fake run writes: every 8 bytes of the result are a hash of their place, the task, and all operands' bytes; `add` adds them (as
-// unsigned words) to what the slot holds. A copy copies, also from and to the
-// host. Bytes from a slot's end that fill no word stay zero.
+// Writes the results of a fake run: every 8 bytes of the result are a hash of their place, the task, and all operands' bytes; `add` adds
+// them (as unsigned words) to what the slot holds. A copy copies, also from and to the host. The last bytes of a slot, if they fill no
+// word, are left zero.
 void fake_run(const Instruction& instruction, std::span<const std::span<const std::byte>> operands,
               std::span<const std::span<std::byte>> results, std::span<const Result> modes);
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "base/machine.h"
 #include "devices/executor.h"
 
 namespace penstock {
@@ -17,6 +19,8 @@ class Hub {
   virtual void abort() = 0;
   // Makes the hub ready for steps after that, while no device is in one: what was under way is forgotten, and what was being recorded.
   virtual void reset() = 0;
+  // Room for what its devices plan, where that is no memory of the host; none: it is.
+  virtual std::optional<MemoryRoom> room() const { return {}; }
   // Whether the last step failed because it could not be recorded. That is not tried again with its program.
   virtual bool was_not_recorded() { return false; }
 };

@@ -1,4 +1,4 @@
-// What an asynchronous device does while its host goes on: lanes of work, and events that lanes and the host can wait for.
+// The work of an asynchronous device while its host goes on: lanes of work, and events that lanes and the host can wait for.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ class DeviceLanes {
   virtual Event enqueue(DeviceLane lane, Work work) = 0;
   // Done when the lane has come this far: what was complete as it began is.
   virtual Event record(DeviceLane lane) = 0;
-  // What `lane` is given from now on begins when `event` is done, whichever lane it is of. False, and nothing is ordered, where another
-  // device of this process makes it happen and did not begin to before the deadline.
+  // Makes all that `lane` is given from now on begin when `event` is done, whichever lane it is of. False, and nothing is ordered, where
+  // another device of this process makes it happen and did not begin to before the deadline.
   virtual bool after(DeviceLane lane, Event event, Deadline deadline) = 0;
   virtual bool done(Event event) = 0;
   // Blocks the host until the event is done; false when the deadline passed. Throws what the work on any lane threw.

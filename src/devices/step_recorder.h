@@ -24,16 +24,17 @@ class StepRecorder {
   enum class Turn : std::uint8_t { issue, record, replayed };
 
   virtual ~StepRecorder() = default;
-  // How the step is made: each device says once per step how ready it is, its inputs being in place if it has recorded them. Waits for the
-  // others. Where all have recorded, `commit` is told that state is written, and the recorded step is done on return. Throws Error where it
-  // failed or passed its deadline, Aborted where another device failed or the step was given up.
+  // Returns how the step is made: each device says once per step how ready it is, its inputs being in place if it has recorded them. Waits
+  // for the others. Where all have recorded, `commit` is told that state is written, and the recorded step is done on return. Throws Error
+  // where it failed or passed its deadline, Aborted where another device failed or the step was given up.
   virtual Turn arrive(Readiness readiness, Commit& commit, Deadline deadline) = 0;
   // Around what a device issues in a step that is recorded: nothing of it is done. After end() of all devices arrive() replays it.
   // Throws NotRecorded.
   virtual void begin(DeviceLanes& lanes) = 0;
   virtual void end(DeviceLanes& lanes) = 0;
-  // Instead of end(), where a device could not issue its part.
-  virtual void fail(DeviceLanes& lanes) = 0;
+  // Instead of end(), where a device could not issue its part, or of what end() threw. True: no other device records with it, so that it
+  // says arrive() once more, and issues the step.
+  virtual bool fail(DeviceLanes& lanes) = 0;
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What plans a run's batches, where each has a program of its own.
+// The planner of a run's batches, where each has a program of its own.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,15 @@ class CheckData : public DataSource {
   std::shared_ptr<const Dataset> named_;  // what the configuration names; none: it names no data
 };
 
-// What is compared: the batches of `steps` steps each.
+// Returns how many stages feed none: each of them adds up a loss of its own.
+std::size_t last_stages(const StageShape& shape) {
+  std::vector<bool> feeds(shape.predecessors.size());
+  for (const auto& before : shape.predecessors)
+    for (const std::int32_t stage : before) feeds[static_cast<std::size_t>(stage)] = true;
+  return static_cast<std::size_t>(std::ranges::count(feeds, false));
+}
+
+// Returns the batches to compare, of `steps` steps each.
 std::vector<StepInput> inputs_of(const Config& config, const CheckData& data, std::int64_t position, std::int64_t steps) {
   std::vector<StepInput> out;
   const StepInput first{.step = 1, .seed = config.train.seed, .samples = {}, .steps = steps};
@@ -73,7 +81,7 @@ std::optional<CheckResult> check_step(const CheckOptions& o, const Prepared& pip
   const PlanStep plan = plans_batches(o.config) ? batch_planner(o.config, pipelined, *data->named()) : PlanStep();
   Program program;
   if (!plan) {
-    // What `train` runs, so that what it refuses is refused here.
+    // Compile the program that `train` runs, so that what it refuses is refused here.
     check_validation(o.config, pipelined, compile_training(o.config, pipelined));
     program = ready(o, compile_gradients(o.config, pipelined), start.state, *cluster);
   }
@@ -107,7 +115,7 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
   const bool has_workers = o.config.pipeline.distance >= 0;
   Config plain = o.config;
   plain.pipeline.prefetch = false;
-  Prepared in_row = prepare(plain, in_one_row(pipelined.schedule, chain_of(pipelined.schedule)), pipelined.microbatches, o.models);
+  Prepared in_row = prepare(plain, in_one_row(pipelined.schedule, shape_of(pipelined.schedule)), pipelined.microbatches, o.models);
   if (has_workers) spread_actors(plain, in_row);
   const TrainingStart start = o.start(pipelined);
   const auto data = std::make_shared<CheckData>(o.config, *in_row.model);
@@ -117,10 +125,10 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
   const std::unique_ptr<Cluster> one = o.local(devices_of_actors(in_row)[0], data);
   const Program program = compile_training(o.config, pipelined), row = compile_training(plain, in_row);
   check_validation(o.config, pipelined, program);
-  // Three or more processes, and workers whose stages lie differently, add up what each has in another order.
-  const bool alike = (o.config.pipeline.backend == "threads" && pipelined.others.empty()) || pipelined.replicas[0] < 3;
-  // Two backbones on different actors each add up a loss of their own.
-  const bool is_single = std::ranges::max(counts) == 1 && !has_trained_copies(program, pipelined) && pipelined.schedule.chains == 1;
+  // Three or more processes over Gloo, and workers whose stages lie differently, add up what each has in another order.
+  const bool alike = (o.config.pipeline.backend != "gloo" && pipelined.others.empty()) || pipelined.replicas[0] < 3;
+  const bool is_single =
+      std::ranges::max(counts) == 1 && !has_trained_copies(program, pipelined) && last_stages(shape_of(pipelined.schedule)) == 1;
   const bool is_exact = has_workers ? alike : is_single;
   CheckResult out{.compared = "parameter", .comparison = {}, .tolerance = is_exact ? 0 : tolerance_of(o.config.train.dtype)};
   for (const StepInput& input : inputs_of(o.config, *data, start.position, pipelined.schedule.steps)) {

@@ -146,7 +146,7 @@ class Controller : public Cluster {
   std::map<std::uint64_t, std::vector<std::size_t>> loaded_;  // hash -> instructions of each of the program's devices
   std::vector<HeldState> held_;                               // by device, of all loaded programs
   Holders holders_;                                           // who has the present value of what
-  std::int64_t held_bytes_ = 0;                               // that the devices here have
+  PlannedBytes held_bytes_;                                   // that the devices here have
   bool failed_ = false;                                       // the last step: devices are to be made ready for another
   bool stopped_ = false;                                      // a device was lost, or could not be made ready: no more steps
   std::set<std::string> torn_;                                // what a step that failed had begun to write, and nobody has set since
@@ -191,7 +191,7 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
     throw Error(concat("program ", program.name, " has no memory plan, so it cannot run"), {"its slots have no places"},
                 "lower it again: penstock compile --emit program plans its memory");
   const std::size_t here = carrier_->devices_here();
-  check_room(program, here, held_bytes_, memory_room());
+  check_room(program, here, held_bytes_, {memory_room(), carrier_->device_room()});
   held_.resize(devices());
   std::vector<HeldState> wanted;
   for (const DeviceProgram& device : program.devices) {
@@ -203,7 +203,8 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
   command.program = key;
   command.body = body;
   exchange(command);
-  held_bytes_ = std::max(held_bytes_, planned_bytes(program, here));  // one program after the other has the same memory
+  const PlannedBytes planned = planned_bytes(program, here);  // one program after the other has the same memory
+  held_bytes_ = {std::max(held_bytes_.devices, planned.devices), std::max(held_bytes_.host, planned.host)};
   for (const DeviceProgram& device : program.devices) loaded_[key].push_back(device.instructions.size());
   for (std::size_t d = 0; d < wanted.size(); ++d)
     for (auto& [tensor, names] : wanted[d]) held_[d][tensor].merge(names);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/machine.h"
 #include "devices/cluster.h"
 #include "driver/messages.h"
 
@@ -15,6 +17,8 @@ class Carrier {
   virtual ~Carrier() = default;  // stops the devices
   virtual int devices() const = 0;
   virtual int devices_here() const { return devices(); }  // the first of them, on the controller's machine
+  // Room for what the devices here plan, where that is no memory of the host; none: it is. Unknown bytes: each device looks at its own.
+  virtual std::optional<MemoryRoom> device_room() const { return {}; }
   // By device, of the same kind for all, and often the same one. Null: a device gets none, and its reply is empty. A device that is gone
   // has a reply with an error. Never throws for what a device or a peer can cause.
   virtual std::vector<Reply> exchange(const std::vector<const Command*>& commands) = 0;

@@ -27,7 +27,7 @@ class Holders {
   void set(const std::string& tensor) { behind_.erase(tensor); }
   void set_all() { behind_.clear(); }
 
-  // What a step of the program changes.
+  // The names of the tensors that a step of the program changes.
   const std::set<std::string>& updated(std::uint64_t key) const { return programs_.at(key).updated; }
   // The tensors that are out of date on a device on which the program has them.
   std::vector<std::string> outdated(std::uint64_t key) const;

@@ -14,7 +14,7 @@ std::string size_text(std::int64_t bytes) {
   return bytes_text(static_cast<double>(bytes));
 }
 
-// What a device plans: "state 1.0 MiB, a step's tensors ...".
+// Returns what a device plans: "state 1.0 MiB, a step's tensors ...".
 std::string planned_text(const DeviceProgram& device) {
   return concat("state ", size_text(device.state_bytes), ", a step's tensors ", size_text(device.step_bytes), ", kernels' own ",
                 size_text(device.scratch_bytes));
@@ -65,6 +65,23 @@ std::vector<std::string> largest_tensors(const Program& program, const DevicePro
   return out;
 }
 
+void check_bytes(const Program& program, std::size_t devices, std::int64_t bytes, const MemoryRoom& room) {
+  if (room.bytes < 0 || bytes <= room.bytes) return;
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> lines;
+  const std::size_t count = std::min(devices, program.devices.size());
+  for (std::size_t d = 0; d < std::min(count, kShown); ++d) {
+    const DeviceProgram& device = program.devices[d];
+    lines.push_back(concat("device ", d, " plans ", size_text(device.device_bytes()), ": ", planned_text(device),
+                           device.host_bytes > 0 ? concat("; and ", size_text(device.host_bytes), " on the host") : ""));
+  }
+  if (count > kShown) lines.push_back(concat("and ", count - kShown, " devices more"));
+  throw Error(concat("program ", program.name, " needs ", size_text(bytes), " of memory; ", room.limit, " is ", size_text(room.bytes)),
+              lines,
+              bytes <= room.all ? "something else holds the rest: another process, or other work of this one"
+                                : "a smaller model or batch, more micro-batches, --recompute inputs, or more machines (--backend gloo)");
+}
+
 }  // namespace
 
 void check_limit(const Program& program, std::int64_t limit) {
@@ -78,28 +95,20 @@ void check_limit(const Program& program, std::int64_t limit) {
               lines, "split more: a larger --mesh tensor= or context=, --set layout.sequence=tensor, zero=1; or --recompute inputs");
 }
 
-std::int64_t planned_bytes(const Program& program, std::size_t devices) {
-  std::int64_t sum = 0;
-  for (std::size_t d = 0; d < std::min(devices, program.devices.size()); ++d)
-    sum += program.devices[d].device_bytes() + program.devices[d].host_bytes;
+PlannedBytes planned_bytes(const Program& program, std::size_t devices) {
+  PlannedBytes sum;
+  for (std::size_t d = 0; d < std::min(devices, program.devices.size()); ++d) {
+    sum.devices += program.devices[d].device_bytes();
+    sum.host += program.devices[d].host_bytes;
+  }
   return sum;
 }
 
-void check_room(const Program& program, std::size_t devices, std::int64_t held, const MemoryRoom& room) {
-  const std::int64_t planned = planned_bytes(program, devices);
-  if (room.bytes < 0 || planned - held <= room.bytes) return;
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> lines;
-  const std::size_t count = std::min(devices, program.devices.size());
-  for (std::size_t d = 0; d < std::min(count, kShown); ++d) {
-    const DeviceProgram& device = program.devices[d];
-    lines.push_back(concat("device ", d, " plans ", size_text(device.device_bytes()), ": ", planned_text(device),
-                           device.host_bytes > 0 ? concat("; and ", size_text(device.host_bytes), " on the host") : ""));
-  }
-  if (count > kShown) lines.push_back(concat("and ", count - kShown, " devices more"));
-  throw Error(
-      concat("program ", program.name, " needs ", size_text(planned - held), " of memory; ", room.limit, " is ", size_text(room.bytes)),
-      lines, "a smaller model or batch, more micro-batches, --recompute inputs, or more machines (--backend gloo)");
+void check_room(const Program& program, std::size_t devices, const PlannedBytes& held, const Rooms& rooms) {
+  const PlannedBytes planned = planned_bytes(program, devices);
+  const std::int64_t on_devices = planned.devices - held.devices, on_host = planned.host - held.host;
+  check_bytes(program, devices, on_host + (rooms.devices ? 0 : on_devices), rooms.host);
+  if (rooms.devices) check_bytes(program, devices, on_devices, *rooms.devices);
 }
 
 }  // namespace penstock

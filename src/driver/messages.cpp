@@ -76,7 +76,7 @@ class Reader {
     if (count > 0) std::memcpy(out.data(), bytes.data(), bytes.size());
     return out;
   }
-  // How many items, of at least `smallest` bytes each, follow.
+  // Returns how many items, of at least `smallest` bytes each, follow.
   std::uint64_t length(std::size_t smallest) {
     const auto count = get<std::uint64_t>();
     if (count > bytes_.size() / smallest) fail("it is cut short");

@@ -41,7 +41,7 @@ struct Command {
   std::string error;                    // for end_call and stop: a whole message; empty: no error
 };
 
-// What a device owns of a state tensor: all of it, or a piece.
+// The part of a state tensor that a device owns: all of it, or a piece.
 struct OwnedState {
   std::string name;
   std::vector<std::byte> bytes;

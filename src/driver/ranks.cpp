@@ -96,6 +96,12 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
   return std::nullopt;
 }
 
+int local_rank_from(const std::function<const char*(const char*)>& get) {
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"})
+    if (const char* value = get(name)) return number_in(name, value, 0, kMost);
+  return 0;
+}
+
 std::string print(const Hello& hello) {
   return concat(hello.build, "\n", hello.torch, "\n", hello.size, "\n", hello.process, "\n", hello.run);
 }

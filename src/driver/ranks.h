@@ -12,6 +12,10 @@ namespace penstock {
 // ranks_from_environment() with other variables; `get` gives nullptr for one that is not set.
 std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& get);
 
+// This process's place among those that its launcher (penstock launch, torchrun, mpirun or srun) started on this host; 0: none did. Throws
+// Error where the launcher's variable is no number.
+int local_rank_from(const std::function<const char*(const char*)>& get);
+
 // Facts that must be equal in all processes of a run.
 struct Hello {
   std::string build;         // build_id() of base/build_id.h

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How often to try: folder and file may vanish between any two calls, with the process that had them.
+// The number of tries: folder and file may vanish between any two calls, with the process that had them.
 constexpr int kTries = 100;
 
 std::string this_process() {

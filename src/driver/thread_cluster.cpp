@@ -43,6 +43,8 @@ class ThreadCarrier : public Carrier {
 
   int devices() const override { return static_cast<int>(threads_.size()); }
 
+  std::optional<MemoryRoom> device_room() const override { return hub_->room(); }
+
   std::vector<Reply> exchange(const std::vector<const Command*>& commands) override {
     stepping_ = commands.front() && commands.front()->kind == Command::Kind::step;
     std::vector<Reply> replies = pass_on(commands);

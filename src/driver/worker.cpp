@@ -74,7 +74,7 @@ void Worker::obey(const Command& command, Reply& reply) {
       actors_.clear();
       transport_.reset();
       transport_ = connect_(command.text);
-      stopped_ = executor_->lanes() != nullptr;
+      stopped_ = executor_->lanes() && !executor_->lanes()->goes_on();
       return;
     case Command::Kind::begin_call:
     case Command::Kind::end_call:
@@ -111,7 +111,8 @@ void Worker::step(const Command& command, Reply& reply) {
     stopped_ = executor_->lanes() && !executor_->lanes()->goes_on();
     throw;
   }
-  for (const Actor::Output& output : actor->outputs()) reply.outputs[program->second->outputs[output.port].name] = output.bytes;
+  for (const Actor::Output& output : actor->outputs())
+    reply.outputs[program->second->outputs[output.port].name].assign(output.bytes.begin(), output.bytes.end());
 }
 
 std::vector<Worker::Part> Worker::state_parts() const {

@@ -26,7 +26,8 @@ class Worker {
          std::shared_ptr<Commit> commit, std::chrono::nanoseconds deadline, Connect connect = {});
 
   // Never throws what a user or a peer can cause: it is in the reply. A program with fewer devices than this one's number leaves it idle.
-  // After a failed step it does all but steps; those too where its executor has no lanes, and its transport was made ready.
+  // After a failed step it does all but steps; those too where its executor has no lanes, or such as go on, and its transport was made
+  // ready.
   Reply obey(const Command& command);
 
  private:

@@ -186,7 +186,7 @@ class Counter {
     return out;
   }
 
-  // What the forward ops that read this number, those of the gradient's own sequence if there are any, take of it.
+  // Returns the forms in which forward ops take this number: those of the gradient's own sequence if any reads it, else all that do.
   std::set<Taken> taken_in_forward(const Op& gradient, ValueId number) const {
     std::set<Taken> own, all;
     for (const OpId id : joint_.ops.ids()) {

@@ -15,7 +15,7 @@ struct BufferOutput {
   std::string name;
 };
 
-// How a micro-batch changes a buffer: its next value is keep * value + added.
+// The way in which a micro-batch changes a buffer: its next value is keep * value + added.
 struct CarriedBuffer {
   std::string name;
   double keep = 1;                        // 0: nothing of the old value stays

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "exported/inline_graph.h"
 #include "ops/builder.h"
+#include "ops/inline_graph.h"
 #include "penstock/error.h"
 #include "penstock/ops.h"
 #include "penstock/step.h"
@@ -16,14 +16,14 @@
 namespace penstock {
 namespace {
 
-// Of a graph of counts: a sum of the whole step.
+// Whether a value of a graph of counts is a sum of the whole step.
 bool is_sum(const Value& value) {
   return value.name.starts_with("sum.");
 }
 
 using Inputs = std::vector<std::pair<std::string, TensorType>>;
 
-// What a step's counts and divisors read, by name.
+// The inputs that a step's counts and divisors read, by name.
 class CountPorts {
  public:
   explicit CountPorts(const std::vector<const ExportedModel*>& microbatches) {

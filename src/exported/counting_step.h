@@ -1,4 +1,4 @@
-// What the losses of a step whose micro-batches have sizes of their own divide by.
+// The divisors of the losses of a step whose micro-batches have sizes of their own.
 #pragma once
 
 #include <vector>

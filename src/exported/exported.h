@@ -40,7 +40,7 @@ struct ExportedSymbol {
   std::int64_t least = 0, most = 0;
 };
 
-// What the export assumed of sizes beside their bounds: two expressions and the relation between them (==, !=, <, <=, > or >=).
+// A condition on sizes that the export assumed beside their bounds: two expressions and the relation between them (==, !=, <, <=, > or >=).
 struct ExportedCondition {
   std::string left, relation, right;
 };

@@ -6,11 +6,11 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "base/words.h"
-#include "exported/inline_graph.h"
 #include "exported/randomness.h"
 #include "exported/stage_marks.h"
 #include "exported/subgraph.h"
 #include "ops/builder.h"
+#include "ops/inline_graph.h"
 #include "penstock/error.h"
 
 namespace penstock {

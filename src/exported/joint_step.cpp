@@ -65,8 +65,8 @@ Graph renamed_graph(const Exported& exported, const Sizes& sizes, bool in_f64) {
   return rename_ops(graph);
 }
 
-// How the numbers of an op grow where the samples are twice as many: not at all (0); what it multiplies or divides by, or is, by twice (1),
-// or as their reciprocal (-1); none: otherwise.
+// Returns how the numbers of an op grow where the samples are twice as many: not at all (0); what it multiplies or divides by, or is, by
+// twice (1), or as their reciprocal (-1); none: otherwise.
 std::optional<int> growth(const Op& op, const Op& twice) {
   std::optional<int> out = 0;
   for (const auto& [name, value] : op.attributes) {
@@ -103,7 +103,7 @@ std::optional<NumberGrowth> literals_of(const Exported& exported, Sizes sizes, c
   return out;
 }
 
-// What the loss takes of the micro-batch's data alone, it takes of the whole batch's instead.
+// Makes the loss take numbers that depend on the micro-batch's data alone from the whole batch instead.
 void count_in_batch(const Exported& exported, const Sizes& sizes, JointStep& step) {
   const std::optional<NumberGrowth> literals = literals_of(exported, sizes, step);
   BatchCounts counted = batch_counts(step.graph, counted_inputs(exported), {step.loss(), exported.loss_is_sum, literals});

@@ -22,7 +22,7 @@ class Pattern {
     std::map<std::string, Tensor, std::less<>> tensors;  // by the pattern's names
     std::map<std::string, double, std::less<>> numbers;
   };
-  // How x was made by such ops; nothing where it was not. Numbers are equal to 1e-6 relative.
+  // Returns how x was made by such ops; nothing where it was not. Numbers are equal to 1e-6 relative.
   std::optional<Match> match(Tensor x) const;
   const std::string& op() const { return op_; }  // of the whole expression
 

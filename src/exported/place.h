@@ -1,4 +1,4 @@
-// How messages about joint graphs name an op.
+// Names an op in messages about joint graphs.
 #pragma once
 
 #include <string>

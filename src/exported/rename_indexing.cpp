@@ -60,7 +60,7 @@ Tensor equal_bags(const NamedCall& call, Tensor indices, Tensor offsets) {
   return bag > 0 && bags * bag == indices.size(0) ? reshape(indices, {bags, bag}) : Tensor();
 }
 
-// Of each index, [bags, bag, 1].
+// Returns the weight of each index, [bags, bag, 1].
 Tensor in_bags_too(Tensor weights, Tensor in_bags) {
   return reshape(weights, {in_bags.size(0), in_bags.size(1), 1});
 }

@@ -184,7 +184,7 @@ Tensors scattered_by_strides(const NamedCall& call) {
   return is_dense(call.op, values.shape()) ? Tensors{reshape(values, call.results[0].shape)} : Tensors();
 }
 
-// As often as `repeats` says along each dim, new ones in front.
+// Repeats the tensor along each dim as often as `repeats` says; new dims are in front.
 Tensors repeated(const NamedCall& call) {
   const Integers& repeats = attribute<Integers>(call.op, "repeats");
   Tensor x = call.operand(0);

@@ -82,7 +82,7 @@ class Follower {
     }
   }
 
-  // What is a sum over the samples of data alone is taken from the whole batch.
+  // Notes a sum over the samples that is made of data alone as counted: it is taken from the whole batch.
   SampleFlow counted_if_data(ValueId value, const Op& op, const SampleFlow& flow) {
     if (!flow.is(Kind::term) || flow.source != Source::data) return flow;
     const int degree = flow.literals;
@@ -191,8 +191,8 @@ class Follower {
     return number;
   }
 
-  // What is known as each micro-batch's own is multiplied or divided by its own numbers, as by the whole batch's its mean would be m times
-  // as large or small.
+  // A value that is known as each micro-batch's own is multiplied or divided by its own numbers, as by the whole batch's its mean would be
+  // m times as large or small.
   Flows of_own(const LayoutSite& site, OpId id, const Flows& from) {
     const bool counts = std::ranges::any_of(from, [](const SampleFlow& flow) { return flow.is(Kind::fixed) && flow.counted; });
     if (counts && (site.op.name == "mul" || site.op.name == "div")) out_.boundaries[id] = Taken::own;
@@ -227,7 +227,7 @@ class Follower {
     return std::ranges::count(dims, std::int64_t{from[0].rows.dim}) != 0;
   }
 
-  // How the results lie: split where they are rows, terms where they are sums, whole where each micro-batch has its own.
+  // Returns how the results lie: split where they are rows, terms where they are sums, whole where each micro-batch has its own.
   std::vector<Layout> layouts_of_rows(const LayoutSite& site, OpId id, const Flows& from) {
     std::vector<Layout> at;
     std::size_t first = from.size();
@@ -307,7 +307,8 @@ class Follower {
     return std::ssize(taken) == size;
   }
 
-  // What was mixed is treated as if it were still of the samples, where it has a dim of the size of theirs in the same place, or in front.
+  // A value in which samples were mixed is treated as if it were still of the samples, where it has a dim of the size of theirs in the same
+  // place, or in front.
   std::vector<Layout> guessed(const LayoutSite& site, const std::vector<Layout>& at, std::size_t operand) const {
     const Layout& like = at[operand];
     const Shape& from = site.operands[operand].shape;

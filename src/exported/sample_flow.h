@@ -1,4 +1,4 @@
-// How the values of a micro-batch's graph stand to those of the whole batch.
+// The relation of the values of a micro-batch's graph to those of the whole batch.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ struct CountedInputs {
   std::vector<std::string> fixed;  // the same for all micro-batches, and neither trained nor changed: constants, what is read whole
 };
 
-// What a value is made of.
+// The inputs that a value is made of.
 enum class Source : std::uint8_t {
   fixed,      // nothing that differs between micro-batches
   parameter,  // parameters too
@@ -66,8 +66,9 @@ struct FlowFinding {
   OpId op;
 };
 
-// What an op takes of a number that is counted: the whole batch's; a micro-batch's share of it, the m-th part of a divisor, m times a
-// factor; or its own, as what it divides is known as its own alone, or as parameters are in the number, whose gradients have no shares.
+// The form in which an op takes a number that is counted: the whole batch's; a micro-batch's share of it, the m-th part of a divisor, m
+// times a factor; or its own, as what it divides is known as its own alone, or as parameters are in the number, whose gradients have no
+// shares.
 enum class Taken : std::uint8_t { whole, share, own };
 
 struct SampleFlows {
@@ -84,7 +85,8 @@ using NumberGrowth = std::map<OpId, std::optional<int>>;
 
 struct FlowOptions {
   std::int64_t samples = 1;
-  // Of the ops whose numbers grow. None: nobody knows, and a sum that is divided by a multiple of the samples counts as a mean.
+  // The growth of ops' numbers with the samples. None: nobody knows, and a sum that is divided by a multiple of the samples counts as a
+  // mean.
   std::optional<NumberGrowth> literals = {};
   bool shares = true;           // whether sums, and rows, are divided by a micro-batch's share
   std::set<OpId> flipped = {};  // the boundaries at which it is the other way round

@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// How an op by name reads its operands.
+// The ways in which an op by name reads its operands.
 enum class NamedKind : std::uint8_t {
   unknown,
   elementwise,  // element by element, with broadcasting
@@ -25,7 +25,7 @@ NamedKind kind_of_named(std::string_view name);
 // None: it does not, or nobody knows. Not of aten::index.
 std::optional<LayoutRow> named_row(const LayoutSite& site, std::size_t operand, std::span<const Layout> from);
 
-// What `reduction` of a loss by name makes of elements: 0, 1 or 2; none where it is no such loss.
+// Returns the `reduction` of a loss by name, 0, 1 or 2; none where it is no such loss.
 std::optional<std::int64_t> named_reduction(const Op& op);
 
 // The row of an op of ours that picks, along a dim of what is the same for all samples, by indices of theirs; none: it is no such op.

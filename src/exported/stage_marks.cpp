@@ -63,7 +63,7 @@ void mark_backward(Graph& graph) {
   }
 }
 
-// What an op of PyTorch has become lies in one stage, also what stands behind all others (carried.h).
+// Marks the forward ops. All ops that one op of PyTorch has become lie in one stage, also those that stand behind all others (carried.h).
 void mark_forward(Graph& graph, const std::vector<std::string>& begins) {
   std::size_t next = 0;
   std::set<std::string> passed;

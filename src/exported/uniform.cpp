@@ -51,7 +51,7 @@ IndexPlace place_of_indices(const LayoutSite& site, const std::vector<int>& of_d
   return out;
 }
 
-// How the indices lie where the result is split along one of their dims; none: it is split along another.
+// Returns how the indices lie where the result is split along one of their dims; none: it is split along another.
 std::optional<std::vector<Layout>> split_indices(const LayoutSite& site, const Layout& split) {
   const auto [rank, begin] = place_of_indices(site, indices_of_dims(site));
   if (split.dim < begin || split.dim >= begin + rank) return std::nullopt;
@@ -64,7 +64,7 @@ std::optional<std::vector<Layout>> split_indices(const LayoutSite& site, const L
   return out;
 }
 
-// How an op's operands lie where its result is split so; none: it cannot be told.
+// Returns how an op's operands lie where its result is split so; none: it cannot be told.
 std::optional<std::vector<Layout>> operands_of_split(const LayoutSite& site, const Layout& split) {
   const std::string& name = site.op.name;
   const Shape &from = site.operands[0].shape, &to = site.results[0].shape;

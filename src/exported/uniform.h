@@ -18,7 +18,8 @@ std::optional<bool> is_uniform(const Graph& graph, const IdVector<ValueId, OpId>
 std::optional<LayoutRow> index_row(const Graph& graph, const IdVector<ValueId, OpId>& producers, const LayoutSite& site,
                                    const std::vector<Layout>& at, std::int64_t samples);
 
-// What reshaped() of layout.h cannot know of a single sample: the dim of `to` at the place where it lies in `from`; none: `to` has no dims.
+// Returns what reshaped() of layout.h cannot know of a single sample: the dim of `to` at the place where it lies in `from`; none: `to` has
+// no dims.
 std::optional<Layout> reshaped_single(const Layout& split, const Shape& from, const Shape& to);
 
 }  // namespace penstock

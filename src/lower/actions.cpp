@@ -41,7 +41,7 @@ void for_each_action(const LowerInput& input, const Do& act) {
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) act(actor, action, Unit{m});
 }
 
-// Of micro-batches of one shape.
+// Returns for each stage its tasks for micro-batches of one shape class.
 IdVector<StageId, StageTasks> tasks_of_stages(const LowerInput& input, std::int32_t shape_class) {
   IdVector<StageId, StageTasks> out(input.dag.names.size());
   const IdVector<StageTaskId, StageTask>& tasks = input.dag.tasks;

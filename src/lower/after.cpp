@@ -1,10 +1,10 @@
 // Pass: the code after the loop, as one task for each group of find_places.
 //
-// What does not depend on the loop's results is cloned into the tasks that need it.
+// Code that does not depend on the loop's results is cloned into the tasks that need it.
 // A state's next value is written over it on its home, by the task that makes it where that is the last to read the present one.
-// What lies flat on an actor's devices (blocks.cpp) is worked on as it lies: the runs made here are of whole tensors, the pass `devices`
-// cuts them. Terms of sums are summed over the devices behind the task that makes them. What must be whole again (parameters where only
-// their moments are in shares) is gathered, a block at a time, and written where it lies at the step's end.
+// A tensor that lies flat on an actor's devices (blocks.cpp) is worked on as it lies: the runs made here are of whole tensors, the pass
+// `devices` cuts them. Terms of sums are summed over the devices behind the task that makes them. What must be whole again (parameters
+// where only their moments are in shares) is gathered, a block at a time, and written where it lies at the step's end.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -28,7 +28,7 @@ struct Gather {
   InstanceId share{}, gathered{};
 };
 
-// What the tasks give away.
+// The values that the tasks hand on to other tasks, to states or to outputs.
 struct Given {
   std::map<ValueId, InstanceId> exported;         // to other tasks, as next states, as outputs
   std::map<ValueId, InstanceId> whole;            // outputs that are held in shares
@@ -296,7 +296,7 @@ void put_task(const LowerInput& input, Draft& draft, const Places& p, const Outp
   put_collectives(input, draft, p, given, key);
 }
 
-// What was gathered goes where it lies, when nothing reads any more what lies there.
+// Adds the run that copies gathered tensors to where they lie between steps, when nothing reads any more what lies there.
 void unpack(Draft& draft, const Gather& gather) {
   Graph graph;
   Run run;

@@ -12,10 +12,10 @@ void update_ahead_only_where(Graph& graph, const std::function<bool(const Op& ah
   const IdVector<ValueId, OpId> producer = producers(graph);
   const IdVector<ValueId, int> uses = use_counts(graph);
   const auto is_read_once = [&](ValueId v) { return uses[v] == 1; };
-  std::vector<OpId> late(graph.ops.size());  // of an adamw_validated: its adamw_ahead, where both become one adamw
+  std::vector<OpId> late(graph.ops.size());  // of an update_validated: its update_ahead, where both become one update
   IdVector<OpId, bool> dropped(graph.ops.size(), false);
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-    if (graph.ops[i].name != "adamw_validated") continue;
+    if (!is_update_validated(graph.ops[i])) continue;
     const OpId from = producer[graph.ops[i].operands[0]];
     if (!from || !validates(graph.ops[i], graph.ops[from])) continue;
     const Op& ahead = graph.ops[from];

@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// Makes each adamw_ahead for which `early` is false, with the adamw_validated that reads it, one adamw of the clipped gradient: the same
+// Makes each update_ahead for which `early` is false, with the update_validated that reads it, one update by the clipped gradient: the same
 // bits. Values that nothing defines any more stay in graph.values.
 void update_ahead_only_where(Graph& graph, const std::function<bool(const Op& ahead)>& early);
 

@@ -82,13 +82,13 @@ bool is_tensor(const Graph& step, ValueId v) {
   return !step.type(v).shape.empty();
 }
 
-// What becomes of a gradient behind the loop where it is flat.
+// A gradient that might lie flat: which states lie like it behind the loop, and whether anything needs it whole.
 struct Gradient {
   std::vector<InputId> states;  // that lie like it
   bool is_whole = false;        // something needs it, or what is made of it, as a whole
 };
 
-// As if all gradients were one block and each one element of it: no two of them lie alike.
+// Returns a layout of its own for each gradient, as if all were one block and each one element of it: no two of them lie alike.
 Layout layout_of(ResultId gradient) {
   return {Layout::Kind::flat, -1, gradient.value, 1};
 }
@@ -154,7 +154,7 @@ IdVector<ResultId, Gradient> gradients_of(const LowerInput& input, const IdVecto
   return out;
 }
 
-// What decides whether a gradient can lie flat.
+// The facts that decide whether a gradient can lie flat.
 struct Sharers {
   const LowerInput& input;
   IdVector<StageId, ActorId> actor;

@@ -9,7 +9,6 @@
 
 #include "base/text.h"
 #include "base/words.h"
-#include "lower/choose_rows.h"
 #include "ops/definition.h"
 #include "penstock/error.h"
 #include "stage/loop.h"
@@ -128,22 +127,6 @@ Chosen without_idle(const ChoosingLayouts& c, Chosen chosen) {
   return chosen;
 }
 
-void choose_rows_too(const ClassSource& source, LayoutChoice& out) {
-  ChosenRows rows = choose_rows(source, out.score, kRowDecisions);
-  const auto& ops = source.step.ops[loop_of(source.step)].body->ops;
-  out.is_least = rows.all && std::ranges::none_of(ops, [](const Op& op) { return op.name == "cross_entropy"; });
-  if (!rows.layouts) return;
-  out.classes.clear();
-  out.score = rows.score;
-  out.wishes.dims.clear();
-  for (int s = 0; s < source.step.state; ++s) {
-    const ValueId state = source.step.inputs[s];
-    if (const auto at = out.wishes.states.find(source.step.values[state].name); at != out.wishes.states.end())
-      at->second = rows.layouts->values[state];
-  }
-  out.wishes.told = std::make_shared<const ToldLayouts>(ToldLayouts{structural_hash(source.step), std::move(*rows.layouts)});
-}
-
 }  // namespace
 
 void HeldBytes::add(const TensorType& type, bool is_split, std::int64_t members) {
@@ -193,7 +176,6 @@ LayoutChoice choose_layouts(const std::string& axis, const ClassSource& source, 
     if (Found found = descended(c, std::move(start)); found.score < best.score) best = std::move(found);
   LayoutChoice out{{}, wishes_for(c, best.chosen), best.score, static_cast<int>(c.known.size())};
   for (const std::size_t i : without_idle(c, best.chosen)) out.classes.push_back(std::move(c.classes[i]));
-  choose_rows_too(source, out);
   return out;
 }
 

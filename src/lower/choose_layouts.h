@@ -23,31 +23,27 @@ struct HeldBytes {
   double share() const { return all > 0 ? std::max(whole / all, kMostWhole) : kMostWhole; }
 };
 
-// What layouts cost; the smaller is the better.
+// The cost of a choice of layouts; the smaller is the better.
 struct LayoutScore {
   double whole = 0;     // the share of state and sums that every member has all of, or kMostWhole where it is less
   double bytes = 0;     // that a member sends in a step, as layouts as text count them
   int conversions = 0;  // of a micro-batch and of what is outside of the loop, slices too
 };
 bool operator<(const LayoutScore& a, const LayoutScore& b);  // but for the last bits of sums in another order
-// Of a training step whose ops have their stages.
+// Returns the score of a training step whose ops have their stages.
 LayoutScore score_of(const Graph& step, const GraphLayouts& layouts, std::int64_t members);
-// As decide_layouts() has it, losses in parts.
+// The same for the layouts that decide_layouts() decides under these wishes, with losses in parts.
 LayoutScore score_of(const Graph& step, const AxisWishes& wishes);
 
 struct LayoutChoice {
   std::vector<LayoutClass> classes;  // what is split; a parameter with several of them by the first
-  // What is to be asked for: how each parameter lies, the names of constraints, and all layouts where they were chosen row by row.
-  AxisWishes wishes;
+  AxisWishes wishes;                 // how each parameter lies, and the names of constraints
   LayoutScore score;
-  int tried = 0;          // of how many sets of classes layouts were decided
-  bool is_least = false;  // proven: no rows of the ops send less
+  int tried = 0;  // of how many sets of classes layouts were decided
 };
 
 // Which classes of the source are split. `named`: names of classes that are a start of the search beside each class alone, so that what is
-// found is never worse than they are. Then, where that takes no more than so many decisions, the rows of the ops that send less, if there
-// are. Throws Error where no parameter can be split.
-inline constexpr int kRowDecisions = 200'000;
+// found is never worse than they are. Throws Error where no parameter can be split.
 LayoutChoice choose_layouts(const std::string& axis, const ClassSource& source, const std::set<std::string>& named);
 
 }  // namespace penstock

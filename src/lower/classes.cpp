@@ -176,8 +176,8 @@ void join_shape(const StageShape& from, const std::vector<std::int32_t>& stage, 
   }
 }
 
-// What devices share out is a block of sums, all tensors of one accumulator. Which sums are in one follows from the class's tasks, and
-// these from what its members say to each other. Where classes differ in that, sums of both lie in accumulators of either.
+// The unit that devices share out is a block of sums, all tensors of one accumulator. Which sums are in one follows from the class's tasks,
+// and these from what its members say to each other. Where classes differ in that, sums of both lie in accumulators of either.
 void check_groups(const StageDag& dag, const Bundle& sums, const LowerInput& input) {
   if (input.options.sharding.level == 0) return;
   for (const Bundle& other : dag.bundles)
@@ -285,7 +285,7 @@ void declare_inputs(std::span<const MemberClass> classes, const std::vector<std:
     if (uses[port] > 1 || std::ranges::find(out.step.inputs, port) == out.step.inputs.end())
       throw Error(concat("shape classes: the step reads ", quote(out.step.values[port].name), " outside of its loop"), {},
                   "count what the loss is divided by in a port of its own");
-  // What nobody reads has the shape of one class, too.
+  // An input that nobody reads has the shape of one class, too: it goes.
   const std::vector<ValueId> states(out.step.inputs.begin(), out.step.inputs.begin() + out.step.state);
   std::erase_if(out.step.inputs, [&](ValueId v) {
     const bool is_state = std::ranges::find(states, v) != states.end();

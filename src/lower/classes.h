@@ -14,8 +14,8 @@ namespace penstock {
 // A class as lowering takes it: its step, of one micro-batch, as each member of the mesh's axes has it.
 using ShapeClass = std::vector<LowerInput>;
 
-// How what this step's loop sums comes cheapest along the mesh's axes. All classes of a run take one step's: their micro-batches add to the
-// same sums, and which layouts are cheapest depends on the shape.
+// Returns the layouts in which the sums of this step's loop are cheapest along the mesh's axes. All classes of a run take one step's: their
+// micro-batches add to the same sums, and which layouts are cheapest depends on the shape.
 LoopSums loop_sums(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 
 // The class's step cut into the tasks of which the schedule has actions anywhere. It may be kept and joined again under every schedule that

@@ -43,7 +43,6 @@ LowerOptions lower_options(const Graph& step, const CompileOptions& options) {
           .sharding = sharding_of(step, options),
           .axes = options.axes,
           .dims = options.dims,
-          .told = options.told,
           .attention = options.attention,
           .distance = options.distance,
           .prefetch = options.prefetch};

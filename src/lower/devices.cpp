@@ -35,7 +35,7 @@ namespace {
 struct Spread {
   const LowerInput& input;
   const Draft from;  // actors
-  // Of each block, as member_offsets() says.
+  // For each block, what member_offsets() returns.
   IdVector<BlockId, std::vector<std::int64_t>> offsets;
   IdVector<ActorId, std::int32_t> first;   // of its devices
   IdVector<InstanceId, InstanceId> clone;  // the first of its clones
@@ -45,7 +45,8 @@ struct Spread {
   std::int32_t parts_of(ActorId actor) const { return input.parts / input.devices(actor); }  // of a micro-batch, for each of its devices
 };
 
-// How a tensor lies along the axes of an actor's devices, and the elements begin <= i < end that one device has of it where it is flat.
+// The layouts of a tensor along the axes of an actor's devices, and the elements begin <= i < end that one device has of it where it is
+// flat.
 struct Lying {
   Layout data, local;
   std::int64_t begin = 0, end = 0;
@@ -53,7 +54,7 @@ struct Lying {
 
   auto operator<=>(const Lying&) const = default;
 };
-// What a device of an actor does of a task. Every gather of a block is the same one.
+// The tasks of single devices, each by the actor's task and how its inputs and outputs lie there. Every gather of a block is the same one.
 using LocalTasks = std::map<std::tuple<TaskId, std::int32_t, std::vector<Lying>, std::vector<Lying>>, TaskId>;
 using Groups = std::map<std::vector<std::int32_t>, std::int32_t>;  // members: the group
 
@@ -143,8 +144,9 @@ InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t 
   return InstanceId(first + (instance.home == actor ? d : d * s.input.devices(instance.home) / s.input.devices(actor)));
 }
 
-// What a member of an axis does of a task whose inputs and outputs lie so. Terms are summed behind it, over all devices: outputs that
-// `is_term` says are some along the axes before are terms along this one too, and those along this one are noted there.
+// Returns the part of a task that one member of an axis does, where the task's inputs and outputs lie so. Terms are summed behind it, over
+// all devices: outputs that `is_term` says are some along the axes before are terms along this one too, and those along this one are noted
+// there.
 Graph along_axis(const Graph& task, const std::vector<Lying>& inputs, const std::vector<Lying>& outputs, Layout Lying::* layout,
                  const AxisWishes& axis, std::int32_t member, std::vector<bool>& is_term) {
   IdVector<ValueId, Layout> values(task.values.size());
@@ -171,7 +173,7 @@ Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std:
   return drop_empty(graph, kept(in), kept(out));
 }
 
-// What the device does of a run on what is flat; of what it has nothing of, nothing.
+// Cuts a run that works on flat instances to the device's part; instances of which the device has nothing leave `out`.
 void take_part(const Spread& s, const Run& run, ActorId actor, std::int32_t d, LocalTasks& tasks, Draft& draft, Run& out) {
   bool is_flat = false;
   std::vector<Lying> inputs, outputs;
@@ -246,7 +248,7 @@ std::vector<Run> row_of(const Spread& s, ActorId actor, std::int32_t d, Made& ma
   return runs;
 }
 
-// What was cut into the devices' shares runs nowhere as a whole.
+// Drops the whole tasks that were cut into the devices' shares: no run is left that executes them.
 void drop_unused_tasks(Draft& draft) {
   IdVector<TaskId, TaskId> kept(draft.tasks.size());
   std::vector<Task> used;
@@ -263,7 +265,7 @@ void drop_unused_tasks(Draft& draft) {
   draft.tasks = std::move(used);
 }
 
-// What the instances, rows and states are instead of the actors'.
+// Takes the actors' instances, rows and states out of the draft, to be replaced by the devices' own.
 Draft without_actors(Draft& draft) {
   Draft from;
   from.blocks = draft.blocks;

@@ -25,8 +25,8 @@ struct Unit {
   auto operator<=>(const Unit&) const = default;
 };
 
-// How the devices of an actor have what lies in a block, whole or flat along each of their axes: `data`, the nodes, and `local`, the
-// devices of a node (LowerInput::local; one that is alone has what its node has).
+// The way in which the devices of an actor have what lies in a block, whole or flat along each of their axes: `data`, the nodes, and
+// `local`, the devices of a node (LowerInput::local; one that is alone has what its node has).
 struct Holding {
   Layout::Kind data = Layout::Kind::whole, local = Layout::Kind::whole;
 
@@ -78,7 +78,7 @@ struct Write {
   ResultMode mode = ResultMode::store;
 };
 
-// What one actor does without being interrupted; in order of its actor's list.
+// The piece of work that one actor does without being interrupted; an actor's list has its runs in order.
 struct Run {
   // run, copy, output; collectives: of the one of `reads` to the one of `writes`; offload, reload: of each of `reads` to the one beside it.
   Opcode opcode = Opcode::run;
@@ -146,7 +146,7 @@ struct Draft {
   IdVector<TransferId, Transfer> transfers;       // each device sends in this order, and posts in it those of equal `before`
   std::vector<Free> frees;                        // of each device, those of equal `after` in this order
 
-  // What the above says, to be found quickly. `inputs`: up to the pass `devices`.
+  // Indices to find entries of the above quickly. `inputs`: up to the pass `devices`.
   std::unordered_multimap<std::uint64_t, TaskId> task_by_hash;
   std::unordered_set<std::string> task_names;
   std::map<std::pair<InputId, Unit>, InstanceId> inputs;
@@ -168,14 +168,16 @@ InstanceId add_gathered(Draft& draft, BlockId block, ActorId actor, std::string 
 TaskId copy_task(Draft& draft, BlockId block);
 TaskId cast_task(Draft& draft, BlockId block);
 
-// How devices have what is cut as far as it can be. A parameter, and the sum of its gradients while there is more to come, is a kNodeShare.
+// Returns how devices hold what is cut as far as it can be. A parameter, and the sum of its gradients while there is more to come, is a
+// kNodeShare.
 Holding device_share(const LowerInput& input);
-// How devices have a state.
+// Returns how devices hold a state.
 Holding holding_of(const LowerInput& input, const Draft& draft, InputId state);
 bool is_all_of_block(const Draft& draft, const Instance& instance);
 // Where each member of a block begins in it and, last, where it ends, in bytes.
 std::vector<std::int64_t> member_offsets(const ShareBlock& block);
-// Of a device; a multiple of kAlignment, and of parameters also in a dtype half as wide. `offsets`: the block's.
+// Returns the bytes of one device's share; a multiple of kAlignment, and of parameters also in a dtype half as wide. `offsets`: the
+// block's.
 std::int64_t share_bytes(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t devices);
 // A member's layout along the nodes of so many devices, `local` each; and, of the same member, along the devices of one of these nodes.
 Layout flat_in(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t member, std::int32_t devices,

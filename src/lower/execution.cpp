@@ -34,7 +34,7 @@ struct Collective {
   std::vector<ActorId> waiting;
 };
 
-// What the execution knows while it goes on.
+// The state of the execution while it goes on.
 struct Progress {
   const Draft& draft;
   const TransfersOf transfers;
@@ -51,7 +51,7 @@ struct Progress {
   Execution done;
 };
 
-// Those of all groups, none of them begun.
+// Returns the collectives of each group, none of them begun.
 std::vector<std::vector<Collective>> collectives_of(const Draft& draft) {
   std::vector<std::vector<Collective>> out;
   for (std::int32_t group = 0; const std::vector<std::int32_t>& devices : draft.groups) {

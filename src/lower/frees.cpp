@@ -26,7 +26,7 @@ std::int32_t free_after(const Draft& draft, const Execution& execution, const Tr
   for (TransferId t : transfers[touch.instance])
     if (draft.transfers[t].from == device) posted = std::max(posted, execution.posted[t]);
   const std::vector<Run>& runs = draft.actors[device];
-  // What is being sent or copied to the host stays for one more run, so that the device computes while that takes its time.
+  // An instance that is being sent or copied to the host stays for one more run, so that the device computes while that takes its time.
   const bool leaves = posted >= 0 || is_beside(runs[touch.last_touch]);
   const std::ptrdiff_t earliest = leaves ? run_after(runs, touch.last_touch) : touch.last_touch;
   const auto& collected = execution.collected[device];

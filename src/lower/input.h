@@ -1,4 +1,4 @@
-// What all passes of lowering read and none changes.
+// The input that all passes of lowering read and none changes.
 #pragma once
 
 #include <string_view>
@@ -50,7 +50,7 @@ struct LowerInput {
   IdVector<ValueId, InputId> input_of;  // of the step; none: it is computed
 
   const Op& loop_op() const { return step.ops[loop]; }
-  // Of a micro-batch of the table.
+  // Returns the shape class of a micro-batch of the table; 0 where the step has only one.
   std::int32_t class_of(std::int32_t microbatch) const { return shape_class.empty() || microbatch < 0 ? 0 : shape_class[microbatch]; }
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
   std::int32_t devices(ActorId actor) const { return group_size[actor]; }
@@ -84,7 +84,7 @@ LowerInput lower_input(const Graph& step, const Schedule& schedule, const LowerO
 // The inputs of the passes for compile(step, schedule, options), one for each member of the mesh's axes (lower/members.h). Throws Error as
 // that does.
 std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options);
-// What is decided along the mesh's axes for them (lower/members.h).
+// Returns what is decided along each axis of the mesh (lower/members.h).
 std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 // The input of the first member.
 LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options);

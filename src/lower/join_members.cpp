@@ -11,8 +11,8 @@
 namespace penstock {
 namespace {
 
-// What a member writes for the others along an axis, by device of the member, axis, message, unit and member: several, where a stage
-// computes again.
+// The key of a value that a member writes for the others along an axis: device of the member, axis, message, unit and member: several,
+// where a stage computes again.
 using GivenAlong = std::tuple<ActorId, std::int32_t, std::int32_t, Unit, std::int32_t>;
 struct Taken {
   InstanceId instance;  // is another member's:

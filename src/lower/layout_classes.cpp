@@ -60,7 +60,7 @@ void reach_by_op(Reach& r, ReachedGraph& in, ValueId v, const Op& op) {
     if (op.results[i] == v) take(layout_row_of_result(site, i, layout));
 }
 
-// What lies alike because it is the same on both sides: of the loop's border, and of the step's end.
+// Reaches the values that lie like `v` because they are the same value across the loop's border or the step's end.
 void reach_by_borders(Reach& r, ReachedGraph& in, ValueId v) {
   const Layout layout = in.values[v];
   const bool is_body = &in == &r.body;

@@ -11,17 +11,17 @@
 
 namespace penstock {
 
-// What can be split along an axis as one: a dim of parameters, or what constraints name so.
+// Tensors that can be split along an axis as one: the parameters with a dim of one name, or the activations that constraints name so.
 struct LayoutClass {
   std::string name;                        // the model's name of the dim, "mlp of w" for some of that name, or "dim 1 of w"
   std::map<std::string, Layout> states{};  // how the parameters lie that have it; none: it is of activations, which constraints name so
 };
 
-// What classes are looked for in.
+// The step in which classes are looked for.
 struct ClassSource {
   const Graph& step;  // a training step
   std::int64_t members = 1;
-  // Of all parameters: the names of their dims, or none at all; a dim whose name is "" stays whole.
+  // The dims' names of all parameters, or of none at all; a dim whose name is "" stays whole.
   std::map<std::string, std::vector<DimName>> parameters;
   std::set<std::string> taken = {};  // names of dims that are not to be split: they lie along other axes
 };

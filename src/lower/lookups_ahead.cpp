@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "ops/optimiser.h"
 #include "penstock/error.h"
 #include "transform/rewrite.h"
 
@@ -34,10 +35,7 @@ struct Lookups {
 ValueId gradient_of(const Lookups& l, InstanceId table, ValueId next) {
   constexpr const char* kHint = "use train.optimiser = \"sgd\" with momentum = 0 and weight_decay = 0";
   const Op& update = l.input.step.ops[l.outer[next]];
-  if (update.name != "sgd") refuse(l, table, concat("an update by ", quote(update.name), " changes rows that no sample names"), kHint);
-  for (const char* name : {"momentum", "weight_decay"})
-    if (const auto value = attribute<double>(update, name); value != 0)
-      refuse(l, table, concat("an update with ", name, " = ", number(value), " changes rows that no sample names"), kHint);
+  if (!update_of_rows(update, {})) refuse(l, table, concat("an update ", moves_rows(update), " changes rows that no sample names"), kHint);
   return update.operands[1];
 }
 
@@ -70,11 +68,11 @@ bool add_ports(const Lookups& l, ValueId value, Ports& ports) {
   return true;
 }
 
-// The port of the rows' indices by which `sgd_rows` makes the table's next value; none: another op makes it.
+// The port of the rows' indices by which an update of rows makes the table's next value; none: another op makes it.
 InputId port_of_rows(const Lookups& l, InstanceId table) {
   const OpId made = l.outer[l.input.step.outputs[l.draft.instances[table].input.index()]];
-  if (!made || l.input.step.ops[made].name != "sgd_rows") return {};
-  ValueId indices = l.input.step.ops[made].operands[2];
+  ValueId indices = made ? indices_of_rows(l.input.step.ops[made]) : ValueId();
+  if (!indices) return {};
   while (l.outer[indices] && l.input.step.ops[l.outer[indices]].name == "reshape") indices = l.input.step.ops[l.outer[indices]].operands[0];
   return l.input.input_of[indices];
 }

@@ -43,7 +43,7 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Lo
     }
 }
 
-// What a backward recomputes is what its forward made, if it reads what that read.
+// Checks that a backward which recomputes reads the versions of parameters that its forward read: else it would not make the same values.
 void check_recomputed_versions(const Schedule& schedule, const LowerOptions& options) {
   if (schedule.steps == 1 || options.recompute.empty()) return;
   const std::vector<std::vector<ReadVersion>> read = read_versions(schedule);

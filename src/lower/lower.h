@@ -14,19 +14,18 @@
 
 namespace penstock {
 
-struct ToldLayouts;  // transform/layouts.h
-
-// What lies flat along the devices of an actor instead of whole, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of the
-// optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD. What is
-// worked on otherwise than element by element (an optimiser of whole tensors), or is read by stages on several actors, stays whole.
+// The tensors that lie flat along the devices of an actor instead of whole, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state
+// of the optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD.
+// Tensors that are worked on otherwise than element by element (an optimiser of whole tensors), or read by stages on several actors, stay
+// whole.
 struct Sharding {
   int level = 0;
   std::vector<std::string> parameters = {};           // states that programs other than the one that updates them read
   std::vector<std::vector<std::string>> blocks = {};  // level 3: parameter_blocks() of the program that updates them
 };
 
-// How the loop's results lie along each axis, by the member of the axes that are worked on before it. What micro-batches add up lies alike
-// in all of them, whatever would come cheapest for the shape of one.
+// The layouts of the loop's results along each axis, by the member of the axes that are worked on before it. What micro-batches add up lies
+// alike in all of them, whatever would come cheapest for the shape of one.
 using LoopSums = std::map<std::string, std::vector<std::vector<Layout>>>;
 
 struct LowerOptions {
@@ -42,7 +41,6 @@ struct LowerOptions {
   // axis varying fastest. And what the model calls the dims of its parameters, by name.
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
-  std::map<std::string, std::shared_ptr<const ToldLayouts>> told = {};  // by axis: layouts of the step that were chosen row by row
   LoopSums sums = {};
   SplitAttention attention = SplitAttention::automatic;
   bool window = false;                      // the table is one step's of several (lower/window.h)

@@ -258,13 +258,12 @@ void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecisio
       members = std::move(next);
       continue;
     }
-    // What one member along the axes before has too few heads for, all do in parts: a sequence lies alike on all.
+    // If one member along the axes before has too few heads, all compute attention in parts: a sequence lies alike on all.
     const bool in_parts = std::ranges::any_of(members, [&](const MemberStep& member) { return takes_parts(axis, member.step, options); });
     std::vector<AxisWishes> wishes;
     for (const MemberStep& member : members) {
       wishes.push_back(wishes_of(axis, member.step, options.dims));
       wishes.back().attention_in_parts = in_parts;
-      if (const auto told = options.told.find(axis.name); told != options.told.end()) wishes.back().told = told->second;
       if (const auto sums = options.sums.find(axis.name); sums != options.sums.end())
         wishes.back().sums = sums->second.at(wishes.size() - 1);
     }
@@ -320,7 +319,7 @@ std::vector<MemberLine> lines_of(const std::vector<LayoutAxis>& axes, const std:
   return out;
 }
 
-// What all members' steps have in common.
+// The facts that all members' steps have in common.
 struct OfMembers {
   IdVector<StageId, std::string> stages;
   std::vector<MeshAxis> own;  // axes of the model's own collectives

@@ -19,10 +19,10 @@ std::vector<LowerInput> member_inputs(const Graph& step, const Schedule& schedul
 // The same, not held against the table: the step may have another number of micro-batches.
 std::vector<LowerInput> cut_members(const Graph& step, const Schedule& schedule, const LowerOptions& options);
 
-// What the first member of all axes does, whose parts are the largest: for costs.
+// Returns the first member's step along all axes. Its parts are the largest, so costs are counted with it.
 StagedStep first_member(const StagedStep& step, const LowerOptions& options);
 
-// What is decided along one axis.
+// The decisions along one axis.
 struct AxisDecision {
   AxisWishes wishes = {};
   bool own = false;  // it is that of the model's own collectives: nothing is decided
@@ -33,7 +33,7 @@ struct AxisDecision {
 };
 // In the order in which axes are worked on: the last of the mesh first. Throws Error as member_inputs.
 std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const LowerOptions& options);
-// As text (transform/layouts.h).
+// Returns the layouts as text (transform/layouts.h).
 std::string layouts_text(const std::vector<AxisDecision>& axes);
 
 // The members' drafts after the pass `devices` as one: the device d of member m is device d * members + m.

@@ -12,7 +12,8 @@ namespace {
 
 using StageUnit = std::pair<StageId, Unit>;
 
-// What the named forwards make and runs of the same stage alone read, one of them at least on its home (a W may be elsewhere).
+// Returns for each stage and unit the instances that its forward makes and that only runs of the same stage read. At least one of these
+// runs is on the instance's home (a W may be elsewhere).
 std::map<StageUnit, std::vector<InstanceId>> residuals(const Draft& draft) {
   std::map<StageUnit, std::vector<InstanceId>> made;
   for (const std::vector<Run>& runs : draft.actors)

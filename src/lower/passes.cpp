@@ -76,7 +76,7 @@ Program lower(const LowerInput& input, TaskPool* pool) {
 
 namespace {
 
-// As far as its devices' runs, and the input of the passes that follow.
+// Lowers up to the pass `devices` and returns the drafts with the input of the passes that follow.
 JoinedSteps up_to_devices(LowerInput input) {
   std::vector<Draft> drafts(input.schedule.steps);
   if (drafts.size() == 1) {

@@ -21,7 +21,7 @@ std::span<const LowerPass> lower_passes();
 // Position in lower_passes(). Throws Error for an unknown name (nearest named, all listed).
 std::size_t find_pass(std::string_view name);
 
-// What is to be known of each pass as soon as it has run, and what it took.
+// Called after each pass with the draft that it left and the seconds that it took.
 using PassWatch = std::function<void(const LowerPass& pass, const Draft& draft, double seconds)>;
 // The passes behind the one that the draft names, up to `last` or to the end.
 void run_passes(const LowerInput& input, Draft& draft, std::string_view last = {}, const PassWatch& watch = {});

@@ -1,13 +1,13 @@
 // Where the code after the loop runs, and where state lives.
 //
-// What depends on the loop's results runs where it moves the fewest bytes; the ops of one actor that can run without hearing from another
-// actor in between are one task:
+// Code that depends on the loop's results runs where it moves the fewest bytes; the ops of one actor that can run without hearing from
+// another actor in between are one task:
 //   depth(op) = max over its operands of (0 for the loop's, depth(operand) + (1 if it lies on another actor))
 // What another actor waits for is a task before the rest of its depth: the factor that clips is on its way before the first update begins.
 // Where the table has a U of a stage, what needs that stage's accumulators alone is a task of its own and runs there, before the loop of
 // the actor has ended; what needs to know of other stages (clipping by the global norm) stays after the loop.
-// A state that is updated ahead of that (adamw_ahead) is written over there too, and once more, after the loop, by the op that validates it
-// (OpDefinition::revises). What a stage adds to the norm is a task before the one that updates ahead, so that it is sent meanwhile.
+// A state that is updated ahead of that (update_ahead) is written over there too, and once more, after the loop, by the op that validates
+// it (OpDefinition::revises). What a stage adds to the norm is a task before the one that updates ahead, so that it is sent meanwhile.
 // State is owned by one actor; actors that only read it have copies.
 // What a collective along an axis of the mesh makes is there behind the task that makes its operand; who reads it is a later task, too.
 // What a gradient that lies flat (blocks.cpp) is made into has the layouts of the ops' rows; the sum of all its elements is a term on each
@@ -19,9 +19,12 @@
 #include <optional>
 
 #include "base/invariant.h"
+#include "base/text.h"
 #include "lower/ahead.h"
 #include "ops/definition.h"
 #include "ops/layouts.h"
+#include "ops/optimiser.h"
+#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -78,7 +81,7 @@ ValueId flat_operand(const ValueFacts& facts, const Op& op) {
   return out;
 }
 
-// What lies flat as the loop ends, and the actors whose devices have it.
+// Notes the sums that lie flat as the loop ends, and the actors whose devices have them.
 void note_flat(const LowerInput& input, const Draft& draft, const Outside& outside, ValueFacts& facts) {
   std::map<BlockId, ActorId> actors;
   for (const auto& [value, place] : outside.partial) {
@@ -93,7 +96,8 @@ void note_flat(const LowerInput& input, const Draft& draft, const Outside& outsi
   }
 }
 
-// What is made of what lies flat. A sum over devices is no other device's to make anew, as if it depended on the loop.
+// Notes how the op's results lie that are made of a flat operand. A sum over devices is no other device's to make anew, as if it depended
+// on the loop.
 void note_layouts(const Graph& graph, const Op& op, ValueFacts& facts) {
   const ValueId from = flat_operand(facts, op);
   if (!from) return;
@@ -241,7 +245,7 @@ IdVector<OpId, InputId> written_states(const Graph& graph, const ValueFacts& fac
   return out;
 }
 
-// What deciding one op's place reads: what is decided of those before it.
+// The facts from which one op's place is decided: what is decided of the ops before it.
 struct Decided {
   const LowerInput& input;
   const Graph& graph;
@@ -308,14 +312,37 @@ TaskGroup group_of(const Decided& d, const Op& op, ActorId actor, InputId writte
   group.update = update.value_or(StageId());
   // A state that other stages read must not change before they have.
   if (group.depth > 0 || (group.update && written && is_read_by_others(d.state, written, group.update))) group.update = {};
-  group.ahead = group.update && (group.ahead || op.name == "adamw_ahead");
+  group.ahead = group.update && (group.ahead || is_update_ahead(op));
   return group;
+}
+
+// Throws Error where an op that depends on the loop reads what is made of states alone and of a sum over the members of an axis: each task
+// makes such values for itself, and only sums of gradients are made behind one.
+void check_made_alone(const LowerInput& input, const Graph& graph, const ValueFacts& facts) {
+  if (input.lines.empty()) return;
+  IdVector<ValueId, OpId> summed(graph.values.size());  // the sum that a value is made of, of those that do not depend on the loop
+  for (const OpId i : graph.ops.ids()) {
+    const Op& op = graph.ops[i];
+    OpId sum;
+    for (const ValueId operand : op.operands)
+      if (summed[operand]) sum = summed[operand];
+    if (!depends(facts, op)) {
+      for (const ValueId result : op.results) summed[result] = is_collective(op) ? i : sum;
+      continue;
+    }
+    if (!sum) continue;
+    const Op& made = graph.ops[sum];
+    throw Error(concat("an update reads ", quote(made.name), " of ", graph.type(made.results[0]).text(), ", which no gradient is in"),
+                {"members of a mesh axis have parts of a state, and what is made of states alone is not summed over them"},
+                "leave the tensor whole (tensor = 1), or take an optimiser that does not measure parameters");
+  }
 }
 
 using GroupOps = std::map<TaskGroup, std::vector<std::size_t>>;
 
 // Gives each op that depends on the loop its group, in order; states that only it needs (Adam's moments) live where it runs.
 GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& facts, StatePlaces& state) {
+  check_made_alone(input, graph, facts);
   const IdVector<OpId, InputId> written = written_states(graph, facts);
   GroupOps ops;
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {

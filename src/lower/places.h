@@ -27,7 +27,7 @@ struct Outside {
   std::unordered_map<ValueId, PartialSum> partial{};  // values that the loop leaves behind
 };
 
-// What is known of each value of an Outside before its ops have places.
+// Facts of each value of an Outside that are known before its ops have places.
 struct ValueFacts {
   IdVector<ValueId, OpId> producer{};
   IdVector<ValueId, InputId> input{};    // of the step; none: it is computed

@@ -50,7 +50,7 @@ Slot slot_of(const Instance& instance, ActorId device) {
   return slot;
 }
 
-// What one device starts, ends and takes around its runs.
+// The transfers, inputs and frees that one device does between its runs.
 struct Around {
   std::vector<TransferId> outgoing, incoming;   // in order
   std::vector<std::vector<InstanceId>> inputs;  // [run]: ahead of it

@@ -47,7 +47,7 @@ Accumulator accumulator_of(Draft& draft, const Row& row, const PartialSum& parti
   return out;
 }
 
-// What the loop leaves behind on the actor; scattered, its parts are those of the share.
+// Finds the sums that the loop leaves behind on the actor; where they are scattered, their parts are those of the share.
 void find_accumulators(Draft& draft, Row& row) {
   for (PartialSum& partial : draft.partials) {
     if (draft.instances[partial.instance].home != row.actor) continue;

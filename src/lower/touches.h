@@ -1,4 +1,4 @@
-// What the runs of one device do with instances.
+// For each instance that a device's runs touch: the runs that do so first and last.
 #pragma once
 
 #include <vector>

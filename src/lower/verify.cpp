@@ -1,4 +1,4 @@
-// What every draft must be, whoever made it.
+// Checks the rules that every draft keeps, whichever pass made it.
 #include <algorithm>
 #include <map>
 
@@ -92,7 +92,7 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
     c.fail(actor, number, concat("there is no group ", run.group));
 }
 
-// How far the actors' work has come, each in its order, and what of each computed instance is still to be written.
+// The progress of each actor in its list, and the number of writes of each computed instance that are done and left.
 struct Work {
   IdVector<ActorId, std::size_t> next;               // run
   IdVector<InstanceId, std::int32_t> written, left;  // writes
@@ -118,7 +118,7 @@ void write_all(const Check& c, Work& work, ActorId actor, std::size_t number, st
   }
 }
 
-// What keeps the run from being done now; none: nothing does.
+// Returns an instance that the run must wait for, or none where it can run now.
 InstanceId missing(const Check& c, const Work& work, ActorId actor, std::size_t number, const IdVector<InstanceId, bool>& is_used) {
   for (InstanceId read : c.draft.actors[actor][number].reads) {
     const Instance& from = c.draft.instances[read];
@@ -191,7 +191,7 @@ void check_shares(const Check& c) {
       c.fail(concat("refresh of ", c.name(state)), "it is no state with a home");
 }
 
-// What a pass makes is there once it has run, and what a pass uses up no more.
+// Checks that what a pass makes is there only once it has run, and that what it uses up is gone afterwards.
 void check_phase(const Check& c) {
   const std::pair<std::string_view, bool> made[] = {
       {"refresh", c.draft.refreshed.empty()}, {"transfers", c.draft.transfers.empty()}, {"frees", c.draft.frees.empty()}};

@@ -7,6 +7,7 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
+#include "ops/optimiser.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -30,15 +31,13 @@ bool is_parameter(const LowerInput& window, InputId state, const IdVector<ValueI
   if (std::ranges::find(read, window.value(state)) != read.end()) return true;
   const ValueId next = window.step.outputs[state.index()];
   const OpId made = producer[next];
-  return made && window.step.ops[made].name == "sgd" && window.step.ops[made].results[0] == next;
+  return made && is_update(window.step.ops[made]) && window.step.ops[made].results[0] == next;
 }
 
-// Throws unless the state is what sgd keeps without momentum: its last gradient, which nothing depends on.
+// Throws unless the state is what an update keeps that no parameter depends on (of sgd without momentum, its last gradient).
 void check_unused(const LowerInput& window, const Instance& state, const IdVector<ValueId, OpId>& producer) {
-  if (const OpId made = producer[window.step.outputs[state.input.index()]]) {
-    const Op& op = window.step.ops[made];
-    if (op.name == "sgd" && attribute<double>(op, "momentum") == 0) return;
-  }
+  if (const OpId made = producer[window.step.outputs[state.input.index()]])
+    if (forgets(window.step.ops[made])) return;
   throw Error(concat("schedule ", window.schedule.name, ": workers sum their updates, and ", quote(state.name), " is no parameter"),
               {"what an optimiser keeps beside the parameters would be another on each worker"},
               "set train.optimiser = \"sgd\" and train.momentum = 0, or pipeline.distance = -1");
@@ -62,7 +61,7 @@ std::vector<InstanceId> updated_by(const LowerInput& window, const IdVector<Inpu
   return out;
 }
 
-// What the updates of a row are made of, whatever stands between: the sums of gradients, and what axes make of them.
+// Returns the instances that the updates of a row are made of, whatever stands between: the sums of gradients, and what axes make of them.
 std::set<InstanceId> made_into_updates(const std::vector<PlacedRun>& row, const std::vector<std::vector<InstanceId>>& updated) {
   std::set<InstanceId> out;
   for (std::size_t r = row.size(); r-- > 0;) {
@@ -74,8 +73,8 @@ std::set<InstanceId> made_into_updates(const std::vector<PlacedRun>& row, const 
   return out;
 }
 
-// Those that lie alike along the axes of the mesh. What is whole on all members is exchanged apart from what they have parts of: these may
-// differ in size, and the bits of a sum follow from the size of all that is summed with it.
+// Groups the states that lie alike along the axes of the mesh. What is whole on all members is exchanged apart from what they have parts
+// of: these may differ in size, and the bits of a sum follow from the size of all that is summed with it.
 std::vector<std::vector<InstanceId>> exchanged_together(const LowerInput& window, const Draft& draft,
                                                         const std::vector<InstanceId>& states) {
   std::map<std::uint32_t, std::vector<InstanceId>> out;
@@ -85,7 +84,7 @@ std::vector<std::vector<InstanceId>> exchanged_together(const LowerInput& window
   return {lists.begin(), lists.end()};
 }
 
-// Of states that are first exchanged behind this run.
+// Makes the waves of states that are first exchanged behind one run.
 Waves waves_of(const Draft& draft, const std::vector<InstanceId>& states, std::int32_t group, StageId stage) {
   Waves w{states, {}, group, stage};
   for (const InstanceId state : states) w.types.push_back(draft.instances[state].types[0]);

@@ -6,8 +6,10 @@
 #include "base/text.h"
 #include "lower/fragment.h"
 #include "lower/joining.h"
+#include "ops/definition.h"
 #include "ops/optimiser.h"
 #include "penstock/error.h"
+#include "penstock/optimiser.h"
 
 namespace penstock {
 namespace {
@@ -82,6 +84,10 @@ Versions versions_of(const Joining& j, const std::vector<PlacedRun>& row) {
   return out;
 }
 
+bool is_predicted(const OptimiserInfo& optimiser) {
+  return optimiser.fused && find_op(optimiser.fused->op)->update->predict;
+}
+
 // The run that predicts the state, whose present version is `version`'s, by the update that makes its next value.
 Run predict(Joining& j, const Versions& versions, const Version& version, InstanceId to, const IdVector<ValueId, OpId>& producer,
             ActorId device) {
@@ -91,7 +97,8 @@ Run predict(Joining& j, const Versions& versions, const Version& version, Instan
   if (const OpId made = producer[next]) op = prediction_of(j.input.step.ops[made], ahead);
   if (!op)
     throw Error(concat("schedule ", j.input.schedule.name, " reads a prediction of ", quote(j.draft.instances[state].name)),
-                {"its update has no rule by which it could be predicted"}, "use train.optimiser = \"adamw\" or \"sgd\"");
+                {"its update has no rule by which it could be predicted"},
+                concat("optimisers that have one: ", optimisers_where(is_predicted)));
   const auto check_whole = [&](bool is_whole) {
     if (is_whole) return;
     throw Error(concat("schedule ", j.input.schedule.name, ": what ", j.input.step.ops[producer[next]].name, " keeps of ",

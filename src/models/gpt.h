@@ -1,4 +1,4 @@
-// What GPT-2 shares with models that differ from it in what stands in place of its MLPs.
+// The parts that GPT-2 shares with models that have something else in place of its MLPs.
 #pragma once
 
 #include <functional>

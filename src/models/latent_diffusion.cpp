@@ -50,7 +50,7 @@ struct Config {
     return stage_name(frozen_stages < 2 ? 0 : spread(layer, text_layers, frozen_stages - 1));
   }
   std::string image_stage() const { return stage_name(frozen_stages < 2 ? 0 : frozen_stages - 1); }
-  // How many a backbone has. Where one stage is trained, it has all of both.
+  // The number of trained stages of a backbone. Where one stage is trained, it has all of both.
   std::int64_t trained() const { return stages - frozen_stages == 1 ? 1 : (stages - frozen_stages) / backbones; }
   std::string layer_stage(std::int64_t backbone, std::int64_t layer) const {
     const bool is_apart = stages - frozen_stages > 1;
@@ -72,7 +72,7 @@ void check_image(const Config& c) {
                 concat("use an image size of ", c.image + c.patch, ", or backbones = 1"));
 }
 
-// How many of `layers` layers each stage has, from "1+3"; none for "even".
+// Returns how many of `layers` layers each stage has, from "1+3"; none for "even".
 std::vector<std::int64_t> stage_layers_of(const std::string& text, std::int64_t layers) {
   std::vector<std::int64_t> out;
   if (text == "even") return out;

@@ -99,8 +99,8 @@ class RelativeBias : public nn::Module {
   bool both_ways_;
 };
 
-// What the tokens of a stack attend to where rows hold pairs (Model::Batch): those of their own row, and those of the encoder's. None:
-// whole rows.
+// The tokens that those of a stack attend to where rows hold pairs (Model::Batch): those of their own row, and those of the encoder's.
+// None: whole rows.
 struct StackRanges {
   Tensor own, memory;
 };

@@ -33,7 +33,7 @@ class Builder {
   std::vector<ValueId> append_typed(Op op, std::vector<TensorType> types);
   // The op that defines a value; null for an input. The pointer is valid until the next op is appended.
   const Op* producer(ValueId value) const;
-  // Of a loop's body: the invariant input that stands for a value of the parent. The first use adds it, by the value's name or one near it.
+  // Returns, in a loop's body, the invariant input that stands for the parent's value. The first use adds it, by its name or one near it.
   ValueId invariant_for(ValueId outer);
   // The builder of the graph around all loops.
   Builder& outermost();
@@ -44,7 +44,7 @@ class Builder {
   // body, in order of first use.
   Builder* parent = nullptr;
   std::int64_t next_sequence = 0;  // used in the outermost builder only
-  // Of a loop's body: the values of the parent that its invariant inputs stand for.
+  // In a loop's body: the values of the parent that its invariant inputs stand for.
   std::vector<ValueId> captured;
   // The gradients that their callers gave to ops without definition, by the op's first result.
   std::map<ValueId, Vjp> vjps;

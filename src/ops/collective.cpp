@@ -70,7 +70,7 @@ std::vector<TensorType> infer_of_root(const Op& op, Types operands) {
   return {operands[0]};
 }
 
-// What member (m + by) mod size gives, of "length" along "dim", is what member m gets: the members may give parts of different lengths.
+// Member m gets what member (m + by) mod size gives, of "length" along "dim": the members may give parts of different lengths.
 std::vector<TensorType> infer_shift(const Op& op, Types operands) {
   const std::int64_t members = axis_size(op, operands), by = attribute<std::int64_t>(op, "by");
   require(by > 0 && by < members, op, operands, "by is no distance between two members");

@@ -1,4 +1,4 @@
-// What one op means: result types, gradient, cost, aliasing. One table per family (one file each), looked up by name.
+// The meaning of one op: result types, gradient, cost, aliasing. One table per family (one file each), looked up by name.
 #pragma once
 
 #include <span>

@@ -9,7 +9,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// Of the rows of a table a member has those from "begin" on, of "whole" rows: indices of other rows name zeros. Without these attributes
+// A member has the rows of a table from "begin" on, of "whole" rows: indices of other rows name zeros. Without these attributes
 // the table is whole, and every index must name a row of it.
 void require_part(const Op& op, Types operands, std::int64_t rows) {
   if (!op.attributes.contains("begin") && !op.attributes.contains("whole")) return;
@@ -203,6 +203,8 @@ double flops_embedding_backward(const Op&, Types operands, Types) {
   return static_cast<double>(operands[0].elements());
 }
 
+constexpr UpdateRules kSgdRows{.indices = 2};
+
 }  // namespace
 
 std::span<const OpDefinition> embedding_ops() {
@@ -235,7 +237,8 @@ std::span<const OpDefinition> embedding_ops() {
        .elementwise = true,
        .layout = row_of_table<sgd_rows_numbers>,
        .layout_result = row_of_columns<sgd_rows_numbers>,
-       .local = local_embedding},
+       .local = local_embedding,
+       .update = &kSgdRows},
       {.name = "embedding_bag",
        .infer = infer_embedding_bag,
        .vjp = embedding_bag_vjp,

@@ -1,5 +1,5 @@
-// What the members of an axis can compute of an op on parts of its operands: rules that several families share, and who asks them. Most say
-// which dims of operands and results are one dim of the op, as the letters of an einsum do.
+// Rules for what the members of an axis can compute of an op on parts of its operands: those that several families share, and who asks
+// them. Most say which dims of operands and results are one dim of the op, as the letters of an einsum do.
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,7 @@ void local_shape(const LayoutSite&, const LayoutRow&, std::int64_t, std::span<co
                  Op& local) {
   local.attributes[Name.text] = results[0].shape;
 }
-// Of three operands the last is added to the result: where that is a term, by the first member alone.
+// The last of three operands is added to the result: where that is a term, by the first member alone.
 void local_bias(const LayoutSite& site, const LayoutRow& row, std::int64_t member, std::span<const TensorType> operands,
                 std::span<const TensorType> results, Op& local);
 

@@ -1,9 +1,13 @@
 #include "ops/optimiser.h"
 
+#include <algorithm>
+
+#include "base/text.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
 #include "ops/layouts.h"
+#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -21,17 +25,43 @@ void require_update(const Op& op, Types operands, std::size_t moments) {
   require(is_floating(rate.dtype) && rate.shape.empty(), op, operands, "the learning rate must be a floating scalar");
 }
 
-// Positions among the operands.
-constexpr std::size_t kGradient = 1, kAdamW = 6;             // adamw: the gradient's position; the number of operands
-constexpr std::size_t kUpdated = 3, kFactor = kUpdated + 7;  // adamw_validated: where adamw's operands begin; the factor's position
-
 // (parameter, gradient, first, second, learning_rate, step) -> (parameter, first, second)
 std::vector<TensorType> infer_adamw(const Op& op, Types operands) {
-  require_count(op, operands, kAdamW, kAdamW);
+  require_count(op, operands, 6, 6);
   require_update(op, operands, 2);
   require(operands[5] == TensorType{DType::i64, {}}, op, operands, "the step must be an i64 scalar");
   require_numbers(op, {"beta1", "beta2", "eps", "weight_decay"});
   return {operands[0], operands[0], operands[0]};
+}
+
+// Where the operands of a half stand, by their number. Both halves have `tensors` results; ahead of the update's own operands the second
+// has those of the first, and behind them is assumed, and the factor.
+struct HalfOperands {
+  std::size_t begin, count;  // the update's
+  std::size_t tensors;       // the parameter and what is kept
+};
+
+const OpDefinition& updating(const Op& half) {
+  const std::string& name = attribute<std::string>(half, "update");
+  const OpDefinition* definition = find_op(name);
+  if (!definition || !definition->update) throw Error(concat(half.name, ": ", quote(name), " is no optimiser's op"));
+  return *definition;
+}
+
+HalfOperands operands_in(const Op& half, std::size_t operands) {
+  const auto scalars = static_cast<std::size_t>(updating(half).update->scalars);
+  const bool is_second = is_update_validated(half);
+  const std::size_t others = scalars + (is_second ? 3 : 2);  // and the gradient
+  const std::size_t tensors = operands < others ? 0 : (operands - others) / (is_second ? 2 : 1);
+  return {is_second ? tensors : 0, tensors + 1 + scalars, tensors};
+}
+
+Op without_results(const Op& half) {
+  Op out = half;
+  out.name = attribute<std::string>(half, "update");
+  out.attributes.erase("update");
+  out.results.clear();
+  return out;
 }
 
 void require_factor(const Op& op, Types operands, std::size_t index) {
@@ -39,22 +69,26 @@ void require_factor(const Op& op, Types operands, std::size_t index) {
   require(operands[index] == TensorType{operands[0].dtype, {}}, op, operands, "a factor must be a scalar of the parameter's type");
 }
 
-// (adamw's operands, assumed) -> (parameter, first, second, kept parameter, kept first, kept second)
-std::vector<TensorType> infer_adamw_ahead(const Op& op, Types operands) {
-  require_count(op, operands, kAdamW + 1, kAdamW + 1);
-  infer_adamw(op, operands.first(kAdamW));
-  require_factor(op, operands, kAdamW);
-  return std::vector<TensorType>(6, operands[0]);
+// (the update's operands, assumed) -> (its results, what they were)
+std::vector<TensorType> infer_ahead(const Op& op, Types operands) {
+  const HalfOperands in = operands_in(op, operands.size());
+  require(in.tensors > 1 && operands.size() == in.count + 1, op, operands, "it takes the operands of its update, and a factor");
+  std::vector<TensorType> types = updating(op).infer(without_results(op), operands.first(in.count));
+  require_factor(op, operands, in.count);
+  for (std::size_t i = 0; i < in.tensors; ++i) types.push_back(TensorType(types[i]));
+  return types;
 }
 
-// (parameter, first, second, adamw's operands with what was kept, assumed, factor) -> (parameter, first, second)
-std::vector<TensorType> infer_adamw_validated(const Op& op, Types operands) {
-  require_count(op, operands, kFactor + 1, kFactor + 1);
-  std::vector<TensorType> types = infer_adamw(op, operands.subspan(kUpdated, kAdamW));
-  for (const TensorType& type : operands.first(kUpdated))
-    require(type == types[0], op, operands, "the update must have the kept parameter's type");
-  require_factor(op, operands, kFactor - 1);
-  require_factor(op, operands, kFactor);
+// (the results ahead, the update's operands with what was there before, assumed, factor) -> (the update's results)
+std::vector<TensorType> infer_validated(const Op& op, Types operands) {
+  const HalfOperands in = operands_in(op, operands.size());
+  require(in.tensors > 1 && operands.size() == in.begin + in.count + 2, op, operands,
+          "it takes what its update made, the operands of that, and two factors");
+  std::vector<TensorType> types = updating(op).infer(without_results(op), operands.subspan(in.begin, in.count));
+  for (std::size_t i = 0; i < in.tensors; ++i)
+    require(operands[i] == types[i], op, operands, "the update must have the kept parameter's type");
+  require_factor(op, operands, in.begin + in.count);
+  require_factor(op, operands, in.begin + in.count + 1);
   return types;
 }
 
@@ -96,6 +130,10 @@ double flops_adamw(const Op&, Types operands, Types) {
   return 15 * static_cast<double>(operands[0].elements());
 }
 
+double flops_ahead(const Op& op, Types operands, Types results) {
+  return updating(op).flops(without_results(op), operands, results);
+}
+
 // Bytes: as a rule the update stands, and validating it touches no element.
 double no_bytes(const Op&, Types, Types) {
   return 0;
@@ -105,22 +143,49 @@ double flops_sgd(const Op&, Types operands, Types) {
   return 6 * static_cast<double>(operands[0].elements());
 }
 
+Op predict_adamw(const Op& update, std::int64_t ahead) {
+  const std::vector<ValueId>& in = update.operands;
+  Op out;
+  out.name = "predict_adamw";
+  out.operands = {in[0], in[2], in[3], in[4], in[5]};
+  out.attributes["ahead"] = ahead;
+  for (const char* name : {"beta1", "beta2", "eps"}) out.attributes[name] = update.attributes.at(name);
+  return out;
+}
+
+Op predict_sgd(const Op& update, std::int64_t ahead) {
+  Op out;
+  out.name = "predict_sgd";
+  out.operands = {update.operands[0], update.operands[2], update.operands[3]};
+  out.attributes["ahead"] = ahead;
+  return out;
+}
+
+constexpr UpdateRules kAdamW{.scalars = 2, .predict = predict_adamw};
+constexpr UpdateRules kSgd{.momentum = "momentum", .by_rows = "sgd_rows", .predict = predict_sgd};
+
+const UpdateRules& rules_of(const Op& op) {
+  static constexpr UpdateRules none;
+  const OpDefinition* definition = find_op(op.name);
+  return definition && definition->update ? *definition->update : none;
+}
+
 }  // namespace
 
 std::span<const OpDefinition> optimiser_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true, .layout = all_dims},
-      {.name = "adamw_ahead", .infer = infer_adamw_ahead, .flops = flops_adamw, .elementwise = true, .layout = all_dims},
-      {.name = "adamw_validated",
-       .infer = infer_adamw_validated,
+      {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true, .layout = all_dims, .update = &kAdamW},
+      {.name = "predict_adamw", .infer = infer_predict_adamw, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
+      {.name = "predict_sgd", .infer = infer_predict_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
+      {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims, .update = &kSgd},
+      {.name = "update_ahead", .infer = infer_ahead, .flops = flops_ahead, .elementwise = true, .layout = all_dims},
+      {.name = "update_validated",
+       .infer = infer_validated,
        .flops = flops_none,
        .bytes = no_bytes,
        .elementwise = true,
        .revises = true,
        .layout = all_dims},
-      {.name = "predict_adamw", .infer = infer_predict_adamw, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
-      {.name = "predict_sgd", .infer = infer_predict_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
-      {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
   };
   return all;
 }
@@ -133,62 +198,111 @@ AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second
   return {out[0], out[1], out[2]};
 }
 
-AdamWAhead adamw_ahead(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, Tensor assumed,
-                       double beta1, double beta2, double eps, double weight_decay) {
-  const Tensor operands[] = {parameter, gradient, first, second, learning_rate, step, assumed};
-  const std::vector<Tensor> out =
-      emit_all("adamw_ahead", operands, {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}, {"weight_decay", weight_decay}});
-  return {{out[0], out[1], out[2]}, {out[3], out[4], out[5]}};
-}
-
-AdamWResult adamw_validated(const AdamWAhead& update, Tensor gradient, Tensor learning_rate, Tensor step, Tensor assumed, Tensor factor,
-                            double beta1, double beta2, double eps, double weight_decay) {
-  const auto& [ahead, kept] = update;
-  const Tensor operands[] = {ahead.parameter, ahead.first,   ahead.second, kept.parameter, gradient, kept.first,
-                             kept.second,     learning_rate, step,         assumed,        factor};
-  const std::vector<Tensor> out =
-      emit_all("adamw_validated", operands, {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}, {"weight_decay", weight_decay}});
-  return {out[0], out[1], out[2]};
-}
-
 SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay) {
   const Tensor operands[] = {parameter, gradient, velocity, learning_rate};
   const std::vector<Tensor> out = emit_all("sgd", operands, {{"momentum", momentum}, {"weight_decay", weight_decay}});
   return {out[0], out[1]};
 }
 
+bool is_update(const Op& op) {
+  const OpDefinition* definition = find_op(op.name);
+  return definition && definition->update;
+}
+
+bool forgets(const Op& update) {
+  const std::string_view momentum = rules_of(update).momentum;
+  return !momentum.empty() && attribute<double>(update, momentum) == 0;
+}
+
+std::optional<Op> update_of_rows(const Op& update, ValueId indices) {
+  const UpdateRules& rules = rules_of(update);
+  if (rules.by_rows.empty() || !forgets(update) || attribute<double>(update, "weight_decay") != 0) return std::nullopt;
+  Op out = update;
+  out.name = rules.by_rows;
+  out.operands = {update.operands[0], update.operands[1], indices, update.operands[3]};
+  out.results.resize(1);
+  out.attributes.clear();
+  return out;
+}
+
+std::string moves_rows(const Op& update) {
+  const UpdateRules& rules = rules_of(update);
+  if (!rules.by_rows.empty())
+    for (const std::string_view name : {rules.momentum, std::string_view("weight_decay")})
+      if (const auto value = attribute<double>(update, name); value != 0) return concat("with ", name, " = ", number(value));
+  return concat("by ", quote(update.name));
+}
+
+ValueId indices_of_rows(const Op& update) {
+  const int indices = rules_of(update).indices;
+  return indices < 0 ? ValueId() : update.operands[static_cast<std::size_t>(indices)];
+}
+
 std::optional<Op> prediction_of(const Op& update, std::int64_t ahead) {
-  Op out;
-  out.attributes["ahead"] = ahead;
-  const std::vector<ValueId>& in = update.operands;
-  if (update.name == "sgd") {
-    out.name = "predict_sgd";
-    out.operands = {in[0], in[2], in[3]};
-    return out;
-  }
-  if (update.name != "adamw") return std::nullopt;
-  out.name = "predict_adamw";
-  out.operands = {in[0], in[2], in[3], in[4], in[5]};
-  for (const char* name : {"beta1", "beta2", "eps"}) out.attributes[name] = update.attributes.at(name);
+  const UpdateRules& rules = rules_of(update);
+  return rules.predict ? std::optional(rules.predict(update, ahead)) : std::nullopt;
+}
+
+namespace {
+
+Attributes attributes_of_half(const UpdateOp& op) {
+  Attributes out = op.attributes;
+  out["update"] = op.name;
+  return out;
+}
+
+}  // namespace
+
+std::vector<Tensor> update_ahead(const UpdateOp& op, Tensor assumed) {
+  std::vector<Tensor> operands = op.operands;
+  operands.push_back(assumed);
+  return emit_all("update_ahead", operands, attributes_of_half(op));
+}
+
+std::vector<Tensor> update_validated(const UpdateOp& op, const std::vector<Tensor>& ahead, Tensor assumed, Tensor factor) {
+  const std::ptrdiff_t tensors = std::ssize(ahead) / 2;
+  std::vector<Tensor> operands(ahead.begin(), ahead.begin() + tensors), own = op.operands;
+  own[0] = ahead[static_cast<std::size_t>(tensors)];
+  std::copy(ahead.begin() + tensors + 1, ahead.end(), own.begin() + 2);
+  operands.insert(operands.end(), own.begin(), own.end());
+  operands.insert(operands.end(), {assumed, factor});
+  return emit_all("update_validated", operands, attributes_of_half(op));
+}
+
+bool is_update_ahead(const Op& op) {
+  return op.name == "update_ahead";
+}
+
+bool is_update_validated(const Op& op) {
+  return op.name == "update_validated";
+}
+
+Op update_in(const Op& half) {
+  const HalfOperands in = operands_in(half, half.operands.size());
+  Op out = without_results(half);
+  const auto begin = half.operands.begin() + static_cast<std::ptrdiff_t>(in.begin);
+  out.operands.assign(begin, begin + static_cast<std::ptrdiff_t>(in.count));
+  out.results.assign(half.results.begin(), half.results.begin() + static_cast<std::ptrdiff_t>(in.tensors));
   return out;
 }
 
 bool validates(const Op& validated, const Op& ahead) {
-  if (ahead.name != "adamw_ahead" || validated.name != "adamw_validated") return false;
-  const std::vector<ValueId>& in = validated.operands;
-  const std::vector<ValueId> taken = {in[0], in[1], in[2], in[kUpdated], in[kUpdated + 2], in[kUpdated + 3]};
-  return ahead.results == taken && ahead.operands[kGradient] == in[kUpdated + kGradient];
+  if (!is_update_ahead(ahead) || !is_update_validated(validated)) return false;
+  const Op again = update_in(validated);
+  std::vector<ValueId> taken(validated.operands.begin(), validated.operands.begin() + std::ssize(validated.results));
+  taken.push_back(again.operands[0]);
+  taken.insert(taken.end(), again.operands.begin() + 2, again.operands.begin() + 1 + std::ssize(validated.results));
+  return ahead.results == taken && ahead.operands[1] == again.operands[1];
 }
 
 ScaledUpdate as_one_update(const Op& ahead, const Op& validated, ValueId scaled) {
-  ScaledUpdate out{{}, validated};
+  ScaledUpdate out{{}, update_in(ahead)};
   out.scale.name = "mul";
-  out.scale.operands = {ahead.operands[kGradient], validated.operands[kFactor]};
+  out.scale.operands = {ahead.operands[1], validated.operands.back()};
   out.scale.results = {scaled};
-  out.scale.sequence = validated.sequence;
-  out.update.name = "adamw";
-  out.update.operands.assign(ahead.operands.begin(), ahead.operands.begin() + kAdamW);
-  out.update.operands[kGradient] = scaled;
+  out.scale.sequence = out.update.sequence = validated.sequence;
+  out.update.results = validated.results;
+  out.update.operands[1] = scaled;
   return out;
 }
 

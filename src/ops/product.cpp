@@ -119,7 +119,7 @@ Tensors matmul_vjp(const VjpArguments& a) {
   return out;
 }
 
-// What is added to the product broadcasts to it.
+// The operand that is added to the product broadcasts to it.
 DimNumbers addmm_numbers(const LayoutSite& site) {
   constexpr std::string_view names[] = {",nk,km->nm", "m,nk,km->nm", "nm,nk,km->nm"};
   return numbers_of(names[site.operands[0].shape.size()], site);

@@ -47,7 +47,7 @@ std::vector<TensorType> infer_amax(const Op& op, Types operands) {
   return {out};
 }
 
-// As a sum, in i64 where the operand is not floating.
+// The result is, like a sum's, in i64 where the operand is not floating.
 std::vector<TensorType> infer_cumsum(const Op& op, Types operands) {
   require_count(op, operands, 1, 1);
   dim_attribute(op, operands, "dim", operands[0].shape.size());

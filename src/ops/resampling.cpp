@@ -16,7 +16,7 @@ namespace {
 using Tensors = std::vector<Tensor>;
 using Integers = std::vector<std::int64_t>;
 
-// How many dims of places an op is for, which its name says: 1d, 2d or 3d.
+// Returns the number of dims of places that an op is for, as its name says: 1d, 2d or 3d.
 std::size_t resampled_dims(const Op& op) {
   return static_cast<std::size_t>(op.name[op.name.find_first_of("123")] - '0');
 }

@@ -91,7 +91,7 @@ PlannedModel counted_model(const StepOfSize& step, const GroupedProblem& of, con
 
 namespace {
 
-// What can be run before what cannot, then by time.
+// Orders models that can be run before those that cannot, then by time.
 bool is_better(const PlannedModel& a, const PlannedModel& b) {
   return std::pair(!a.cannot_run.empty(), a.file.predicted_time) < std::pair(!b.cannot_run.empty(), b.file.predicted_time);
 }

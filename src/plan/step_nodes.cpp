@@ -113,7 +113,7 @@ double bytes_of(const Bundle& bundle) {
 }
 
 NodeStep collective_step(const Graph& graph, const Op& collective) {
-  // What is gathered is the result; what is reduced or exchanged is the operand.
+  // The bytes are the result's where tensors are gathered, and the operand's where they are reduced or exchanged: the larger of both.
   const std::int64_t bytes = std::max(graph.type(collective.operands[0]).bytes(), graph.type(collective.results[0]).bytes());
   const bool is_message = collective.attributes.contains("message");
   NodeStep step{.opcode = is_message ? Opcode::send : collective_of(collective), .axis = attribute<std::string>(collective, "axis")};

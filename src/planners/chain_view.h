@@ -40,7 +40,7 @@ double bytes_of(const ChainView& view, int begin, int end, int replicas, int in_
 double transfer_seconds(const ChainView& view, int border, const ClusterLink& link, int from_replicas, int to_replicas);
 PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> devices);
 
-// What memory is counted with: one micro-batch, or one more at each stage from the last to the first.
+// The micro-batches that memory is counted with: one micro-batch, or one more at each stage from the last to the first.
 enum class InFlight { one, pipelined };
 // Many devices are counted in units of a power of two of devices, few one by one.
 int coarse_unit(int devices);

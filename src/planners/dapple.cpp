@@ -89,7 +89,7 @@ struct Partial {
   double bound = 0;             // lower bound of the latency, whatever follows
 };
 
-// What is searched.
+// The problem that is searched.
 struct Searched {
   const ChainView& view;
   const ClusterSpec& cluster;

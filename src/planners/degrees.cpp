@@ -88,7 +88,7 @@ bool is_within(const std::vector<DegreeAxis>& limit, const AxisOrder& order) {
   return std::is_sorted(limit.begin(), limit.end(), [&](DegreeAxis a, DegreeAxis b) { return place(a) < place(b); });
 }
 
-// How many replicas of a group may hold the same parameters: 1 or, where a group spans several nodes, all of a node.
+// Returns the numbers of replicas of a group that may hold the same parameters: 1 or, where a group spans several nodes, all of a node.
 std::vector<int> locals_of(const ClusterSpec& cluster, const Degrees& degrees) {
   std::vector<int> out = {1};
   const int apart = stride_along(degrees, DegreeAxis::data);

@@ -35,7 +35,7 @@ class DegreesSteps {
   DegreesResult run(const Degrees& degrees);
 
  private:
-  // Of an actor's row: the forwards ahead of its first backward, by chunk, and that one's chunk.
+  // The forwards ahead of the first backward of an actor's row, by chunk, and the chunk of that backward.
   struct FirstBackward {
     std::vector<int> forwards;
     int chunk = 0;

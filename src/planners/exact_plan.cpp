@@ -165,7 +165,7 @@ double least_all_reduce(const ClusterSpec& cluster, const PlanStage& stage, doub
   return 2.0 * (replicas - 1) * (bytes / replicas / slowest.bandwidth + slowest.latency);
 }
 
-// What is searched.
+// The problem that is searched.
 struct Searched {
   const PlanProblem& problem;
   PlanGoal goal;

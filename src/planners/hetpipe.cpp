@@ -34,8 +34,8 @@ std::vector<DeviceKind> kinds_of(const ClusterSpec& cluster) {
   return kinds;
 }
 
-// So many workers' devices. A state says how many devices of each kind the stages behind a border have, as one number: that of kind k times
-// strides[k].
+// The devices of so many workers. A state says how many devices of each kind the stages behind a border have, as one number: that of kind k
+// times strides[k].
 struct Workers {
   const ChainView& view;
   std::vector<DeviceKind> kinds;

@@ -19,7 +19,7 @@ int choice_at_degree(const PlanNode& node, int choice, int degree) {
   return found == node.costs.end() ? -1 : static_cast<int>(found - node.costs.begin());
 }
 
-// What random changes are made with.
+// The inputs of random changes to a plan.
 struct Luck {
   const PlanProblem& problem;
   std::mt19937_64& random;
@@ -229,7 +229,7 @@ double lack_of(const PlanFigures& figures) {
   return figures.fit() ? 0 : lack;
 }
 
-// What annealing goes down: a plan that does not fit counts as a longer one.
+// Returns the value that annealing makes smaller: a plan that does not fit counts as a longer one.
 double energy(const PlanScore& score) {
   return score.value * (1 + 20 * score.lack);
 }

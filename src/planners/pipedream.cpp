@@ -118,7 +118,7 @@ CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
   return {sets.sums(seconds), sets.cut_sums(graph, outputs)};
 }
 
-// What is searched, with sums by downset.
+// The problem that is searched, with sums by downset.
 struct Searched {
   Downsets sets;
   const std::vector<Level>& levels;

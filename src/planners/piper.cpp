@@ -128,7 +128,7 @@ struct Stage {
   double parameters;  // bytes
 };
 
-// What is searched.
+// The problem that is searched.
 struct Searched {
   const PlanGraph& graph;
   Downsets sets;
@@ -224,7 +224,7 @@ CheapestWays ways_for(const Searched& in, const Stage& stage, int copies, int ke
   return cheapest_ways(nodes, memory);
 }
 
-// What stages are worth on devices with so much memory. The best ways of each are chosen once.
+// The values of stages on devices with so much memory. The best ways of each are chosen once.
 class Values {
  public:
   Values(const Searched& in, double memory, TimeLimit& limit) : in_(in), memory_(memory), limit_(limit) {}
@@ -293,7 +293,7 @@ void extend(const Searched& in, Values& values, TimeLimit& limit, int number, do
     for (; copies < in.copies.size(); ++copies) {
       const int d = in.copies[copies];
       if (spread(in, stage.seconds, in.degrees[at(stage.degree)].alike ? stage.parameters : 0, d) > bound) continue;
-      // So many are too many for this state, but they may do for the next.
+      // This many copies are too many for this state, but they may do for the next.
       if (needed() > in.devices.count || values.value(number, d, (state.degrees + d - 1) / d + 1) <= bound) break;
     }
     if (copies == in.copies.size()) return;

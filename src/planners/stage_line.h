@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// How a stage may run: micro-batches of `samples`, shared by `replicas` devices.
+// One way to run a stage: micro-batches of `samples`, shared by `replicas` devices.
 struct StageOption {
   int samples = 1, replicas = 1;
   int share = 0;                          // index of the share in StageCosting::shares that each device takes
@@ -17,7 +17,7 @@ struct StageOption {
   double reduce = 0, reduce_latency = 0;  // for each micro-batch: seconds per byte of parameters, and seconds whatever their number
 };
 
-// What all lines of a graph share: devices taken as equal, and one way to run each node.
+// The facts that all lines of a graph share: devices taken as equal, and one way to run each node.
 struct StageCosting {
   std::vector<int> devices = {};  // numbers in the cluster
   double speed = 1, memory = 0;   // the slowest device's speed, the smallest one's memory

@@ -1,6 +1,7 @@
 #include "profile/line.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace penstock {
 
@@ -19,6 +20,10 @@ Line fit(std::span<const MeasuredTime> times) {
   if (spread > 1e-9 * w * xx) line.per_byte = std::max(0.0, (w * xy - x * y) / spread);
   if (w > 0) line.fixed = std::max(0.0, (y - line.per_byte * x) / w);
   return line;
+}
+
+double bandwidth_of(const Line& line) {
+  return line.per_byte > 0 ? 1 / line.per_byte : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace penstock

@@ -15,5 +15,7 @@ struct MeasuredTime {
 // Fits by least squares of the relative errors, so that small messages count as much as large ones. Neither part is negative; if all sizes
 // are equal, all is fixed.
 Line fit(std::span<const MeasuredTime> times);
+// In bytes per second; infinite where bytes cost nothing.
+double bandwidth_of(const Line& line);
 
 }  // namespace penstock

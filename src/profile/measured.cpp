@@ -29,8 +29,8 @@ Durations ends(const Program& program, const StepResult& result, const std::vect
   return out;
 }
 
-// How long after both ends (all members) had started it a device that waited saw a transfer (collective) done; for a host copy, how long
-// after its own start. Negative where the second end's thread lost its core to the device that it had woken.
+// Returns how long after both ends (all members) had started it a device that waited saw a transfer (collective) done; for a host copy, how
+// long after its own start. Negative where the second end's thread lost its core to the device that it had woken.
 Durations find_arrivals(const Program& program, const StepResult& result, const std::vector<double>& begin) {
   Durations started = ends(program, result, begin, false);
   Durations out = ends(program, result, begin, true);

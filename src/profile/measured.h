@@ -32,7 +32,7 @@ struct CollectiveTime {
 };
 std::vector<CollectiveTime> collective_times(const Program& program, const StepResult& result);
 
-// What each device did and when, exactly as recorded; transfers, causes and memory are as the replay finds them.
+// Returns what each device did and when, exactly as recorded; transfers, causes and memory are as the replay finds them.
 Timeline timeline_of(const Program& program, const StepResult& result, const std::string& title);
 
 }  // namespace penstock

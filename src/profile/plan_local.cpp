@@ -66,12 +66,12 @@ ClusterSpec cluster_spec(const Local& of, const PlanGraph& graph) {
     for (const PlanEdge& edge : graph.edges) bytes += edge.bytes / static_cast<double>(graph.edges.size());
     Costs costs;
     const std::unique_ptr<Cluster> two = of.bench.threads(2);
-    measure_link(*two, "threads", static_cast<std::int64_t>(bytes), of.planning.rounds, costs);
+    measure_link(*two, of.profiling, static_cast<std::int64_t>(bytes), costs);
     link = costs.links.at("threads");
   }
   ClusterSpec cluster = uniform_cluster(of.actors(), link.bandwidth, link.latency + link.start_seconds + link.wake_seconds,
                                         of.planning.memory.value_or(ClusterDevice().memory));
-  cluster.name = concat(of.actors(), " threads of this machine");
+  cluster.name = concat(of.actors(), of.profiling.by_itself ? " devices" : " threads", " of this machine");
   const std::vector<double> held_back = stragglers_of(of.bench.config, std::vector(static_cast<std::size_t>(of.actors()), 1));
   for (std::size_t d = 0; d < held_back.size(); ++d) cluster.devices[d].speed = 1 / held_back[d];
   return cluster;
@@ -308,7 +308,7 @@ std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanni
   check_threads(config);
   Local of{bench, planning};
   of.context.file = "the measured costs";
-  of.profiling.rounds = planning.rounds;
+  of.profiling = profile_options(config, planning.rounds);
   of.profiling.input = [&](std::int64_t number, const Program&) { return bench.input(number); };
   of.groups = planning_nodes(config, bench.models, planning.nodes);
   std::vector<PlannedModel> found = plan_sizes(of);

@@ -29,7 +29,7 @@ FillingTimes stage_times(const Timeline& timeline, const FillingSizes& sizes);
 
 // DiffusionPipe's cut for so many stages, links left out. Throws Error where there are more stages than layers.
 StageLayers best_cut(const FillingTimes& times, int stages, int microbatches);
-// As a model cuts them that is told nothing.
+// Cuts the layers into stages as a model does that is told nothing.
 StageLayers even_cut(const FillingTimes& times, int stages);
 // All cuts in which one stage has a layer fewer and another one more.
 std::vector<StageLayers> neighbours(const StageLayers& cut);

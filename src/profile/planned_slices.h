@@ -22,7 +22,7 @@ std::int64_t slice_unit(std::int64_t length);
 // Throws Error unless a sequence has from 2 to 1024 units, which may be planned.
 void check_unit(const PipelineSlicing& slicing);
 
-// What a slice of a micro-batch takes of each device, in each phase: forward, and all that goes back.
+// The times that slices of a micro-batch take on each device, in each phase: forward, and all that goes back.
 inline constexpr std::size_t kPhases = 2;
 using SliceTimes = std::array<std::vector<std::vector<LoadPoint>>, kPhases>;  // by device: seconds of some slices
 using SliceFits = std::array<std::vector<LoadFit>, kPhases>;                  // by device: of any slice
@@ -33,8 +33,8 @@ void add_slice_times(SliceTimes& times, const Timeline& timeline, const std::vec
 // slices, which are read, and their gradients, which are added up, and for what each of these slices costs by itself.
 SliceFits fit_slices(const SliceTimes& times);
 
-// What a step takes if all slices go forward and then back (schedule terapipe), each for as long as on its dearest device: of each phase
-// the sum over all micro-batches + (actors - 1) times the longest slice's.
+// Returns the seconds of a step if all slices go forward and then back (schedule terapipe), each for as long as on its dearest device: of
+// each phase the sum over all micro-batches + (actors - 1) times the longest slice's.
 double step_seconds(const PipelineSlicing& slicing, const SliceFits& fits, const SliceLengths& lengths);
 
 // Two ways to cut: the least step_seconds of three plans, which are the best by the forward's times, by the backward's and by their sum

@@ -82,7 +82,8 @@ class Profiler {
   std::map<std::string, std::vector<double>> inputs_;  // seconds, by port
   std::vector<double> overhead_, receives_;
   std::map<std::int64_t, std::vector<double>> sends_;  // seconds, by bytes
-  // Of each recorded step the mean, and of all steps the median: what is late within a step counts, a step that is slow as a whole does
+  std::vector<MeasuredTime> host_copies_;
+  // Means over each recorded step, and then the median of all steps: what is late within a step counts, a step that is slow as a whole does
   // not.
   struct Together {
     std::vector<double> starts;                   // seconds that starting one takes
@@ -112,8 +113,8 @@ double Profiler::measure(const Program& program) {
     is_long_ = result.seconds > kSettlesWithin;
   }
   if (isolation_) step(Transfers::capture);
-  // What is compared is measured in turn, so that a slow minute of the machine slows all of it. But steps of one kind follow one another,
-  // as they do in training: a core that has been idle behaves differently.
+  // The kinds of steps that are compared are measured in turn, so that a slow minute of the machine slows all of it. But steps of one kind
+  // follow one another, as they do in training: a core that has been idle behaves differently.
   const int blocks = std::min(options_.rounds, kBlocks);
   for (int block = 0; block < blocks; ++block) {
     const int steps = options_.rounds * (block + 1) / blocks - options_.rounds * block / blocks;
@@ -219,7 +220,10 @@ void Profiler::observe_host(const Span& span) {
   if (span.waited) return;
   if (i.opcode == Opcode::input) inputs_[program_->data[i.port].name].push_back(seconds_of(span));
   if (i.opcode == Opcode::recv) receives_.push_back(seconds_of(span));
-  if (i.opcode == Opcode::send) sends_[slot_bytes(program_->devices[span.device].slots[i.slot])].push_back(seconds_of(span));
+  const DeviceProgram& device = program_->devices[span.device];
+  if (i.opcode == Opcode::send) sends_[slot_bytes(device.slots[i.slot])].push_back(seconds_of(span));
+  if (is_host_copy(i.opcode))
+    host_copies_.push_back({static_cast<double>(slot_bytes(device.slots[device.operands_of(i)[0]])), seconds_of(span)});
 }
 
 // Sets the time that starting a transfer takes where all devices compute and their messages cross.
@@ -243,7 +247,7 @@ std::map<Opcode, Link> Profiler::collectives() const {
     const Line line = fit(times);
     Link& link = out[opcode];
     link.latency = line.fixed;
-    if (line.per_byte > 0) link.bandwidth = 1 / line.per_byte;
+    link.bandwidth = bandwidth_of(line);
     link.start_seconds = sample_of(together.starts).median;
   }
   return out;
@@ -259,6 +263,10 @@ Costs Profiler::result() const {
   }
   for (const auto& [port, seconds] : inputs_) costs.input_seconds[port] = sample_of(seconds).median;
   costs.step_overhead[options_.backend] = sample_of(overhead_).median;
+  if (options_.by_itself && !host_copies_.empty()) {
+    const Line line = fit(host_copies_);
+    costs.links[kHostLink] = {.latency = line.fixed, .bandwidth = bandwidth_of(line)};
+  }
   return costs;
 }
 
@@ -393,9 +401,9 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
   if (isolation) *isolation = {};
   if (programs.front().devices.size() < 2) return costs;
   if (options.progress) options.progress("links");
-  measure_link(cluster, options.backend, usual_transfer(programs.front()), options.rounds, costs);
+  measure_link(cluster, options, usual_transfer(programs.front()), costs);
   Link& link = costs.links.at(options.backend);
-  profiler.set_start_times(link);
+  if (!options.by_itself) profiler.set_start_times(link);
   // Between threads of one process the members themselves do the collectives, as they do transfers.
   if (link.second_end_copies) return costs;
   costs.collectives[options.backend] = profiler.collectives();
@@ -403,9 +411,9 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
   return costs;
 }
 
-MachineDescription describe_machine(const std::string& libraries) {
+MachineDescription describe_machine(const std::string& libraries, const std::string& processor) {
   MachineDescription machine;
-  machine.processor = processor_name();
+  machine.processor = processor.empty() ? processor_name() : processor;
   machine.cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   machine.memory_bytes = memory_bytes();
   machine.build = concat("penstock ", PENSTOCK_VERSION, ", ", libraries);

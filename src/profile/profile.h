@@ -21,8 +21,9 @@ std::vector<Schedule> profiled_tables(const Schedule& schedule);
 
 struct ProfileOptions {
   std::string backend = "threads";
-  int rounds = 10;                                                              // measured steps of each program and kind of step
-  int warm_up = 2;                                                              // steps before them; of one second or more, only one
+  bool by_itself = false;  // whether devices compute and send by themselves while their hosts go on: a transfer keeps neither end
+  int rounds = 10;         // measured steps of each program and kind of step
+  int warm_up = 2;         // steps before them; of one second or more, only one
   std::function<StepInput(std::int64_t number, const Program& program)> input;  // the data of the program's run with this number, from 1
   std::function<void(const std::string& text)> progress{};                      // called with a line at the begin of each part
 };
@@ -34,11 +35,11 @@ Costs measure_costs(Cluster& cluster, Isolation* isolation, const std::vector<Pr
                     const ProfileOptions& options);
 
 // Measures the link between devices 0 and 1, by messages to and fro with pauses long enough for the waiting end to sleep; sizes lie around
-// `bytes`, which a typical transfer has. Sets links[backend] and copy_bandwidth.
-void measure_link(Cluster& cluster, const std::string& backend, std::int64_t bytes, int rounds, Costs& costs);
+// `bytes`, which a typical transfer has. Sets links[options.backend] and copy_bandwidth.
+void measure_link(Cluster& cluster, const ProfileOptions& options, std::int64_t bytes, Costs& costs);
 
-// Describes this machine; `libraries` names what computes: "libtorch 2.13.0".
-MachineDescription describe_machine(const std::string& libraries);
+// Describes this machine; `libraries` names what computes: "libtorch 2.13.0". `processor`: what stages compute on, "": the host.
+MachineDescription describe_machine(const std::string& libraries, const std::string& processor = "");
 // Describes the model: "gpt, f32: context 128, heads 4, ...".
 std::string describe_model(const Config& config);
 

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// How the devices run their next step. Change it between steps only.
+// The way in which the devices run their next step. Change it between steps only.
 struct Isolation {
   enum class Transfers : std::uint8_t {
     live,     // as usual

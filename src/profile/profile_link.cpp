@@ -132,16 +132,12 @@ Line fit(const std::vector<Times>& all, std::vector<double> Times::* which) {
   return fit(points);
 }
 
-double bandwidth_of(const Line& line) {
-  return line.per_byte > 0 ? 1 / line.per_byte : std::numeric_limits<double>::infinity();
-}
-
 }  // namespace
 
-void measure_link(Cluster& cluster, const std::string& backend, std::int64_t bytes, int rounds, Costs& costs) {
+void measure_link(Cluster& cluster, const ProfileOptions& options, std::int64_t bytes, Costs& costs) {
   const std::int64_t usual = std::max(kLeastUsual, bytes / kAlignment * kAlignment);
   std::vector<Times> all;
-  for (std::int64_t size : {kSmall, usual / 4, usual, 4 * usual}) all.push_back(measure_size(cluster, size, rounds));
+  for (std::int64_t size : {kSmall, usual / 4, usual, 4 * usual}) all.push_back(measure_size(cluster, size, options.rounds));
   const Times& common = all[2];
   const double copy = undisturbed(common.copy);
   if (copy > 0) costs.copy_bandwidth = common.bytes / copy;
@@ -149,8 +145,11 @@ void measure_link(Cluster& cluster, const std::string& backend, std::int64_t byt
   const Line transit = fit(all, &Times::transit), sending = fit(all, &Times::send);
   const double send = undisturbed(common.send), receive = undisturbed(common.receive);
   Link link;
-  link.second_end_copies = backend == "threads";
-  if (link.second_end_copies) {
+  link.second_end_copies = options.backend == "threads" && !options.by_itself;
+  if (options.by_itself) {
+    link.latency = transit.fixed;
+    link.bandwidth = bandwidth_of(transit);
+  } else if (link.second_end_copies) {
     // The receive is always posted first, so it is the send that copies and wakes the other end.
     link.start_seconds = std::min(receive, sending.fixed);
     link.wake_seconds = sending.fixed - link.start_seconds;
@@ -161,7 +160,7 @@ void measure_link(Cluster& cluster, const std::string& backend, std::int64_t byt
     link.latency = std::max(0.0, transit.fixed - send);
     link.bandwidth = bandwidth_of(transit);
   }
-  costs.links[backend] = link;
+  costs.links[options.backend] = link;
 }
 
 }  // namespace penstock

@@ -10,7 +10,7 @@ namespace {
 
 Timeline predicted_timeline(const BatchStep& step) {
   const Schedule& schedule = step.plan.schedule;
-  const StageShape shape = chain_of(schedule);
+  const StageShape shape = shape_of(schedule);
   const TableTime time = time_table(schedule, shape, step.costs, {.network = step.network, .record = true});
   Timeline timeline = timeline_of(schedule, shape, step.costs, time);
   timeline.seconds = true;

@@ -88,7 +88,7 @@ Settings with_slices(Settings settings, const std::string& value) {
   return settings;
 }
 
-// As a value of key slices: equal ones are a number, since one length would be.
+// Writes lengths as a value of the key slices: equal ones are a number, since one length would be.
 std::string value_of(const SliceLengths& lengths) {
   if (std::ranges::adjacent_find(lengths, std::ranges::not_equal_to()) == lengths.end()) return std::to_string(lengths.size());
   return concat("[", join(lengths, ",", [](std::int64_t n) { return std::to_string(n); }), "]");
@@ -110,7 +110,7 @@ PipelineSlicing slicing_of(const Config& config, std::int64_t unit) {
   return out;
 }
 
-// What is fastest of the settings' two slices, `best`, and of other ones: at first sixteen, then what is planned by all before.
+// Returns the fastest of the settings' two slices, `best`, and of other ones: at first sixteen, then what is planned by all before.
 ConfigVariant best_slices(const Settings& settings, ConfigVariant best, VariantPlanning& planning) {
   constexpr int kMostPlans = 3;
   const PipelineSlicing slicing = slicing_of(best.config, planning.slice_unit);
@@ -379,8 +379,7 @@ Prediction predict_on(const Program& program, const ClusterSpec& cluster, const 
 
 Prediction predict_here(const Workbench& bench, const Prepared& prepared, Program& program, int rounds) {
   bench.choose_kernels(program);
-  ProfileOptions options;
-  options.rounds = rounds;
+  ProfileOptions options = profile_options(bench.config, rounds);
   options.input = [&](std::int64_t number, const Program&) { return bench.input(number, prepared.schedule.steps); };
   const std::unique_ptr<Cluster> cluster = bench.threads(static_cast<int>(program.devices.size()));
   const Costs costs = measure_costs(*cluster, nullptr, {program}, fresh_start(bench.config, prepared).state, options);

@@ -1,4 +1,4 @@
-// What only whole steps say of the costs.
+// Costs that only whole steps can tell.
 #pragma once
 
 #include <span>

@@ -16,6 +16,10 @@ StepInput training_input(const Config& config, const Dataset& data, std::int64_t
   return out;
 }
 
+ProfileOptions profile_options(const Config& config, int rounds) {
+  return {.backend = config.pipeline.backend, .by_itself = config.run.device != "cpu", .rounds = rounds, .input = {}};
+}
+
 void check_threads(const Config& config) {
   if (config.pipeline.backend == "threads") return;
   throw Error(concat("--cluster local measures threads; pipeline.backend is ", config.pipeline.backend), {},

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "devices/cluster.h"
 #include "penstock/race.h"
+#include "profile/profile.h"
 
 namespace penstock {
 
@@ -25,7 +26,10 @@ struct Workbench {
   StepInput input(std::int64_t number, std::int64_t steps = 1) const { return training_input(config, *data, number, steps); }
 };
 
-// Throws Error unless the configuration runs by threads, which alone are measured here.
+// Returns how the configuration's steps are measured: `rounds` steps of each program, on its devices and over its backend.
+ProfileOptions profile_options(const Config& config, int rounds);
+
+// Throws Error unless the configuration's devices are of one process, which alone are measured here.
 void check_threads(const Config& config);
 
 // One step of the program on `cluster`, whose number is one above `number`'s; both of the first must outlive it.

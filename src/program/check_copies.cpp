@@ -37,7 +37,7 @@ Symbol symbol_of_state(std::string_view name) {
   return hash.value();
 }
 
-// What a device's slots hold. Each has room for its parts' symbols in one list.
+// The contents of a device's slots. Each has room for its parts' symbols in one list.
 struct Contents {
   struct Content {
     std::size_t first = 0;      // in `symbols`

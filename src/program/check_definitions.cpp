@@ -24,7 +24,7 @@ struct Here {
   }
 };
 
-// What one device's slots hold before the next instruction.
+// The state of one device's slots before the next instruction.
 class Lifetimes {
  public:
   explicit Lifetimes(const DeviceProgram& device) : slots_(device.slots.size()) {

@@ -37,14 +37,14 @@ Extents sum_of(Opcode opcode, std::uint64_t number, std::span<const SlotSymbols>
   return sum;
 }
 
-// What a slot is filled with: bytes `skip` to `skip + length` of each source, one after the other.
+// The bytes that a slot is filled with: bytes `skip` to `skip + length` of each source, one after the other.
 struct Filling {
   std::span<const Extents> sources;
   std::int64_t skip = 0, length = 0;
 };
 
-// What one part of the slot is filled with: itself where it is a whole part of a source, else all its bytes by where they come from. Bytes
-// between parts are known by the collective alone.
+// Returns the symbol of one part of the slot: the source's where it is a whole part of a source, else all its bytes by where they come
+// from. Bytes between parts are known by the collective alone.
 Symbol filled(const Filling& from, std::uint64_t number, const Extent& part) {
   Hash hash;
   hash.add(mix(Origin::moved, part.type->dtype));

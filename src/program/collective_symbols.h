@@ -1,4 +1,4 @@
-// What the members of a collective get, in symbols.
+// Computes in symbols what the members of a collective get.
 //
 // Transports promise of sums: the bits at a place follow from the members' terms at that place, in the group's order, from the place, and
 // from the size of the whole; not from who came first, nor from which devices the members are. So two groups that sum equal terms get

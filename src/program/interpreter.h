@@ -36,7 +36,7 @@ struct DeviceState {
   explicit DeviceState(const DeviceProgram& device);  // which must outlive it
   void reset();                                       // goes back to the first instruction
 
-  // What is under way at a slot. An event is kNoEvent as soon as it is known to be done.
+  // The events under way at a slot. An event is kNoEvent as soon as it is known to be done.
   struct SlotEvents {
     Event incoming = kNoEvent;  // the recv, input, host copy or collective that fills it
     Event written = kNoEvent;   // the last run that writes it

@@ -170,7 +170,7 @@ void parse_input(Reader& r, Instruction& i) {
   r.in.expect("]");
 }
 
-// What follows the word that names the opcode.
+// Parses what follows the word that names the opcode.
 void parse_rest(Reader& r, DeviceProgram& device, Instruction& i) {
   switch (i.opcode) {
     case Opcode::run:

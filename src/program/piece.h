@@ -42,10 +42,10 @@ std::string piece_name(std::string_view name, std::int64_t begin, std::int64_t e
 // Reads a state's name; piece_name() gives it back. Throws Error for a name that ends in "[...:...]" and is no piece's: an empty or
 // reversed range, one beyond the stride or what it is cut from, numbers in another form, no tensor.
 Piece parse_piece(std::string_view name);
-// What a member that has any of a tensor has of it where it is split.
+// Returns the cut that gives a member its part of a split tensor; the member has some of it.
 Cut cut_of(const Layout& split, const Shape& shape, std::int64_t members, std::int64_t member);
 
-// How many of the first `elements` elements of the tensor are in the piece.
+// Returns how many of the tensor's first `elements` elements are in the piece.
 std::int64_t elements_of(const Piece& piece, std::int64_t elements);
 // The fewest elements that the tensor can have where the piece has `held`. Where the last cut is a range, whatever `held` is.
 std::int64_t least_elements(const Piece& piece, std::int64_t held);

@@ -1,4 +1,4 @@
-// What the text forms of programs and of drafts (lower/draft.h) have in common.
+// Parsing that the text forms of programs and of drafts (lower/draft.h) have in common.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 namespace penstock::checks {
 namespace {
 
-// What the piece is where the type cannot be its: "is f32[4]", "has a multiple of 3 elements"; empty: it can be, for some size of the
+// Says why the piece cannot be of this type: "is f32[4]", "has a multiple of 3 elements"; empty: it can be, for some size of the
 // tensor.
 std::string misfit(const Piece& piece, const TensorType& type) {
   if (piece.whole()) return {};

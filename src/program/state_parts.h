@@ -29,7 +29,7 @@ std::string place(const Program& program, const StatePart& part);
 StateParts state_parts(const Program& program, SlotClass kind);
 // The slots of state that the instruction writes.
 std::vector<SlotId> states_written(const DeviceProgram& device, const Instruction& instruction);
-// How many elements a tensor has of which these parts are all.
+// Returns the number of elements of the tensor of which these are all parts.
 std::int64_t whole_elements(const std::vector<StatePart>& parts);
 
 }  // namespace penstock::checks

@@ -1,4 +1,4 @@
-// What a task gives, in symbols: op by op, so that equal ops on equal operands have equal results in whatever tasks they stand.
+// Computes in symbols what a task gives, op by op, so that equal ops on equal operands have equal results in whatever tasks they stand.
 #pragma once
 
 #include <span>

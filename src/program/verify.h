@@ -5,10 +5,10 @@
 
 namespace penstock {
 
-// How a transport completes transfers.
+// The order in which a transport completes transfers.
 enum class ChannelModel : std::uint8_t {
-  tagged,  // Gloo, threads: each transfer completes once both ends have started it
-  serial,  // NCCL: the transfers of a pair of devices, both directions, start and complete one after the other in each end's order
+  tagged,  // Gloo, threads, streams, NCCL with a communicator for each direction: each transfer completes once both ends have started it
+  serial,  // one communicator for a pair: its transfers, both directions, start and complete one after the other in each end's order
 };
 
 struct VerifyOptions {

@@ -39,7 +39,7 @@ bool explain_memory(const PlanProblem& problem, const Plan& best, const PlanFigu
   return false;
 }
 
-// What is busy longest in a step: a stage's devices or a link, in one direction.
+// Explains what is busy longest in a step: a stage's devices or a link, in one direction.
 void explain_load(const Plan& best, const PlanFigures& figures, PlanExplanation& out) {
   const double count = figures.microbatches;
   double most = -1;

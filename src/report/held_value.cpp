@@ -112,7 +112,7 @@ std::string range_text(std::int64_t begin, std::int64_t end) {
 
 // --- values of the loop's body
 
-// What a device has of a value: along each axis as it is worked on.
+// The part of a value that a device has: along each axis as it is worked on.
 struct FollowedValue {
   Piece piece{};
   std::vector<std::int64_t> term{};  // the places along axes along which the value is a term

@@ -1,4 +1,4 @@
-// What the conversions between layouts send, and why they are there.
+// The bytes that the conversions between layouts send, and why they are there.
 #pragma once
 
 #include <string>

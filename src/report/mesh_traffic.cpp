@@ -39,7 +39,7 @@ std::vector<std::vector<std::int32_t>> groups_along(const MeshShape& mesh, std::
   return out;
 }
 
-// What one device sends along one axis, by level.
+// The bytes and the number of transfers that one device sends along one axis, by level.
 struct Sent {
   std::vector<double> bytes;
   std::vector<std::map<Opcode, int>> counts;

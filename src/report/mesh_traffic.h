@@ -28,7 +28,7 @@ struct MeshShape {
 };
 std::string text_of(const MeshShape& mesh);  // "pipe 2 x data 2 x tensor 2"
 
-// What one axis sends over the links of one level of the cluster.
+// The traffic of one axis over the links of one level of the cluster.
 struct LevelTraffic {
   double most = 0, all = 0;           // bytes that the busiest device sends, and that all devices do together
   std::map<Opcode, int> counts = {};  // of the device that has most transfers and collectives of a kind: how many
@@ -42,7 +42,7 @@ struct AxisTraffic {
 // where the cluster has another number of devices.
 std::vector<AxisTraffic> traffic_of(const Program& program, const MeshShape& mesh, const ClusterSpec& cluster);
 
-// How many devices reach each other over the links of each level, or of those inside of it; innermost first.
+// Returns how many devices reach each other over the links of each level, or of those inside of it; innermost first.
 std::vector<int> devices_of_levels(const ClusterSpec& cluster);
 // The innermost level of the cluster that holds all of these devices.
 std::size_t level_of(const ClusterSpec& cluster, const std::vector<std::int32_t>& devices);

@@ -1,4 +1,4 @@
-// How training shows its progress: a bar on a terminal, plain lines elsewhere.
+// Shows the progress of training: a bar on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// What a stream can show.
+// The abilities of a stream.
 struct Terminal {
   bool is_terminal = false;  // whether a line can be written over
   bool colour = false;       // whether it is a terminal and NO_COLOR is not set

@@ -155,7 +155,7 @@ class Reader {
   std::ptrdiff_t index_;
 };
 
-// How many there are of each thing that the activities' numbers refer to.
+// The number of each thing that the activities' numbers refer to.
 struct Counts {
   std::size_t devices = 0, tasks = 0, activities = 0;
   std::vector<Lane> lanes;

@@ -11,8 +11,8 @@
 
 namespace penstock {
 
-// How activities of one kind look. Kinds differ by colour (from Okabe & Ito's palette, which people with colour blindness can tell apart),
-// by pattern and by letter.
+// The look of the activities of one kind. Kinds differ by colour (from Okabe & Ito's palette, which people with colour blindness can tell
+// apart), by pattern and by letter.
 struct Look {
   std::string_view name;  // as an identifier
   char letter;            // in text
@@ -33,7 +33,7 @@ std::vector<std::vector<std::int32_t>> stages_by_device(const Timeline& timeline
 std::size_t most_chunks(const std::vector<std::vector<std::int32_t>>& stages);  // the most stages that a device has; at least 1
 // The index of the stage that an activity computes for, among its device's stages; 0 for other activities.
 std::size_t chunk_of(const std::vector<std::vector<std::int32_t>>& stages, const Activity& activity);
-// How much white is mixed into the colours of each chunk, so that the chunks of a device look different.
+// Returns how much white is mixed into the colours of each chunk, so that the chunks of a device look different.
 std::vector<double> chunk_shades(std::size_t chunks);
 
 // Colours of the memory classes, from dark to light.

@@ -171,10 +171,6 @@ Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
   return sliced(schedule, options.slices);
 }
 
-StageShape shape_of(const Rules& rules, const ScheduleOptions& options) {
-  return sliced(work_of(checked(rules), options).shape, options.slices);
-}
-
 bool names_rules(const std::string& what) {
   return what.ends_with(".rules");
 }

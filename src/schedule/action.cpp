@@ -91,6 +91,18 @@ StageShape chain(int stages, bool forward_only) {
   return shape;
 }
 
+std::vector<std::vector<std::int32_t>> told_predecessors(const StageShape& shape) {
+  std::vector<std::vector<std::int32_t>> out;
+  for (std::size_t number = 0; number < shape.predecessors.size(); ++number) {
+    const StagePart part = part_of(static_cast<std::int32_t>(number), shape.slices, shape.blocks);
+    if (part.slice > 0) continue;
+    std::vector<std::int32_t>& feeding = out.emplace_back();
+    for (const std::int32_t before : shape.predecessors[number]) feeding.push_back(part_of(before, shape.slices, shape.blocks).stage);
+  }
+  if (out == chain(static_cast<int>(out.size())).predecessors) out.clear();
+  return out;
+}
+
 StageShape chain_with_head(int stages, int head_shards, bool forward_only) {
   if (head_shards == 1) return chain(stages, forward_only);
   StageShape shape = chain(stages + head_shards + 1, forward_only);
@@ -103,20 +115,13 @@ StageShape chain_with_head(int stages, int head_shards, bool forward_only) {
   return shape;
 }
 
-StageShape chain_of(const Schedule& schedule) {
+StageShape shape_of(const Schedule& schedule) {
   const auto is_backward = [](const Action& action) { return is_compute(action.kind) && action.kind != Kind::F; };
   const bool forward_only = std::none_of(schedule.actors.begin(), schedule.actors.end(),
                                          [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_backward); });
-  const int head = schedule.head_shards == 1 ? 0 : schedule.head_shards + 1;
-  StageShape shape = chain_with_head(schedule.whole_stages() - head, schedule.head_shards, forward_only);
-  const auto frozen = static_cast<std::int32_t>(schedule.forward_times.size());
-  const std::int32_t each = (schedule.whole_stages() - head - frozen) / schedule.chains;
-  for (std::int32_t chain = 1; chain < schedule.chains; ++chain) {
-    std::vector<std::int32_t>& before = shape.predecessors[frozen + chain * each];
-    before.clear();
-    if (frozen > 0) before.push_back(frozen - 1);
-  }
-  for (std::int32_t stage = 0; stage < frozen; ++stage)
+  StageShape shape = chain(schedule.whole_stages(), forward_only);
+  if (!schedule.predecessors.empty()) shape.predecessors = schedule.predecessors;
+  for (std::size_t stage = 0; stage < schedule.forward_times.size(); ++stage)
     shape.has_backward[stage] = shape.has_parameters[stage] = false;  // those that train update the parameters
   return sliced(shape, schedule.slices, schedule.blocks);
 }

@@ -20,9 +20,7 @@ Schedule bidirectional(const ScheduleOptions& options) {
   require_two_chunks("bidirectional", options);
   EngineWork work = folded_work(options.actors, 2, options.microbatches);
   work.shape.predecessors[static_cast<std::size_t>(options.actors)].clear();
-  Schedule out = oldest_first(work, 2 * options.actors, 1);
-  out.chains = 2;
-  return out;
+  return oldest_first(work, 2 * options.actors, 1);
 }
 
 }  // namespace penstock

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// What the orders distinguish.
+// The classes of kinds that the orders distinguish.
 enum Class { kForward, kBackward, kWeight, kClasses };
 
 Class class_of(Kind kind) {

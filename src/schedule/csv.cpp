@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
 #include "schedule/kinds.h"
@@ -140,7 +141,7 @@ std::string_view unquoted(std::string_view cell) {
   return cell;
 }
 
-// What is sent follows from the table, but where would be another table's word.
+// Throws for SEND and RECV entries. The table says which transfers there are; where in a row they stand is not kept.
 [[noreturn]] void fail_transfer(const Place& place, const Entry& entry) {
   throw Error(concat(text(place), ": ", text(entry), " says where in its row a transfer stands, which is not kept"),
               {"what another actor reads is sent as soon as it is there, and received ahead of its reader"},
@@ -150,14 +151,56 @@ std::string_view unquoted(std::string_view cell) {
 // A table as it is written, and the columns of its entries.
 struct Table {
   std::string_view file;
+  // The lines in front of the rows; none: the file has none.
+  std::optional<std::vector<std::pair<std::int32_t, std::int32_t>>> feeds;
+  std::vector<double> forward_times;
+  std::size_t in_front = 0;  // lines
   std::vector<std::vector<Entry>> rows;
   std::vector<std::vector<std::int32_t>> cells;
 };
 
+std::pair<std::int32_t, std::int32_t> parse_feeding(std::string_view cell, const Place& place) {
+  std::pair<std::int32_t, std::int32_t> out;
+  std::string_view rest = cell;
+  if (take_number(rest, out.first) && take(rest, '>') && take_number(rest, out.second) && rest.empty() && out.first < out.second)
+    return out;
+  throw Error(concat(text(place), ": cannot read ", shown(cell), " as two stages of which the first feeds the second"), {},
+              "write 0>1; a stage feeds stages of larger number");
+}
+
+double parse_forward_time(std::string_view cell, const Place& place) {
+  double out = 0;
+  const auto [end, failure] = std::from_chars(cell.data(), cell.data() + cell.size(), out);
+  if (failure == std::errc() && end == cell.data() + cell.size() && out > 0 && out <= 1e6) return out;
+  throw Error(concat(text(place), ": cannot read ", shown(cell), " as what a forward takes over that of a stage that is trained"), {},
+              "it is above 0 and at most 1e6");
+}
+
+// A line in front of the rows; what it says may not have been said.
+void parse_line_in_front(std::string_view line, Table& table) {
+  const std::vector<std::string> cells = split(line, ',');
+  Place place{table.file, ++table.in_front, 1};
+  const std::string_view what = unquoted(cells[0]);
+  const bool feeds = what == kFeeds, known = feeds || what == kForward;
+  if (!known || !table.rows.empty() || (feeds ? table.feeds.has_value() : !table.forward_times.empty()))
+    throw Error(concat(text(place), ": ", shown(what), known ? " stands twice, or behind a row" : " is not known"), {},
+                concat("in front of a table's rows may stand ", kFeeds, ",0>1,1>2 and ", kForward, ",0.5, once each"));
+  if (feeds) table.feeds.emplace();
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    ++place.cell;
+    if (const std::string_view cell = unquoted(cells[i]); cell.empty())
+      continue;
+    else if (feeds)
+      table.feeds->push_back(parse_feeding(cell, place));
+    else
+      table.forward_times.push_back(parse_forward_time(cell, place));
+  }
+}
+
 void parse_row(std::string_view line, Table& table) {
   std::vector<Entry>& row = table.rows.emplace_back();
   std::vector<std::int32_t>& cells = table.cells.emplace_back();
-  Place place{table.file, table.rows.size(), 1};
+  Place place{table.file, table.in_front + table.rows.size(), 1};
   for (std::size_t begin = 0; begin <= line.size(); ++place.cell) {
     const std::size_t end = std::min(line.find(',', begin), line.size());
     const std::string_view cell = unquoted(line.substr(begin, end - begin));
@@ -177,7 +220,7 @@ template <class Visit>
 void for_each_entry(const Table& table, Visit&& visit) {
   for (std::size_t a = 0; a < table.rows.size(); ++a)
     for (std::size_t i = 0; i < table.rows[a].size(); ++i)
-      visit(table.rows[a][i], Place{table.file, a + 1, static_cast<std::size_t>(table.cells[a][i])});
+      visit(table.rows[a][i], Place{table.file, table.in_front + a + 1, static_cast<std::size_t>(table.cells[a][i])});
 }
 
 // Every stage of a table, and every slice, has an action: a larger number is a slip, refused before anything is sized by it.
@@ -200,7 +243,7 @@ void check_numbers(const Table& table) {
   });
 }
 
-// How many slices each stage has.
+// Returns how many slices each stage has.
 std::int32_t slices_of(const Table& table) {
   std::optional<std::pair<Entry, Place>> whole, largest;
   std::vector<std::set<std::int32_t>> named;  // slices of each stage
@@ -247,13 +290,49 @@ std::int32_t steps_of(const Table& table) {
   return std::max<std::int32_t>(1, static_cast<std::int32_t>(closed.size()));
 }
 
+// Returns the predecessors of each stage. Throws where the lines in front of the rows name a stage that no row has.
+std::vector<std::vector<std::int32_t>> predecessors_of(const Table& table, std::int32_t stages) {
+  std::vector<std::vector<std::int32_t>> out;
+  const auto check = [&](std::string_view what, std::int32_t stage) {
+    if (stage < stages) return;
+    throw Error(concat(table.file, ": ", what, " names stage ", stage, " of a table with ", counted(stages, "stage")), {},
+                "leave it out, or add the stage's actions");
+  };
+  check(kForward, static_cast<std::int32_t>(table.forward_times.size()) - 1);
+  if (!table.feeds) return out;
+  out.resize(static_cast<std::size_t>(stages));
+  for (const auto& [from, to] : *table.feeds) {
+    check(kFeeds, to);
+    std::vector<std::int32_t>& before = out[static_cast<std::size_t>(to)];
+    if (std::find(before.begin(), before.end(), from) == before.end()) before.push_back(from);
+  }
+  return out;
+}
+
+std::string text_in_front(const Schedule& schedule) {
+  std::string out;
+  if (!schedule.predecessors.empty()) {
+    out += kFeeds;
+    for (std::size_t stage = 0; stage < schedule.predecessors.size(); ++stage)
+      for (const std::int32_t before : schedule.predecessors[stage]) out += concat(",", before, ">", stage);
+    out += '\n';
+  }
+  if (!schedule.forward_times.empty()) {
+    out += kForward;
+    for (const double time : schedule.forward_times) out += concat(",", number(time));
+    out += '\n';
+  }
+  return out;
+}
+
 }  // namespace
 
 Schedule parse_schedule(std::string_view csv, std::string_view file) {
-  Table table{.file = file, .rows = {}, .cells = {}};
+  Table table{.file = file, .feeds = {}, .forward_times = {}, .rows = {}, .cells = {}};
   while (!csv.empty()) {
     const std::size_t end = std::min(csv.find('\n'), csv.size());
-    parse_row(csv.substr(0, end), table);
+    const std::string_view line = csv.substr(0, end);
+    line.starts_with('#') ? parse_line_in_front(line, table) : parse_row(line, table);
     csv.remove_prefix(std::min(end + 1, csv.size()));
   }
   check_numbers(table);
@@ -270,11 +349,13 @@ Schedule parse_schedule(std::string_view csv, std::string_view file) {
     }
   }
   schedule.cells = std::move(table.cells);
+  schedule.predecessors = predecessors_of(table, schedule.whole_stages());
+  schedule.forward_times = std::move(table.forward_times);
   return schedule;
 }
 
 std::string print(const Schedule& schedule) {
-  std::string out;
+  std::string out = text_in_front(schedule);
   for (const auto& row : schedule.actors) {
     bool inside = false;  // of a fused pair
     for (std::size_t i = 0; i < row.size(); ++i) {

@@ -33,7 +33,7 @@ void arrive(EngineRun& run, const Action& action, double time) {
   if (--run.needs[of][here] == 0) make_ready(run, action);
 }
 
-// What the action that has ended makes, for the stages `to`: at once on its actor, in one transfer to each other actor.
+// Sends the results of the action that has ended to the stages `to`: at once on its actor, in one transfer to each other actor.
 void send(EngineRun& run, std::int32_t from, const Action& action, const std::vector<std::int32_t>& to) {
   const EngineWork& work = *run.work;
   const bool forward = action.kind == Kind::F;
@@ -92,6 +92,7 @@ EngineRun begin_run(const EngineWork& work) {
   run.work = &work;
   run.actors.resize(at(work.actor_count));
   run.schedule.actors.resize(run.actors.size());
+  run.schedule.predecessors = told_predecessors(work.shape);
   const std::vector<std::vector<std::int32_t>>& predecessors = work.shape.predecessors;
   const std::int32_t stages = static_cast<std::int32_t>(predecessors.size());
   run.successors.resize(predecessors.size());

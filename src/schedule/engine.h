@@ -48,7 +48,7 @@ struct Listed {
   double makespan = 0;
 };
 
-// What ends on an actor, or arrives there.
+// An action that ends on an actor, or a transfer that arrives there.
 struct EngineEvent {
   double time = 0;
   bool end = true;
@@ -74,7 +74,7 @@ struct EngineRun {
   std::priority_queue<EngineEvent, std::vector<EngineEvent>, std::greater<>> events;
   std::int64_t left = 0;  // actions that have not started
   Schedule schedule;
-  // What has happened last, for the policy.
+  // The latest events, for the policy.
   std::vector<Action> ready;                             // actions that have all that they need since then
   std::vector<std::pair<std::int32_t, Action>> ended;    // by actor
   std::vector<std::int32_t> awake;                       // actors for which something has changed, some of them more than once

@@ -15,8 +15,8 @@ bool goes_back(Kind kind) {
 }
 
 void check_sizes(const Schedule& schedule, const std::vector<int>& sizes) {
-  if (schedule.slices > 1 || schedule.chains > 1 || schedule.head_shards > 1 || !schedule.forward_times.empty())
-    throw Error(concat("schedule ", schedule.name, " has slices, several chains, parts of the vocabulary or stages that are not trained"),
+  if (schedule.slices > 1 || !schedule.predecessors.empty() || !schedule.forward_times.empty())
+    throw Error(concat("schedule ", schedule.name, " has slices, stages that are no chain or stages that are not trained"),
                 {"only a chain of whole stages that train is cut finer"}, "use a schedule without them");
   if (std::ssize(sizes) == schedule.stages() && std::ranges::all_of(sizes, [](int size) { return size >= 1; })) return;
   throw Error(concat("schedule ", schedule.name, " has ", counted(schedule.stages(), "stage"), ", and their sizes are [",

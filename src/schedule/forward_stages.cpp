@@ -11,6 +11,21 @@ bool is_of_backward(Kind kind) {
 
 }  // namespace
 
+void add_forward_stages(Schedule& schedule, const std::vector<double>& times) {
+  const auto count = static_cast<std::int32_t>(times.size());
+  for (std::vector<Action>& row : schedule.actors)
+    for (Action& action : row) action.stage += count * schedule.slices;
+  schedule.forward_times = times;
+  if (schedule.predecessors.empty()) return;
+  std::vector<std::vector<std::int32_t>> all = chain(count).predecessors;
+  for (std::vector<std::int32_t>& before : schedule.predecessors) {
+    for (std::int32_t& stage : before) stage += count;
+    if (before.empty()) before.push_back(count - 1);
+    all.push_back(std::move(before));
+  }
+  schedule.predecessors = std::move(all);
+}
+
 Schedule without_absent_backwards(Schedule schedule, const StageShape& shape) {
   const auto is_absent = [&](const Action& action) {
     const bool is_known = action.stage >= 0 && action.stage < static_cast<std::int32_t>(shape.has_backward.size());

@@ -5,6 +5,9 @@
 
 namespace penstock {
 
+// Puts stages in front of all others, each of which has a forward alone: the last of them feeds every stage that nothing fed. Numbers the
+// others behind them; `times` as in Schedule::forward_times. The caller places the forwards.
+void add_forward_stages(Schedule& schedule, const std::vector<double>& times);
 // The table without actions that these stages have nothing to do for: backwards, updates and sums of gradients.
 Schedule without_absent_backwards(Schedule schedule, const StageShape& shape);
 

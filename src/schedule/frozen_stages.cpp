@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "penstock/table.h"
+#include "schedule/forward_stages.h"
 #include "schedule/generators.h"
 
 namespace penstock {
@@ -31,7 +32,7 @@ struct Gaps {
 };
 
 Gaps gaps_of(const Schedule& step) {
-  const TableTime time = time_table(step, chain_of(step), uniform_costs(step));
+  const TableTime time = time_table(step, shape_of(step), uniform_costs(step));
   Gaps out{std::vector<std::vector<Gap>>(step.actors.size()), time.makespan};
   for (std::size_t actor = 0; actor < out.actors.size(); ++actor) {
     double free = 0;
@@ -105,7 +106,7 @@ std::vector<Placed> placed_in(Gaps gaps, const Schedule& step, const std::vector
 }
 
 void append(std::vector<Action>& row, Action action, std::int32_t step_microbatches, std::int32_t step) {
-  action.microbatch += step * step_microbatches;
+  if (action.microbatch >= 0) action.microbatch += step * step_microbatches;
   row.push_back(action);
 }
 
@@ -116,9 +117,8 @@ Schedule with_frozen_stages(Schedule step, const std::vector<double>& times, int
   const Gaps gaps = gaps_of(step);
   const std::vector<Placed> inside = placed_in(gaps, step, times);
   const std::vector<Placed> ahead = placed_in({std::vector<std::vector<Gap>>(gaps.actors.size())}, step, times);
+  add_forward_stages(step, times);
   Schedule out = step;
-  for (std::vector<Action>& row : step.actors)
-    for (Action& action : row) action.stage += static_cast<std::int32_t>(times.size());
   // The frozen forwards in front of each action of a row, and behind the last.
   std::vector<std::vector<std::vector<Action>>> in_front;
   for (const auto& row : step.actors) in_front.emplace_back(row.size() + 1);
@@ -132,7 +132,6 @@ Schedule with_frozen_stages(Schedule step, const std::vector<double>& times, int
           for (const Action& next : in_front[actor][a]) append(out.actors[actor], next, microbatches, k + 1);
         if (a < step.actors[actor].size()) append(out.actors[actor], step.actors[actor][a], microbatches, k);
       }
-  out.forward_times = times;
   return steps > 1 ? with_step_updates(std::move(out), steps) : out;
 }
 

@@ -51,6 +51,7 @@ Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<
   if (in_flight.empty()) in_flight = graphpipe_in_flight(shape, size);
   Schedule schedule;
   schedule.name = "graphpipe";
+  schedule.predecessors = told_predecessors(shape);
   for (std::size_t s = 0; s < size.size(); ++s) {
     auto& row = schedule.actors.emplace_back();
     const auto push = [&](Kind kind, int n) { row.push_back({static_cast<std::int32_t>(s), kind, n * size[s], size[s]}); };

@@ -12,9 +12,9 @@ class Interleave {
 
   // Positions of an actor's order, some of which hold no micro-batch.
   int pieces() const;
-  // How many of those come before the last chunk's first.
+  // The number of those that come before the last chunk's first.
   int first_round() const { return (chunks_ - 1) * slots_; }
-  // What `kind` does at position `piece`, backwards through the chunks in reverse; micro-batch -1: nothing.
+  // Returns the action of `kind` at position `piece`; backwards go through the chunks in reverse; micro-batch -1: none.
   Action action(Kind kind, int actor, int piece) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the kinds of actions have in common.
+// Properties that several kinds of actions have in common.
 #pragma once
 
 #include <string_view>
@@ -12,10 +12,13 @@ inline constexpr int kMostForwards = 1 << 27;
 
 inline constexpr int kKindCount = static_cast<int>(Kind::RECV_B) + 1;
 
+// The lines in front of a file's rows.
+inline constexpr std::string_view kFeeds = "#feeds", kForward = "#forward";
+
 // The kind of that name; false where there is none.
 bool parse_kind(std::string_view name, Kind& out);
 
-// What a table must hold exactly once per stage and micro-batch.
+// Whether a table must hold the kind exactly once per stage and micro-batch.
 inline bool is_compute(Kind kind) {
   return kind <= Kind::W;
 }
@@ -35,7 +38,7 @@ inline bool needs_microbatch(Kind kind) {
 inline bool reads_parameters(Kind kind) {
   return is_compute(kind) || kind == Kind::R;
 }
-// What is done with residuals between F and its backward, where they are.
+// Whether the kind works on residuals between F and its backward, on the actor that has them.
 inline bool is_residual(Kind kind) {
   return kind == Kind::R || kind == Kind::OFFLOAD || kind == Kind::RELOAD;
 }

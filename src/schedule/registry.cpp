@@ -143,7 +143,7 @@ bool takes(const ScheduleInfo& info, std::string_view flag) {
   return std::find(info.takes.begin(), info.takes.end(), flag) != info.takes.end();
 }
 
-// What it takes, for messages. Some of it no run has: there are only tables of it.
+// Returns the flags that a schedule takes, for messages. Some flags no run has: there are only tables with them.
 std::string taken(const ScheduleInfo& info) {
   std::vector<std::string> by_all, by_tables;
   for (const std::string& flag : info.takes) (flag == "--self-conditioning" || flag == "--balance" ? by_tables : by_all).push_back(flag);
@@ -290,9 +290,10 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   schedule.name = entry.info.name;
   if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
   if (options.forward_only) {
+    schedule.steps = 1;  // without updates there is one version of the parameters
     for (auto& row : schedule.actors) {
       std::erase_if(row, [](const Action& action) { return action.kind != Kind::F; });
-      for (Action& action : row) action.fused_with_next = false;
+      for (Action& action : row) action = {action.stage, Kind::F, action.microbatch, action.count};
     }
   }
   return own.slices == options.slices ? schedule : sliced(schedule, options.slices);

@@ -9,22 +9,19 @@
 //   actor 0 | 0F0 0F1 0F2 2F0 2F1 .   .   2B0---- 2F2 2B1---- .   2B2----
 //   actor 1 | .   1F0 1F1 1F2 3F0 3B0---- 3F1 3B1---- 3F2 3B2----
 //   time 15, bubble 20.0 %, live 2 1
+#include "schedule/forward_stages.h"
 #include "schedule/generators.h"
 
 namespace penstock {
 
 Schedule self_conditioned(Schedule schedule) {
-  const std::int32_t stages = schedule.whole_stages(), microbatches = schedule.microbatches();
+  const std::int32_t microbatches = schedule.microbatches();
+  add_forward_stages(schedule, std::vector<double>(static_cast<std::size_t>(schedule.whole_stages()), 1));
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
-    std::vector<Action> row;
-    for (std::int32_t m = 0; m < microbatches; ++m) row.push_back({static_cast<std::int32_t>(actor), Kind::F, m});
-    for (Action action : schedule.actors[actor]) {
-      action.stage += stages;
-      row.push_back(action);
-    }
-    schedule.actors[actor] = std::move(row);
+    std::vector<Action> forwards;
+    for (std::int32_t m = 0; m < microbatches; ++m) forwards.push_back({static_cast<std::int32_t>(actor), Kind::F, m});
+    schedule.actors[actor].insert(schedule.actors[actor].begin(), forwards.begin(), forwards.end());
   }
-  schedule.forward_times.assign(stages, 1);
   return schedule;
 }
 

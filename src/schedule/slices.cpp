@@ -83,9 +83,8 @@ Schedule sliced(const Schedule& schedule, int slices) {
                .actors = {},
                .cells = {},
                .slices = slices,
-               .head_shards = schedule.head_shards,
+               .predecessors = schedule.predecessors,
                .forward_times = schedule.forward_times,
-               .chains = schedule.chains,
                .steps = schedule.steps};
   for (const std::vector<Action>& actions : schedule.actors) {
     std::vector<Action>& row = out.actors.emplace_back();

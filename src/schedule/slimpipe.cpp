@@ -104,7 +104,6 @@ Schedule slimpipe(const ScheduleOptions& options) {
   HeadFirst policy(trunk, work);
   Schedule schedule = run_engine(work, policy).schedule;
   schedule.slices = options.slices;
-  schedule.head_shards = options.head_shards;
   return schedule;
 }
 

@@ -54,7 +54,7 @@ void for_each_action(const Schedule& schedule, Visit&& visit) {
   }
 }
 
-// What each action names exists.
+// Checks that each action names a stage and a micro-batch that exist.
 void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
   const std::int64_t entries = std::ssize(shape.predecessors), stages = (entries - std::ssize(shape.blocks)) / schedule.slices;
   for_each_action(schedule, [&](const Action& action, Position here) {
@@ -96,17 +96,41 @@ void check_forward_stages(const Schedule& schedule, const StageShape& shape) {
                   "let pipeline.frozen have a time for each of the model's frozen stages, which are in front, and for no other");
 }
 
-// A generated table's chains do not feed each other.
-void check_chains(const Schedule& schedule, const StageShape& shape) {
-  const auto frozen = static_cast<std::int32_t>(schedule.forward_times.size());
-  const std::int32_t each = (schedule.whole_stages() - frozen) / schedule.chains;
-  const auto stage_of = [&](std::int32_t number) { return part_of(number, schedule.slices, schedule.blocks).stage - frozen; };
-  for (std::int32_t number = 0; schedule.chains > 1 && number < std::ssize(shape.predecessors); ++number)
-    for (const std::int32_t before : shape.predecessors[number])
-      if (stage_of(before) >= 0 && stage_of(before) / each != stage_of(number) / each)
-        throw Error(concat(title(schedule), ": stage ", stage_of(before) + frozen, " feeds stage ", stage_of(number) + frozen,
-                           ", and the table is for ", schedule.chains, " backbones that do not feed each other"),
-                    {}, "use a schedule for one model, or a model of two: --set model.name=latent_diffusion --set backbones=2");
+bool are_in_order(const std::vector<std::vector<std::int32_t>>& predecessors, std::int32_t stages) {
+  for (std::int32_t stage = 0; stage < std::ssize(predecessors); ++stage)
+    for (const std::int32_t before : predecessors[static_cast<std::size_t>(stage)])
+      if (before < 0 || before >= stage) return false;
+  return std::ssize(predecessors) == stages;
+}
+
+// Which stages are before which, by stage and then by the other one's number.
+std::vector<std::vector<bool>> stages_before(const std::vector<std::vector<std::int32_t>>& predecessors) {
+  std::vector<std::vector<bool>> out(predecessors.size());
+  for (std::size_t stage = 0; stage < out.size(); ++stage) {
+    out[stage].resize(out.size());
+    for (const std::int32_t before : predecessors[stage]) {
+      out[stage][before] = true;
+      for (std::size_t s = 0; s < stage; ++s) out[stage][s] = out[stage][s] || out[before][s];
+    }
+  }
+  return out;
+}
+
+// The model's stages feed each other in an order that a table keeps which says one. Takes the square of the stages.
+void check_feeding(const Schedule& schedule, const StageShape& shape) {
+  if (schedule.predecessors.empty()) return;
+  if (!are_in_order(schedule.predecessors, schedule.whole_stages()))
+    throw Error(
+        concat(title(schedule), ": what it says of which stages feed which is not of its ", counted(schedule.whole_stages(), "stage")), {},
+        "give each stage those that feed it, all of smaller number");
+  const std::vector<std::vector<bool>> before = stages_before(schedule.predecessors);
+  const auto stage_of = [&](std::int32_t number) { return part_of(number, schedule.slices, schedule.blocks).stage; };
+  for (std::int32_t number = 0; number < std::ssize(shape.predecessors); ++number)
+    for (const std::int32_t feeding : shape.predecessors[number])
+      if (const std::int32_t from = stage_of(feeding), to = stage_of(number); from != to && !before[to][from])
+        throw Error(concat(title(schedule), ": stage ", from, " feeds stage ", to, ", which the table has beside it, not behind it"), {},
+                    "use a schedule for a chain of stages, or a model whose stages feed each other as the table's do: for bidirectional, "
+                    "of two: --set model.name=latent_diffusion --set backbones=2");
 }
 
 void check_idle(const Schedule& schedule, const IdleStages& idle) {
@@ -119,7 +143,7 @@ void check_idle(const Schedule& schedule, const IdleStages& idle) {
   });
 }
 
-// How many micro-batches there are, and the action that says so where it was not the caller.
+// The number of micro-batches, and the action that says so where the caller does not.
 struct Microbatches {
   std::int32_t count = 0;
   Position named_by;
@@ -231,7 +255,7 @@ void check_backwards(const WorkIndex& work, const IdleStages& idle) {
   }
 }
 
-// What reads a forward's residuals runs where they are.
+// Checks that actions which read a forward's residuals run on the actor that has them.
 void check_places(const WorkIndex& work) {
   const Schedule& schedule = *work.schedule;
   for_each_action(schedule, [&](const Action& action, Position here) {
@@ -269,7 +293,7 @@ void check_slices(const WorkIndex& work) {
   });
 }
 
-// What is offloaded comes back, and is not computed again.
+// Checks that residuals which are offloaded come back, and are not computed again.
 void check_residuals(const WorkIndex& work) {
   if (work.offload.empty() && work.reload.empty()) return;
   const Schedule& schedule = *work.schedule;
@@ -453,7 +477,8 @@ void check_updates(const Schedule& schedule) {
 }  // namespace
 
 std::string place(const Schedule& schedule, Position p) {
-  return concat(title(schedule), ":", p.actor + 1, ":", column(schedule, p));
+  const int in_front = schedule.cells.empty() ? 0 : !schedule.predecessors.empty() + !schedule.forward_times.empty();
+  return concat(title(schedule), ":", in_front + p.actor + 1, ":", column(schedule, p));
 }
 
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
@@ -479,9 +504,9 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   }
   check_names(schedule, shape, count);
   check_forward_stages(schedule, shape);
-  check_chains(schedule, shape);
   check_idle(schedule, idle);
   check_forwards(schedule, shape, step, idle);
+  check_feeding(schedule, shape);
   const WorkIndex work = index_once(schedule, shape, count);
   check_backwards(work, idle);
   check_places(work);

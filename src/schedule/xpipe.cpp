@@ -19,7 +19,7 @@ namespace {
 
 // By row and action, when it ends, where F and B take 1 and all else nothing.
 std::vector<std::vector<double>> ends_of(const Schedule& schedule) {
-  const StageShape shape = chain_of(schedule);
+  const StageShape shape = shape_of(schedule);
   const WorkIndex work = index_work(schedule, shape, schedule.microbatches());
   std::vector<std::vector<double>> end;
   for (const auto& row : schedule.actors) end.emplace_back(row.size());

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kParts = 3;  // F, I, W
 
-// How long the k-th piece of work takes to get from one lane to another, if nothing is in its way.
+// Returns how long a result takes to get from one lane to another, if nothing is in its way.
 double way(const std::vector<LaneSend>& sends, std::int32_t slot) {
   for (const LaneSend& send : sends)
     if (send.slot == slot) return send.seconds + send.latency;

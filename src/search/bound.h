@@ -1,4 +1,4 @@
-// How fast a placement's work could be at best.
+// A lower bound on the time that a placement's work takes.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ class HeadsAndTails {
   // Holds for every order of the rows.
   double bound() const { return bound_; }
 
-  // What an actor does next, if that is decided, and when at the earliest it can do anything else.
+  // The next piece of work of an actor, if that is decided, and when at the earliest it can do anything else.
   struct Choice {
     std::int32_t lane = -1;
     int part = 0;

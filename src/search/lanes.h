@@ -60,7 +60,7 @@ struct Lanes {
   std::int32_t actors() const { return static_cast<std::int32_t>(of_actor.size()); }
   // Activations that one micro-batch's end of the step frees on the lane's actor (0: none).
   bool frees(const Step& step) const;
-  // How many gradients of a lane are summed before its k-th F may run, or its k-th gradient is.
+  // Returns how many gradients of a lane are summed before its k-th F may run, or its k-th gradient is.
   std::int32_t summed_before(Kind kind, std::int32_t k) const {
     return std::max(k / of_step - (kind == Kind::F ? staleness : 0), 0) * of_step;
   }
@@ -68,7 +68,7 @@ struct Lanes {
 };
 // `placement` gives every micro-batch one route.
 Lanes lanes_of(const SearchProblem& problem, const Placement& placement);
-// What one micro-batch needs on the actor that it needs most on, in activations.
+// Returns the activations that one micro-batch needs on the actor where it needs most.
 double smallest_limit(const SearchProblem& problem, const Placement& placement);
 
 Schedule schedule_of(const Lanes& lanes, const Rows& rows);

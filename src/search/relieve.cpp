@@ -84,7 +84,7 @@ class Reliever {
     return start(here) - before;
   }
 
-  // What is there, and not yet at its backward, at `now`.
+  // Chooses among micro-batches that are there, and not yet at their backward, at `now`.
   Relief choose(std::int32_t actor, double now) const {
     Relief best;
     for (std::int32_t s = 0; s < std::ssize(problem_.shape.predecessors); ++s) {
@@ -174,7 +174,7 @@ class Reliever {
     return std::all_of(time_.peak_live.begin(), time_.peak_live.end(), [&](double peak) { return peak <= limit(); });
   }
 
-  // What is not needed, from the last.
+  // Takes back reliefs that are not needed, from the last on.
   void take_back() {
     const std::int64_t reliefs = count_of(schedule_, Kind::R) + count_of(schedule_, Kind::OFFLOAD);
     std::int64_t actions = 0;

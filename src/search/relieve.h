@@ -15,7 +15,7 @@ namespace penstock {
 // there are micro-batches of stages, each in time linear in the table.
 std::optional<Schedule> relieve(const SearchProblem& problem, Schedule schedule);
 
-// How many actions of the kind a table holds, each of as many micro-batches as it names.
+// Counts the actions of the kind in a table; one that names several micro-batches counts as often.
 std::int64_t count_of(const Schedule& schedule, Kind kind);
 
 }  // namespace penstock

@@ -191,7 +191,7 @@ class Search {
     improve_first(kOnceMore, kFirstRound, kImprovement);
   }
 
-  // So many candidates, between these parts of the seconds.
+  // Improves the first `count` candidates, between these parts of the seconds.
   void improve_first(std::size_t count, double from, double to) {
     std::vector<Candidate> starts = candidates_;
     if (starts.size() > count) starts.resize(count);
@@ -256,6 +256,7 @@ class Search {
 
   Schedule table_of(const Candidate& candidate) const {
     Schedule schedule = schedule_of(grounds_[candidate.ground].lanes, candidate.rows);
+    schedule.predecessors = told_predecessors(problem_.shape);
     return problem_.steps > 1 ? with_step_updates(std::move(schedule), problem_.steps) : schedule;
   }
 
@@ -346,7 +347,7 @@ std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
         table.schedule = make_schedule(info.name, options);
         if (table.schedule.stages() != shape.actors * shape.chunks)
           table.refused = concat("it has ", table.schedule.stages(), " stages, not ", shape.actors * shape.chunks);
-        if (table.schedule.chains > 1) table.refused = concat("it is for ", table.schedule.chains, " backbones");
+        if (!table.schedule.predecessors.empty()) table.refused = "its stages are no chain";
       } catch (const Error& error) {
         table.refused = split(error.what(), '\n')[0];
       }

@@ -85,7 +85,7 @@ class MemorySearch {
     take(schedule, table.title());
   }
 
-  // As it is, or relieved by each means alone and by both.
+  // Keeps the table as it is, or relieved by each means alone and by both.
   void take(const Schedule& schedule, const std::string& name) {
     TableTime time = time_of(schedule);
     smallest_ = std::min(smallest_, largest(time.peak_live));
@@ -121,8 +121,8 @@ class MemorySearch {
     return problem;
   }
 
-  // What is fastest where each micro-batch that is under way only holds what nothing can take from it, beside the fewest parameters. Relief
-  // and gathers only add to that.
+  // Finds the time of the fastest table in which each micro-batch under way holds only what nothing can take from it, beside the fewest
+  // parameters. Relief and gathers only add to that.
   void find_bound() {
     const std::size_t stages = problem_.shape.predecessors.size(), actors = static_cast<std::size_t>(problem_.actors);
     const std::size_t resident = !options_.placements.empty() ? 0 : problem_.sharded ? 1 : stages / actors;

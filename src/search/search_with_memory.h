@@ -12,7 +12,7 @@ namespace penstock {
 bool counts_memory(const SearchProblem& problem);
 SearchResult search_with_memory(const SearchProblem& problem, const SearchOptions& options);
 
-// As in improve.h, over whole tables: actions move within their row, R comes and goes, and so does
+// Improves a table as improve.h does, over whole tables: actions move within their row, R comes and goes, and so does
 // offloading, where each is allowed; collectives follow (with_gathers). Of a table within the limit; returns one that is no slower. Ends
 // after `moves` or when is_late().
 Schedule improve_table(const SearchProblem& problem, const Schedule& schedule, std::int64_t moves, std::mt19937_64& random,

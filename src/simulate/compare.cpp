@@ -16,7 +16,7 @@ struct Total {
   std::size_t order = 0;  // of its first activity
 };
 
-// What an activity is one of; empty: not compared.
+// Returns the group of activities that this one is compared in; empty: it is not compared.
 std::string group_of(const Timeline& timeline, const Activity& activity) {
   // A host copy keeps the device's thread on one machine and goes beside it on another.
   if (activity.lane == Lane::transfer && activity.peer == activity.device) return {};

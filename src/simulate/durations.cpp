@@ -33,6 +33,10 @@ std::vector<std::string> task_titles(const Program& program) {
   return titles;
 }
 
+std::string measured_for(const Costs& costs) {
+  return concat("it was measured for ", costs.model.empty() ? "another module, or for other types, sizes or stages" : costs.model);
+}
+
 [[noreturn]] void fail_missing(const Program& program, const Costs& costs, const CostContext& context,
                                const std::vector<std::size_t>& missing) {
   const std::vector<std::string> titles = task_titles(program);
@@ -42,7 +46,7 @@ std::vector<std::string> task_titles(const Program& program) {
   if (missing.size() > kMissingNamed) shown.push_back(concat("and ", missing.size() - kMissingNamed, " more"));
   throw Error(
       concat(context.file, " has no time for ", missing.size(), " of the ", program.tasks.size(), " tasks of program @", program.name),
-      {concat("missing: ", join(shown, ", ")), concat("it was measured for ", costs.model)}, measuring_command(program, context));
+      {concat("missing: ", join(shown, ", ")), measured_for(costs)}, measuring_command(program, context));
 }
 
 double copy_seconds(const DeviceProgram& device, const Instruction& copy, const Costs& costs, const CostContext& context) {
@@ -51,9 +55,10 @@ double copy_seconds(const DeviceProgram& device, const Instruction& copy, const 
   return context.roofline ? 2 * bytes / context.roofline->bandwidth : 0;  // read and written
 }
 
-// Whether a model's link, not the device's own thread, moves what is offloaded.
-bool has_host_link(const Costs& costs, const CostContext& context) {
-  return costs.copy_bandwidth == 0 && context.roofline && context.roofline->host;
+// The link that moves what is offloaded, measured or published; none: the device's own thread does.
+std::optional<Link> link_to_host(const Costs& costs, const CostContext& context) {
+  if (const auto measured = costs.links.find(kHostLink); measured != costs.links.end()) return measured->second;
+  return costs.copy_bandwidth == 0 && context.roofline ? context.roofline->host : std::nullopt;
 }
 
 double input_seconds(const Program& program, const DeviceProgram& device, const Instruction& input, const Costs& costs,
@@ -62,8 +67,8 @@ double input_seconds(const Program& program, const DeviceProgram& device, const 
   const auto found = costs.input_seconds.find(port);
   if (found != costs.input_seconds.end()) return found->second;
   if (context.roofline) return static_cast<double>(slot_bytes(device.slots[input.slot])) / context.roofline->bandwidth;
-  throw Error(concat(context.file, " has no time for input ", quote(port), " of program @", program.name),
-              {concat("it was measured for ", costs.model)}, measuring_command(program, context));
+  throw Error(concat(context.file, " has no time for input ", quote(port), " of program @", program.name), {measured_for(costs)},
+              measuring_command(program, context));
 }
 
 }  // namespace
@@ -124,6 +129,7 @@ std::vector<std::int64_t> kernel_bytes(const Program& program, const Costs& cost
 
 Durations durations_of(const Program& program, const Costs& costs, const CostContext& context) {
   const IdVector<TaskId, double> tasks = task_seconds(program, costs, context);
+  const bool by_link = link_to_host(costs, context).has_value();
   Durations out;
   for (const DeviceProgram& device : program.devices) {
     std::vector<double>& seconds = out.emplace_back();
@@ -131,7 +137,7 @@ Durations durations_of(const Program& program, const Costs& costs, const CostCon
     for (const Instruction& i : device.instructions) {
       if (i.opcode == Opcode::run) {
         seconds.push_back(tasks[i.task]);
-      } else if (i.opcode == Opcode::copy || (is_host_copy(i.opcode) && !has_host_link(costs, context))) {
+      } else if (i.opcode == Opcode::copy || (is_host_copy(i.opcode) && !by_link)) {
         seconds.push_back(copy_seconds(device, i, costs, context));
       } else {
         seconds.push_back(i.opcode == Opcode::input ? input_seconds(program, device, i, costs, context) : 0);
@@ -142,7 +148,7 @@ Durations durations_of(const Program& program, const Costs& costs, const CostCon
 }
 
 Link host_link(const Costs& costs, const CostContext& context) {
-  return has_host_link(costs, context) ? *context.roofline->host : Link{};
+  return link_to_host(costs, context).value_or(Link{});
 }
 
 Network network_of(const Costs& costs, const CostContext& context) {

@@ -28,7 +28,7 @@ struct CostContext {
   std::optional<DeviceModel> roofline{};  // for what was not measured at all
 };
 
-// What a task that was measured costs among so many devices; null where it was never run.
+// Returns the sample that says what a measured task costs among so many devices; null where it was never run.
 const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, std::size_t devices);
 
 // Seconds of each of the program's tasks. Throws Error where costs (and roofline) lack some: how many, the first few with their stages,

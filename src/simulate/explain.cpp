@@ -64,7 +64,7 @@ double transferring(const std::vector<const Activity*>& transfers, double from, 
   return covered;
 }
 
-// What the device waited for from `from` until `next` began. `incoming`: the transfers to it.
+// Adds to `idle` what the device waited for from `from` until `next` began. `incoming`: the transfers to it.
 void add_wait(const Timeline& timeline, const Activity& next, double from, const std::vector<const Activity*>& incoming, Idle& idle) {
   const double known = follow_causes(timeline, next, from, [&](const Activity& cause, double begin, double end, double until) {
     idle.*part_of(cause.lane) += end - begin;

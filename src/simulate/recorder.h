@@ -37,11 +37,12 @@ class Recorder {
   std::vector<IdVector<SlotId, MemoryClass>> classes_;  // of each device's slots
 };
 
-// What a host copy moves, or a collective gathers, reduces or exchanges: the larger of what it reads and what it fills.
+// Returns the bytes that a host copy moves, or that a collective gathers, reduces or exchanges: the larger of what it reads and what it
+// fills.
 double bytes_beside(const DeviceProgram& device, const Instruction& instruction);
 
-// What each slot of the device holds. Step slots: an accumulator, or what is computed after the loop, is a gradient; what a transfer
-// fills is communication; the rest are activations.
+// Returns for each slot of the device the class of its contents. Step slots: an accumulator, or what is computed after the loop, is a
+// gradient; what a transfer fills is communication; the rest are activations.
 IdVector<SlotId, MemoryClass> memory_classes(const DeviceProgram& device);
 
 }  // namespace penstock

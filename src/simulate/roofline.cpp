@@ -18,9 +18,24 @@ struct Defaults {
   double efficiency, launch_seconds;
 };
 
+// Reads [reach]: for each op whose kernels reach another share of the published bandwidth, its bandwidth.
+std::map<std::string, double> read_bandwidths(const Section& section, const std::string& file) {
+  const toml::node& node = section.at("reach");
+  if (!node.is_table()) throw Error(section.place("reach") + section.name() + ".reach must be a table of ops and shares");
+  const Section shares(*node.as_table(), section.name() + ".reach", file);
+  const double published = section.number("bandwidth", kGiga);
+  std::map<std::string, double> out;
+  for (const auto& [op, share] : *node.as_table()) {
+    const std::string name(op.str());
+    if (!find_op(name)) throw Error(concat(section.place("reach"), section.name(), ".reach: there is no op ", quote(name)));
+    out[name] = published * shares.number(name.c_str(), 1);
+  }
+  return out;
+}
+
 DeviceModel read_device(const Section& section, const Defaults& defaults, const DeviceTable& table) {
   section.check_keys({"title", "source", "f64", "f32", "f16", "bf16", "bandwidth", "memory", "host", "launch", "efficiency", "attention",
-                      "attention_efficiency", "memory_efficiency", "processors"});
+                      "attention_efficiency", "memory_efficiency", "processors", "elementwise_launch", "reach"});
   DeviceModel device;
   device.name = section.name();
   device.title = section.text("title");
@@ -33,6 +48,8 @@ DeviceModel read_device(const Section& section, const Defaults& defaults, const 
   device.memory_bytes = static_cast<std::int64_t>(section.number_or("memory", kGiga, 0));
   if (section.has("host")) device.host = table.link(section.text("host"));
   device.launch_seconds = section.number_or("launch", kMicro, defaults.launch_seconds);
+  device.elementwise_launch_seconds = section.number_or("elementwise_launch", kMicro, device.launch_seconds);
+  if (section.has("reach")) device.bandwidths = read_bandwidths(section, table.file);
   device.efficiency = section.number_or("efficiency", 1, defaults.efficiency);
   device.attention_efficiency = section.number_or("attention_efficiency", 1, device.efficiency);
   device.processors = section.number_or("processors", 1, 0);
@@ -161,9 +178,12 @@ double roofline_seconds(const Graph& graph, const DeviceModel& device) {
           device.scores_in_memory ? attention_seconds(graph, op, backward, device) : tiled_seconds(graph, op, backward, work.flops, device);
       continue;
     }
+    const auto measured = device.bandwidths.find(op.name);
+    const double bandwidth = measured == device.bandwidths.end() ? device.bandwidth : measured->second;
+    const OpDefinition* const known = find_op(op.name);
+    const double launch = known && known->elementwise ? device.elementwise_launch_seconds : device.launch_seconds;
     const double reached = is_attention(op) ? device.attention_efficiency : device.efficiency;
-    seconds +=
-        device.launch_seconds + std::max(work.flops / (device.peak(compute_dtype(graph, op)) * reached), work.bytes / device.bandwidth);
+    seconds += launch + std::max(work.flops / (device.peak(compute_dtype(graph, op)) * reached), work.bytes / bandwidth);
   }
   return seconds;
 }

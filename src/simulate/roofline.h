@@ -1,4 +1,5 @@
-// What a task takes on a device that nobody has measured here: the roofline of published figures (Williams et al., Roofline, CACM 2009).
+// Predicts the seconds of a task on a device that nobody has measured here, by the roofline of published figures (Williams et al.,
+// Roofline, CACM 2009).
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,8 @@ struct DeviceModel {
   std::int64_t memory_bytes = 0;               // 0: it is the buyer's choice
   std::optional<Link> host{};                  // to the host's memory; none: its memory is the host's
   double launch_seconds = 0;                   // per op
+  double elementwise_launch_seconds = 0;       // the same of an op that goes element by element
+  std::map<std::string, double> bandwidths{};  // by op: that of the memory as its kernels reach it, where it is another one
   double efficiency = 1;                       // share of the peak that products reach
   double attention_efficiency = 1;             // the same of attention that keeps its scores on chip
   double processors = 0;                       // that work at once, each on a tile of attention; 0: nothing counts tiles
@@ -43,9 +46,9 @@ DeviceTable parse_devices(std::string_view toml, const std::string& file);
 // src/simulate/devices.toml, as it was when Penstock was built.
 const DeviceTable& published_devices();
 
-// Sum over the ops that are no views of launch + max(flops / (peak * efficiency), bytes / bandwidth). Attention whose scores are in memory
-// is products and passes over the scores, one after the other, each at its own limit; where the device's processors are known, attention
-// that keeps them on chip takes whole tiles.
+// Sum over the ops that are no views of launch + max(flops / (peak * efficiency), bytes / bandwidth), each as the op reaches it. Attention
+// whose scores are in memory is products and passes over the scores, one after the other, each at its own limit; where the device's
+// processors are known, attention that keeps them on chip takes whole tiles.
 double roofline_seconds(const Graph& graph, const DeviceModel& device);
 
 }  // namespace penstock

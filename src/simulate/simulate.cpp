@@ -180,7 +180,7 @@ std::size_t place(const World& world, std::size_t device, const Instruction& ins
   return static_cast<std::size_t>(&instruction - world.program.devices[device].instructions.data());
 }
 
-// What starting a transfer (or an input, an output) takes.
+// Returns the seconds that it takes to start a transfer (or an input, an output).
 double start_seconds(const World& world, std::size_t device, std::size_t instruction) {
   const std::int32_t number = world.matches.of[device][instruction];
   const double seconds = world.durations[device][instruction];

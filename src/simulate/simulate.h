@@ -26,7 +26,7 @@ struct Simulation {
   double makespan = 0;
   std::vector<double> busy;      // of each device: in runs and copies
   std::vector<double> finished;  // when each was idle for good
-  // What no order of the devices' work could beat: the busiest device's instructions; the longest chain of instructions and
+  // Seconds that no order of the devices' work could beat: of the busiest device's instructions; the longest chain of instructions and
   // transfers that need one another.
   double busiest_device = 0, critical_path = 0;
   Timeline timeline;

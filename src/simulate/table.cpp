@@ -51,7 +51,7 @@ double use_bytes(const TableCosts& costs, const Action& action, std::int32_t sta
   return stage == action.stage ? of.weight_bytes : of.backward_bytes;
 }
 
-// What actions send to other actors, and the links that it occupies.
+// The transfers that actions start to other actors, and the links that these occupy.
 class Links {
  public:
   Links(const WorkIndex& work, const TableCosts& costs, const TableOptions& options)
@@ -67,7 +67,7 @@ class Links {
   }
 
  private:
-  // What one action sends to `to`.
+  // The transfers from one actor to the actor `to`.
   struct Lane {
     std::int32_t to, next;  // of the same sender's
     std::int32_t channel;   // what it occupies
@@ -158,7 +158,7 @@ std::vector<std::size_t> first_numbers(const std::vector<std::vector<Action>>& r
   return first;
 }
 
-// How many needs of each action come from others, row by row.
+// Returns for each action, row by row, how many of its needs come from other actors.
 std::vector<std::int32_t> needs_of_others(const WorkIndex& work, std::size_t actions) {
   std::vector<std::int32_t> needs;
   needs.reserve(actions);
@@ -171,7 +171,8 @@ std::vector<std::int32_t> needs_of_others(const WorkIndex& work, std::size_t act
   return needs;
 }
 
-// What in its row waits for each UNSHARD: the next compute of its stage; for each REDUCE_GRAD: its U; -1: nobody. Row by row.
+// Returns for each action, row by row, the action of its row that waits for it: for an UNSHARD the next compute of its stage, for a
+// REDUCE_GRAD its U; -1: none.
 std::vector<std::int32_t> followers(const WorkIndex& work, const std::vector<std::size_t>& first) {
   std::vector<std::int32_t> follower(first.back(), -1);
   std::vector<std::int32_t> use(work.shape->predecessors.size(), -1), update(use);
@@ -321,7 +322,7 @@ class Pass {
     for (Position here = head(actor); here.index < end; ++here.index) finish(here, ready);
   }
 
-  // What it sends may leave at `ready`.
+  // Ends the action; its transfers may start at `ready`.
   void finish(Position here, double ready) {
     ++done_[at(here.actor)];
     if (options_.record) time_.order.push_back(here);

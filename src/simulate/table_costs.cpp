@@ -19,7 +19,7 @@ std::string measuring_command(const Schedule& schedule, const CostContext& conte
                 gloo ? " --backend gloo" : "", " --out ", context.file, " measures them");
 }
 
-// What was measured of a stage; not all kinds need to be there.
+// Measured seconds of a stage by kind; not all kinds need to be there.
 struct Measurements {
   std::optional<double> forward, light, whole, input, weight, recompute;
 

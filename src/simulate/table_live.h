@@ -1,4 +1,4 @@
-// How many activations, and parameters, live on each actor of a timed table.
+// Counts the activations and the parameters that live on each actor of a timed table.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// As penstock/table.h says, of work that is indexed already.
+// Does what time_table() of penstock/table.h does, for work that is indexed already.
 TableTime time_table(const WorkIndex& work, const TableCosts& costs, const TableOptions& options = {});
 
 // A W that runs on another actor than its F: when it ends there, this micro-batch of `stage` ends here.
@@ -21,7 +21,8 @@ struct ForeignEnd {
 // Each actor's, in time.
 std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const TableTime& time);
 
-// What comes and goes: a micro-batch's activations, what F keeps of them, the rest of them; a stage's parameters, the sum of its gradients.
+// The kinds of things that come and go: a micro-batch's activations, what F keeps of them, the rest of them; a stage's parameters, the sum
+// of its gradients.
 enum class Held : std::uint8_t { all, kept, rest, parameters, gradients };
 
 struct LiveChange {
@@ -80,7 +81,7 @@ void for_each_live_change(const WorkIndex& work, const TableTime& time, std::int
 class LiveSum {
  public:
   explicit LiveSum(const TableCosts& costs);
-  // What lives now.
+  // Counts `count` more and returns what lives now.
   double add(Held what, std::int32_t stage, std::int32_t microbatch, std::int32_t count) {
     parts_ += parts_of_[costs_->row(stage, microbatch)][static_cast<std::size_t>(what)] * count;
     return static_cast<double>(parts_) * size_;

@@ -29,7 +29,7 @@ bool is_boundary(const Op& op) {
   return op.name == "stage_boundary";
 }
 
-// What the body's marks say. Stages have numbers, in order of first appearance.
+// The stages that the body's marks name. Stages have numbers, in order of first appearance.
 struct Marks {
   std::vector<std::string> names;
   std::map<std::string, int> number;
@@ -152,7 +152,7 @@ std::vector<std::string> ordered_names(const Marks& marks, const Reach& reach) {
   return out;
 }
 
-// What the stages of ops without marks are inferred from.
+// The facts from which the stages of ops without marks are inferred.
 struct Marked {
   const Graph& body;
   const std::vector<OpId>& producer;

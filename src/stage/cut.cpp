@@ -134,7 +134,7 @@ struct Building {
     copy(op);
     return local.at(value);
   }
-  // What a task adds to a loop result.
+  // Returns the value that a task adds to a loop result.
   ValueId sum(const std::vector<ValueId>& values) {
     if (values.size() == 1) return need(values[0]);
     Op sum;

@@ -31,7 +31,7 @@ inline bool is_constant(const Op& op) {
   return op.operands.empty();
 }
 
-// What a stage does of a kind for a micro-batch, or a part of that.
+// The work of one kind that a stage does for a micro-batch, or a part of that work.
 struct StageTask {
   StageId stage{};
   Kind kind = Kind::F;  // F, B, I, W or R

@@ -98,7 +98,8 @@ IdVector<OpId, StageKind> kinds_of(const Body& body, const IdVector<OpId, bool>&
   return out;
 }
 
-// How many levels later than it could a collective stands: what comes by messages one after the other is worked on so, too.
+// Returns how many levels later than it could a collective stands: parts that arrive in messages one after the other are worked on in that
+// order, too.
 std::int32_t levels_behind(const Op& op) {
   return static_cast<std::int32_t>(attribute_or(op, "behind", std::int64_t{0}));
 }
@@ -232,8 +233,8 @@ void add_summing_tasks(const Body& body, const IdVector<OpId, bool>& dissolved, 
     for (ValueId value : summed_values(body, dissolved, output)) summing_task(body, plans, value, sums_in_w);
 }
 
-// What crosses from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one accumulator. What
-// a collective makes of them crosses to who adds it.
+// Finds the values that cross from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one
+// accumulator. What a collective makes of them crosses to who adds it.
 void connect(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& retaken, bool sums_in_w,
              TaskPlans& plans) {
   for (const OpId i : body.graph.ops.ids()) {

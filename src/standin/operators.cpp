@@ -9,6 +9,7 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -41,7 +42,7 @@ Tensor as_zeros(const Tensor& x) {
   return is_here(x) ? at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kCPU)).zero_() : x;
 }
 
-// What a tensor of the meta device or of the host stands for, new.
+// Returns the new tensor that one of the meta device or of the host stands for.
 Tensor made_here(const Tensor& x) {
   return x.defined() ? at::empty_strided(x.sizes(), x.strides(), x.options().device(kType)) : x;
 }
@@ -76,8 +77,8 @@ Values called(const c10::OperatorHandle& op, Values arguments) {
   return arguments;
 }
 
-// What the operator would return, without data: on the meta device, or, as C++ has not all operators there, of zeros on the host. None
-// where the size depends on the data.
+// Returns what the operator would return, without data: on the meta device, or, as C++ has not all operators there, of zeros on the host.
+// None where the size depends on the data.
 std::optional<Values> results_like(const c10::OperatorHandle& op, const Values& arguments) {
   if (op.hasTag(at::Tag::dynamic_output_shape)) return std::nullopt;
   try {
@@ -118,7 +119,6 @@ void give_sizes(const c10::OperatorHandle& op, const Values& arguments, const Va
 
 // Runs now, while the host waits: nothing else can say how large what it gives is.
 Values run_at_once(const c10::OperatorHandle& op, const Values& arguments) {
-  if (std::getenv("SAY")) std::fprintf(stderr, "AT ONCE %s\n", c10::toString(op.operator_name()).c_str());
   synchronise(current_stream());
   const Values given = called(op, mapped(arguments, c10::DeviceType::CPU, as_host));
   return mapped(given, kType, [](const Tensor& x) {
@@ -126,6 +126,40 @@ Values run_at_once(const c10::OperatorHandle& op, const Values& arguments) {
     if (here.defined()) as_host(here).copy_(x);
     return here;
   });
+}
+
+template <class F>
+void for_tensors(const IValue& value, const F& f) {
+  if (value.isTensor()) f(value.toTensor());
+  if (value.isTensorList()) std::ranges::for_each(value.toTensorVector(), f);
+  if (value.isOptionalTensorList())
+    for (const auto& x : value.toOptionalTensorVector())
+      if (x) f(*x);
+}
+
+void append_access(const IValue& value, bool writes, std::vector<Access>& out) {
+  for_tensors(value, [&](const Tensor& x) {
+    if (x.defined() && x.numel() > 0) out.push_back(access_of(x, writes));
+  });
+}
+
+// The memory of the values' tensors, and not the tensors, so that an allocator's counts are of what the host uses, as CUDA's are.
+using Held = std::vector<std::shared_ptr<const void>>;
+void hold(const Values& values, Held& out) {
+  for (const IValue& value : values)
+    for_tensors(value, [&](const Tensor& x) {
+      if (is_here(x)) out.push_back(memory().hold(x.storage().data()));
+    });
+}
+
+Touched touched_by(const c10::FunctionSchema& schema, const Values& arguments, const Values& results) {
+  Touched out{schema.name()};
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    append_access(arguments[i], alias && alias->isWrite(), out.bytes);
+  }
+  for (const IValue& result : results) append_access(result, true, out.bytes);
+  return out;
 }
 
 void run_any(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -141,10 +175,12 @@ void run_any(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     for (IValue& result : run_at_once(op, arguments)) stack->push_back(std::move(result));
     return;
   }
-  // The work holds the tensors themselves, so that their memory is not given to others before it has run.
-  enqueue(current_stream(), [op, on_host = mapped(arguments, c10::DeviceType::CPU, as_host), made, arguments, results] {
-    copy_into(made, called(op, on_host));
-  });
+  // The work holds their memory, so that it is not given to others before it has run.
+  Held held;
+  hold(arguments, held);
+  hold(results, held);
+  const Values on_host = mapped(arguments, c10::DeviceType::CPU, as_host);
+  enqueue(current_stream(), [op, on_host, made, held] { copy_into(made, called(op, on_host)); }, touched_by(schema, arguments, results));
   for (IValue& result : results) stack->push_back(std::move(result));
 }
 
@@ -172,9 +208,18 @@ Tensor reshape_alias(const Tensor& x, c10::IntArrayRef sizes, c10::IntArrayRef s
   return at::native::_reshape_alias(x, sizes, strides);
 }
 
-// As on a GPU, the host waits where it is an end of the copy, unless it says that it does not.
+// As on a GPU, the host waits where it is an end of the copy, unless it says that it does not; and such a copy is captured only where that
+// is pinned.
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
-  enqueue(current_stream(), [source = as_host(from), target = as_host(to), from, to] { target.copy_(source); });
+  const auto is_left_to_the_device = [](const Tensor& x) { return is_here(x) || x.numel() == 0 || memory().is_pinned(x.const_data_ptr()); };
+  TORCH_CHECK(!is_captured(current_stream()) || (is_left_to_the_device(from) && is_left_to_the_device(to)),
+              "stand-in: a captured stream is to copy from or to memory of the host that is not pinned");
+  Touched touched{"copy"};
+  append_access(from, false, touched.bytes);
+  append_access(to, true, touched.bytes);
+  Held held;
+  hold({from, to}, held);
+  enqueue(current_stream(), [source = as_host(from), target = as_host(to), held] { target.copy_(source); }, std::move(touched));
   if ((from.is_cpu() || to.is_cpu()) && !non_blocking) synchronise(current_stream());
   return to;
 }

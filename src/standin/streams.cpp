@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <exception>
@@ -12,10 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "standin/graphs.h"
+
 namespace penstock::standin {
 namespace {
 
-// How long a stream's thread waits for work before it ends.
+// The time that a stream's thread waits for work before it ends.
 constexpr std::chrono::milliseconds kPatience{100};
 
 class Queue {
@@ -88,17 +91,10 @@ void Queue::serve() {
   }
 }
 
-// One piece of what a stream was given in a capture.
-struct Step {
-  enum class Kind : std::uint8_t { work, reach, wait } kind;
-  Work work;              // work
-  std::size_t point = 0;  // reach, wait: its number in the capture
-};
-
 struct Capture {
   std::size_t number = 0;
   int root = 0;
-  std::map<int, std::vector<Step>> streams;
+  std::map<int, Chain> streams;
   std::map<const Point*, std::size_t> points;
   std::vector<std::shared_ptr<Point>> kept;
   bool is_broken = false;
@@ -113,7 +109,7 @@ struct Streams {
   std::size_t captures = 0;
 
   // Null: the stream is not captured. With the lock held.
-  std::vector<Step>* captured(int stream) {
+  Chain* captured(int stream) {
     if (!capture) return nullptr;
     const auto found = capture->streams.find(stream);
     return found == capture->streams.end() ? nullptr : &found->second;
@@ -139,7 +135,28 @@ void refuse_captured(int stream, const char* what) {
 
 thread_local int current = 0;
 
+// The operator or kernel that runs as this one in number, from 1, fails as on a card that has an error: PENSTOCK_STANDIN_FAIL; without it
+// none does.
+int failing_work() {
+  static const char* const given = std::getenv("PENSTOCK_STANDIN_FAIL");
+  static const int number = given ? std::atoi(given) : 0;
+  return number;
+}
+Work that_may_fail(Work work) {
+  return [work = std::move(work)] {
+    static std::atomic<int> begun = 0;
+    TORCH_CHECK(++begun != failing_work(), "stand-in: uncorrectable ECC error encountered");
+    work();
+  };
+}
+
 }  // namespace
+
+Access access_of(const at::Tensor& x, bool writes) {
+  std::int64_t last = x.numel() == 0 ? -1 : 0;
+  for (std::int64_t d = 0; d < x.dim() && last >= 0; ++d) last += (x.size(d) - 1) * x.stride(d);
+  return {static_cast<const std::byte*>(x.const_data_ptr()), static_cast<std::size_t>(last + 1) * x.element_size(), writes};
+}
 
 void Point::reach() {
   const std::lock_guard lock(mutex_);
@@ -177,24 +194,30 @@ int new_stream() {
   return static_cast<int>(streams().queues.size()) - 1;
 }
 
-void enqueue(int stream, Work work) {
+void enqueue(int stream, Work work, Touched touched) {
+  if (failing_work() > 0 && !touched.by.empty()) work = that_may_fail(std::move(work));
   {
     const std::lock_guard lock(streams().mutex);
-    if (std::vector<Step>* steps = streams().captured(stream)) return void(steps->push_back({Step::Kind::work, std::move(work)}));
+    if (Chain* const steps = streams().captured(stream))
+      return void(steps->push_back({Step::Kind::work, std::move(work), 0, std::move(touched)}));
   }
   queue(stream).push(std::move(work));
+}
+
+void fail(int stream, std::exception_ptr failure) {
+  queue(stream).fail(std::move(failure));
 }
 
 std::shared_ptr<Point> record(int stream) {
   auto point = std::make_shared<Point>();
   {
     const std::lock_guard lock(streams().mutex);
-    if (std::vector<Step>* steps = streams().captured(stream)) {
+    if (Chain* const steps = streams().captured(stream)) {
       Capture& capture = *streams().capture;
       point->capture = capture.number;
       const std::size_t number = capture.points.emplace(point.get(), capture.points.size()).first->second;
       capture.kept.push_back(point);
-      steps->push_back({Step::Kind::reach, {}, number});
+      steps->push_back({Step::Kind::reach, {}, number, {}});
       return point;
     }
   }
@@ -212,9 +235,14 @@ void block(int stream, std::shared_ptr<Point> point) {
       TORCH_CHECK(false, "stand-in: a captured stream is to wait for an event that is not of its capture");
     }
     TORCH_CHECK(point->capture == 0 || (capture && point->capture == capture->number), "stand-in: an event of a capture that has ended");
-    if (point->capture != 0) return void(capture->streams[stream].push_back({Step::Kind::wait, {}, capture->points.at(point.get())}));
+    if (point->capture != 0) return void(capture->streams[stream].push_back({Step::Kind::wait, {}, capture->points.at(point.get()), {}}));
   }
   queue(stream).push([point = std::move(point)] { point->wait(); });
+}
+
+bool is_captured(int stream) {
+  const std::lock_guard lock(streams().mutex);
+  return streams().captured(stream);
 }
 
 bool is_idle(int stream) {
@@ -238,37 +266,7 @@ void synchronise_all() {
 
 // --- captures
 
-// The root's steps come first, then each other stream's, which get streams of their own at the first launch.
-struct Graph {
-  std::vector<std::vector<Step>> chains;
-  std::size_t points = 0;
-  std::vector<int> streams;
-};
-
 namespace {
-
-// Whether the end of every chain is waited for, by the root in the end.
-bool is_joined(const std::vector<std::vector<Step>>& chains, std::size_t points) {
-  std::vector<std::pair<std::size_t, std::size_t>> reached_at(points);  // chain and place
-  for (std::size_t c = 0; c < chains.size(); ++c)
-    for (std::size_t i = 0; i < chains[c].size(); ++i)
-      if (chains[c][i].kind == Step::Kind::reach) reached_at[chains[c][i].point] = {c, i};
-  std::vector<std::size_t> known(chains.size());  // so many steps of each chain are done when the root's are
-  std::vector<std::pair<std::size_t, std::size_t>> open = {{0, chains[0].size()}};
-  while (!open.empty()) {
-    const auto [chain, end] = open.back();
-    open.pop_back();
-    for (std::size_t i = std::exchange(known[chain], std::max(known[chain], end)); i < end; ++i) {
-      if (chains[chain][i].kind != Step::Kind::wait) continue;
-      const auto [other, place] = reached_at[chains[chain][i].point];
-      if (place + 1 > known[other]) open.emplace_back(other, place + 1);
-    }
-  }
-  for (std::size_t c = 0; c < chains.size(); ++c)
-    for (std::size_t i = known[c]; i < chains[c].size(); ++i)
-      if (chains[c][i].kind == Step::Kind::work) return false;
-  return true;
-}
 
 std::unique_ptr<Capture> taken_capture(int root) {
   const std::lock_guard lock(streams().mutex);
@@ -288,7 +286,7 @@ void begin_capture(int root) {
   streams().capture->streams[root];
 }
 
-Graph* end_capture(int root) {
+std::unique_ptr<Graph> end_capture(int root) {
   const std::unique_ptr<Capture> capture = taken_capture(root);
   TORCH_CHECK(!capture->is_broken, "stand-in: the capture was broken");
   auto graph = std::make_unique<Graph>();
@@ -296,45 +294,16 @@ Graph* end_capture(int root) {
   graph->chains.push_back(std::move(capture->streams[root]));
   for (auto& [stream, steps] : capture->streams)
     if (stream != root) graph->chains.push_back(std::move(steps));
-  TORCH_CHECK(is_joined(graph->chains, graph->points), "stand-in: a captured stream was not joined to the one that the capture began on");
-  return graph.release();
+  TORCH_CHECK(is_joined(*graph), "stand-in: a captured stream was not joined to the one that the capture began on");
+  const std::vector<Collision> unordered = races(*graph, collisions(*graph));
+  TORCH_CHECK(unordered.empty(),
+              "stand-in: no wait says which comes first, though both touch the same bytes: ", name_of(*graph, unordered[0].first), " or ",
+              name_of(*graph, unordered[0].second));
+  return graph;
 }
 
 void cancel_capture(int root) {
   taken_capture(root);
-}
-
-void launch(Graph* graph, int stream) {
-  while (graph->streams.size() < graph->chains.size()) graph->streams.push_back(new_stream());
-  auto points = std::make_shared<std::vector<Point>>(graph->points);
-  const std::shared_ptr<Point> begin = record(stream);
-  std::vector<std::shared_ptr<Point>> ends;
-  for (std::size_t c = 0; c < graph->chains.size(); ++c) {
-    Queue& own = queue(graph->streams[c]);
-    own.push([begin] { begin->wait(); });
-    for (const Step& step : graph->chains[c]) {
-      if (step.kind == Step::Kind::work)
-        own.push([&step, &launched = queue(stream)] {
-          try {
-            step.work();
-          } catch (...) {
-            launched.fail(std::current_exception());
-          }
-        });
-      else if (step.kind == Step::Kind::reach)
-        own.push([points, number = step.point] { (*points)[number].reach(); });
-      else
-        own.push([points, number = step.point] { (*points)[number].wait(); });
-    }
-    ends.push_back(record(graph->streams[c]));
-  }
-  for (const std::shared_ptr<Point>& end : ends) block(stream, end);
-}
-
-// The work of a launch that is under way refers to it.
-void destroy(Graph* graph) {
-  for (const int stream : graph->streams) synchronise(stream);
-  delete graph;
 }
 
 }  // namespace penstock::standin

@@ -2,18 +2,37 @@
 // should wait for it and does not is seen.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 namespace penstock::standin {
 
 using Work = std::function<void()>;
+// Bytes that a piece of work reads, or writes.
+struct Access {
+  const std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  bool writes = false;
+};
+// To all bytes from the first element of a tensor to its last.
+Access access_of(const at::Tensor& x, bool writes);
+// All of one piece, and its name.
+struct Touched {
+  std::string by = {};
+  std::vector<Access> bytes = {};
+};
 
-// What an event stands for once it was recorded: a place in a stream's work.
+// A place in a stream's work, for which an event stands once it was recorded.
 class Point {
  public:
   void reach();
@@ -34,14 +53,24 @@ class Point {
 int current_stream();
 int exchange_stream(int stream);
 int new_stream();  // 0 is the default stream; no two are the same, so that nothing waits for what it has nothing to do with
+// A stream as libraries of other makers are given it, as a pointer that nobody follows; and the stream that such a pointer stands for.
+inline void* handle_of(int stream) {
+  return reinterpret_cast<void*>(static_cast<std::intptr_t>(stream) + 1);
+}
+inline int stream_of(void* handle) {
+  return static_cast<int>(reinterpret_cast<std::intptr_t>(handle) - 1);
+}
 
-// Of a stream that is captured these note what they are given instead.
-void enqueue(int stream, Work work);
+// These note, for a stream that is captured, what they are given instead of doing it, and what it touches.
+void enqueue(int stream, Work work, Touched touched = {});
+// A failure of such work, where another stream answers for it: the host learns of it when it waits for that one.
+void fail(int stream, std::exception_ptr failure);
 // Reached when all that the stream was given before is done.
 std::shared_ptr<Point> record(int stream);
-// What the stream is given from now on begins when the point is reached. A stream that waits for a point of a capture is captured, too.
-// Throws c10::Error where a captured stream is to wait for what is outside of its capture, or another for a capture that has ended.
+// Makes all that the stream is given from now on begin when the point is reached. A stream that waits for a point of a capture is captured,
+// too. Throws c10::Error where a captured stream is to wait for what is outside of its capture, or another for a capture that has ended.
 void block(int stream, std::shared_ptr<Point> point);
+bool is_captured(int stream);
 // These throw c10::Error for a stream that is captured, as CUDA's do.
 bool is_idle(int stream);
 // Waits until the stream has done all that it was given. Throws c10::Error where some of it failed.
@@ -51,13 +80,10 @@ void synchronise_all();
 // Notes the work of streams instead of doing it, as CUDA's captures do: first of `root`, and of every stream that waits for what is
 // captured.
 void begin_capture(int root);
-// What was captured. Throws c10::Error, and gives nothing, where a stream was not joined to the root again, or where another rule was
-// broken.
+// What was captured. Throws c10::Error, and gives nothing, where a stream was not joined to the root again, where two pieces of work touch
+// the same bytes in no order, or where another rule was broken.
 struct Graph;
-Graph* end_capture(int root);
+std::unique_ptr<Graph> end_capture(int root);
 void cancel_capture(int root);
-// Gives the work to the stream, any number of times, one after the other.
-void launch(Graph* graph, int stream);
-void destroy(Graph* graph);
 
 }  // namespace penstock::standin

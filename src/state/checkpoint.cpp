@@ -178,6 +178,10 @@ FoundCheckpoint find_checkpoint(const std::string& path) {
   throw Error(concat("no checkpoint in ", path, " is intact"), damages, "begin anew, with another --out");
 }
 
+bool names_checkpoint(std::string_view folder) {
+  return folder.starts_with(kPrefix);
+}
+
 std::map<std::int64_t, std::string> checkpoint_folders(const std::string& out) {
   std::map<std::int64_t, std::string> folders;
   for (const std::string& name : names_in(out))

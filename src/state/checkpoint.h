@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace penstock {
@@ -42,6 +43,8 @@ struct FoundCheckpoint {
 // The checkpoint at `path`, or the newest intact one in the run folder `path`. Throws Error if there is none, and CannotRead
 // where it comes to one that cannot be read.
 FoundCheckpoint find_checkpoint(const std::string& path);
+// Whether a folder of that name is a checkpoint of some step, also one that is being written or was set aside.
+bool names_checkpoint(std::string_view folder);
 // Folders named checkpoint-STEP in a run folder, by step; empty where there is no such folder.
 std::map<std::int64_t, std::string> checkpoint_folders(const std::string& out);
 // The steps of the folders that have a manifest.

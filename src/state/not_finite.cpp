@@ -10,8 +10,8 @@
 namespace penstock {
 namespace {
 
-// How many elements have an exponent of ones only, which is what infinities and NaNs have. All checkpoints go through this, so it reads
-// bits.
+// Returns how many elements have an exponent of ones only, as infinities and NaNs have. It reads bits because all
+// checkpoints go through it.
 template <class Bits>
 std::size_t count(std::span<const std::byte> bytes, Bits exponent) {
   std::size_t out = 0;

@@ -59,7 +59,7 @@ void copy_elements(const FileTensor& from, std::int64_t begin, DType dtype, std:
   }
 }
 
-// What `out` has of elements `at` and on of a value of this dtype.
+// Returns the bytes in `out` of `count` elements, from element `at` on, of a value of this dtype.
 std::span<std::byte> part_of(std::span<std::byte> out, DType dtype, std::int64_t at, std::int64_t count) {
   const std::size_t size = byte_size(dtype);
   return out.subspan(static_cast<std::size_t>(at) * size, static_cast<std::size_t>(count) * size);
@@ -147,7 +147,7 @@ void StateReader::read_state(const std::string& name, const Piece& piece, const 
   copy_piece(tensor, same_form ? Piece{piece.tensor} : piece, type.dtype, out);
 }
 
-// How many elements the tensor has of which the checkpoint has these pieces.
+// Returns the number of elements of the tensor of which the checkpoint has these pieces.
 std::int64_t StateReader::elements_in(const std::vector<Piece>& pieces) {
   std::int64_t elements = 0;
   for (const Piece& piece : pieces) {

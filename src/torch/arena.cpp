@@ -1,6 +1,5 @@
 #include "torch/arena.h"
 
-#include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -28,8 +27,8 @@ c10::DataPtr on_host(std::size_t size) {
 
 c10::DataPtr on_device(std::size_t size, c10::Device device) {
   try {
-    c10::DataPtr data = c10::GetAllocator(device.type())->allocate(size);
-    at::from_blob(data.get(), {static_cast<std::int64_t>(size)}, at::TensorOptions(at::kByte).device(device)).zero_();
+    c10::DataPtr data = functions_of(device)->arena(size, device);
+    zero_bytes({static_cast<std::byte*>(data.get()), device}, size);
     synchronise(device);
     return data;
   } catch (const c10::OutOfMemoryError&) {
@@ -37,15 +36,49 @@ c10::DataPtr on_device(std::size_t size, c10::Device device) {
   }
 }
 
+c10::DataPtr pinned(std::size_t size, c10::Device device) {
+  try {
+    c10::DataPtr data = functions_of(device)->pinned(size, device);
+    std::memset(data.get(), 0, size);
+    return data;
+  } catch (const c10::OutOfMemoryError&) {
+    return {};
+  }
+}
+
+constexpr const char* kSmaller = "a smaller model or batch, more micro-batches, or --recompute inputs";
+
 }  // namespace
+
+void check_free(std::int64_t bytes, c10::Device device) {
+  if (device.is_cpu()) return;
+  const DeviceMemory memory = functions_of(device)->memory(device);
+  if (bytes <= memory.free) return;
+  const auto text = [](std::int64_t value) { return bytes_text(static_cast<double>(value)); };
+  throw Error(concat("the program plans ", text(bytes), " on ", device.str(), ", of whose ", text(memory.total), " ", text(memory.free),
+                     " are free"),
+              {}, bytes <= memory.total ? "something else holds the rest: another process, or other work of this one" : kSmaller);
+}
 
 Arena::Arena(std::int64_t bytes, c10::Device device) : bytes_(bytes) {
   if (bytes == 0) return;
   const auto size = static_cast<std::size_t>(bytes);
   data_ = device.is_cpu() ? on_host(size) : on_device(size, device);
+  check();
+}
+
+Arena Arena::beside(std::int64_t bytes, c10::Device device) {
+  if (device.is_cpu() || bytes == 0) return Arena(bytes);
+  Arena made;
+  made.data_ = pinned(static_cast<std::size_t>(bytes), device);
+  made.bytes_ = bytes;
+  made.check();
+  return made;
+}
+
+void Arena::check() const {
   if (!data_)
-    throw Error(concat("there is no memory for ", bytes_text(static_cast<double>(bytes)), " that a program plans"), {},
-                "a smaller model or batch, more micro-batches, or --recompute inputs");
+    throw Error(concat("there is no memory for ", bytes_text(static_cast<double>(bytes_)), " that a program plans"), {}, kSmaller);
 }
 
 }  // namespace penstock

@@ -75,7 +75,7 @@ struct Ranges {
         scale(number_attribute(op, "scale")),
         has_bias(bias) {}
 
-  // Of each query and key its place among the distances of the bias, the nearest one for those that lie too far.
+  // Returns for each query and key its place among the distances of the bias, the nearest one for those that lie too far.
   T distances(const T& q, const T& k) const {
     const auto places = [&](std::int64_t count) { return at::arange(count, q.options().dtype(at::kLong)); };
     const T apart = places(k.size(2)).unsqueeze(0) - places(q.size(2)).unsqueeze(1) + (reach - 1 - offset);

@@ -1,4 +1,4 @@
-// What the files of aten_kernels.h share.
+// The helpers that the files of aten_kernels.h share.
 #pragma once
 
 #include <ATen/TensorOperators.h>

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "torch/aten_composed.h"
 #include "torch/aten_kernels.h"
-#include "torch/faults.h"
 
 namespace penstock {
 namespace {
@@ -21,8 +20,7 @@ class Lookup {
       : begin_(attribute_or(site.op, "begin", std::int64_t{0})),
         rows_(rows),
         whole_(attribute_or(site.op, "whole", rows)),
-        check_(site.faults, whole_,
-               {"embedding: index ", concat(" is outside its ", whole_, " rows"), "is a token outside the model's vocabulary?"}) {}
+        check_(embedding_check(site, whole_)) {}
 
   std::int64_t begin() const { return begin_; }
   std::int64_t rows() const { return rows_; }
@@ -54,6 +52,11 @@ T looked_up(const T& weight, const T& indices, const Lookup& lookup) {
 }
 
 }  // namespace
+
+IndexCheck embedding_check(const Site& site, std::int64_t whole) {
+  return {
+      site.faults, whole, {"embedding: index ", concat(" is outside its ", whole, " rows"), "is a token outside the model's vocabulary?"}};
+}
 
 Bound embedding_by_aten(const Site& site) {
   return composed(

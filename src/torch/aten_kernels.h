@@ -2,16 +2,22 @@
 // and reads no number on the host, so that a step made of them can be recorded.
 #pragma once
 
+#include "torch/faults.h"
 #include "torch/kernel.h"
 
 namespace penstock {
 
+class RowPlaces;  // torch/row_places.h
+
 Bound adamw_by_aten(const Site&);
-Bound adamw_ahead_by_aten(const Site&);
-Bound adamw_validated_by_aten(const Site&);
+Bound half_by_aten(const Site&);  // of an optimiser's update
 Bound predict_adamw_by_aten(const Site&);
 Bound predict_sgd_by_aten(const Site&);
 Bound sgd_by_aten(const Site&);
+
+// The checks that tell of a target that is no class, and of an index that no table has.
+IndexCheck cross_entropy_check(const Site&, std::int64_t classes, std::int64_t ignored);
+IndexCheck embedding_check(const Site&, std::int64_t whole);
 
 Bound cross_entropy_by_aten(const Site&);
 Bound cross_entropy_backward_by_aten(const Site&);
@@ -33,6 +39,9 @@ Bound attention_backward_by_aten(const Site&);
 Bound attention_join_by_aten(const Site&);
 Bound attention_in_ranges_by_aten(const Site&);
 Bound attention_in_ranges_backward_by_aten(const Site&);
+
+// Where each element of a part of a row stands in the whole row, i64 on the device.
+at::Tensor places_in_row(const RowPlaces& places, std::int64_t width, c10::Device device);
 
 // The same bits as on the host.
 Bound dropout_by_aten(const Site&);

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "torch/aten_composed.h"
 #include "torch/aten_kernels.h"
-#include "torch/faults.h"
 
 namespace penstock {
 namespace {
@@ -17,16 +16,9 @@ T rows(const T& logits) {
   return widened(logits).reshape({-1, logits.size(-1)});
 }
 
-// Of each row the logit of its target; 0 where that is not among the classes.
+// Returns for each row the logit of its target; 0 where that is not among the classes.
 T picked(const T& logits, const PartPlaces& places) {
   return at::where(places.is_here, logits.gather(1, places.at.unsqueeze(1)).squeeze(1), zero_like(logits));
-}
-
-IndexCheck target_check(const Site& site, std::int64_t classes, std::int64_t ignore) {
-  return {site.faults,
-          classes,
-          {"cross_entropy: target ", concat(" is outside its ", classes, " classes"), concat("targets to leave out are ", ignore)},
-          ignore};
 }
 
 T sum_of_kept(const T& losses, const T& targets, std::int64_t ignore) {
@@ -35,9 +27,16 @@ T sum_of_kept(const T& losses, const T& targets, std::int64_t ignore) {
 
 }  // namespace
 
+IndexCheck cross_entropy_check(const Site& site, std::int64_t classes, std::int64_t ignored) {
+  return {site.faults,
+          classes,
+          {"cross_entropy: target ", concat(" is outside its ", classes, " classes"), concat("targets to leave out are ", ignored)},
+          ignored};
+}
+
 Bound cross_entropy_by_aten(const Site& site) {
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
-  return composed(site, [ignore, check = target_check(site, site.operands[0].size(-1), ignore)](const Tensors& in) {
+  return composed(site, [ignore, check = cross_entropy_check(site, site.operands[0].size(-1), ignore)](const Tensors& in) {
     const T x = rows(in[0]), sums = x.logsumexp(1), places = check(in[1].reshape({-1})).unsqueeze(1);
     return Tensors{sum_of_kept(sums - x.gather(1, places).squeeze(1), in[1], ignore), sums};
   });
@@ -92,11 +91,12 @@ Bound cross_entropy_parts_backward_by_aten(const Site& site) {
 // Operands: parts, targets. Results: the loss, the logsumexp of all.
 Bound cross_entropy_join_by_aten(const Site& site) {
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
-  return composed(site, [ignore, check = target_check(site, attribute<std::int64_t>(site.op, "classes"), ignore)](const Tensors& in) {
-    check(in[1]);
-    const T sums = in[0].select(1, 0).logsumexp(0);
-    return Tensors{sum_of_kept(sums - in[0].select(1, 1).sum(0), in[1], ignore), sums};
-  });
+  return composed(site,
+                  [ignore, check = cross_entropy_check(site, attribute<std::int64_t>(site.op, "classes"), ignore)](const Tensors& in) {
+                    check(in[1]);
+                    const T sums = in[0].select(1, 0).logsumexp(0);
+                    return Tensors{sum_of_kept(sums - in[0].select(1, 1).sum(0), in[1], ignore), sums};
+                  });
 }
 
 }  // namespace penstock

@@ -1,6 +1,8 @@
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
 
+#include "ops/optimiser.h"
 #include "torch/adamw_numbers.h"
 #include "torch/aten_composed.h"
 #include "torch/aten_kernels.h"
@@ -16,9 +18,9 @@ T number_on_device(const T& scalar) {
 }
 
 // The update by gradient, the next first and second moment. Operands: parameter, gradient, first, second, learning rate, step.
-Tensors adamw(const Adamw& a, const T* in, const T& factor = {}) {
-  const T p = widened(in[0]), m = widened(in[2]), v = widened(in[3]), rate = number_on_device(in[4]), step = number_on_device(in[5]);
-  const T g = factor.defined() ? widened(in[1]) * factor : widened(in[1]);
+Tensors adamw(const Adamw& a, const Tensors& in) {
+  const T p = widened(in[0]), g = widened(in[1]), m = widened(in[2]), v = widened(in[3]), rate = number_on_device(in[4]),
+          step = number_on_device(in[5]);
   const T size = rate / (1 - at::pow(at::Scalar(a.beta1), step)), root = (1 - at::pow(at::Scalar(a.beta2), step)).sqrt();
   const T first = m * a.beta1 + g * (1 - a.beta1), second = v * a.beta2 + g * g * (1 - a.beta2);
   return {p * (1 - rate * a.weight_decay) - first * size / (second.sqrt() / root + a.eps), first, second};
@@ -27,26 +29,7 @@ Tensors adamw(const Adamw& a, const T* in, const T& factor = {}) {
 }  // namespace
 
 Bound adamw_by_aten(const Site& site) {
-  return composed(site, [a = adamw_of(site.op)](const Tensors& in) { return adamw(a, in.data()); });
-}
-
-// Operands: adamw's, assumed. Results: adamw's, then the old values.
-Bound adamw_ahead_by_aten(const Site& site) {
-  return composed(site, [a = adamw_of(site.op)](const Tensors& in) {
-    Tensors out = adamw(a, in.data(), in[6]);
-    for (const std::size_t old : {0u, 2u, 3u}) out.push_back(in[old].clone());
-    return out;
-  });
-}
-
-// Operands: parameter, first, second, adamw's with the kept values, assumed, factor. A factor that is NaN differs from the assumed one.
-Bound adamw_validated_by_aten(const Site& site) {
-  return composed(site, [a = adamw_of(site.op)](const Tensors& in) {
-    const T differs = in[10].ne(in[9]);
-    Tensors out = adamw(a, in.data() + 3, in[10]);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = at::where(differs, out[i], in[i]);
-    return out;
-  });
+  return composed(site, [a = adamw_of(site.op)](const Tensors& in) { return adamw(a, in); });
 }
 
 // Operands: parameter, gradient, velocity, learning rate.
@@ -57,6 +40,33 @@ Bound sgd_by_aten(const Site& site) {
                     if (decay != 0) velocity.add_(in[0], decay);
                     return Tensors{in[0] - velocity * number_on_device(in[3]), velocity};
                   });
+}
+
+// Returns what an update makes with gradient*factor, in new tensors.
+Tensors scaled(const Op& update, std::span<const T> operands, const T& factor, std::size_t tensors) {
+  Tensors in(operands.begin(), operands.end()), out;
+  in[1] = in[1] * factor;
+  for (std::size_t r = 0; r < tensors; ++r) out.push_back(at::empty_like(in[0]));
+  const Kernel& kernel = *find_kernel(update.name);
+  const Graph none;
+  (kernel.bind_device ? kernel.bind_device : kernel.bind)({none, update, in, out})();
+  return out;
+}
+
+// A factor that is NaN differs from the assumed one.
+Bound half_by_aten(const Site& site) {
+  const bool is_first = is_update_ahead(site.op);
+  return composed(site, [update = update_in(site.op), is_first, tensors = site.op.results.size() / (is_first ? 2 : 1)](const Tensors& in) {
+    const std::span<const T> operands = std::span(in).subspan(is_first ? 0 : tensors, update.operands.size());
+    Tensors out = scaled(update, operands, in.back(), tensors);
+    if (is_first) {
+      for (std::size_t r = 0; r < tensors; ++r) out.push_back(operands[r == 0 ? 0 : r + 1].clone());
+      return out;
+    }
+    const T differs = in.back().ne(in[in.size() - 2]);
+    for (std::size_t r = 0; r < tensors; ++r) out[r] = at::where(differs, out[r], in[r]);
+    return out;
+  });
 }
 
 // Operands: parameter, velocity, learning rate.

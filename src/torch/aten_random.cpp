@@ -39,15 +39,14 @@ std::array<T, 4> philox_words(const T& lows, const T& highs, const T& key) {
   return c;
 }
 
-// Where each element of a part of a row stands in the whole row, on the device.
+}  // namespace
+
 T places_in_row(const RowPlaces& places, std::int64_t width, c10::Device device) {
   const T out = at::empty({width}, at::kLong);
   auto* const to = static_cast<std::int64_t*>(out.data_ptr());
   places.for_ranges(width, [&](std::int64_t e, std::int64_t place, std::int64_t n) { std::iota(to + e, to + e + n, place); });
   return out.to(device);
 }
-
-}  // namespace
 
 // Operands: seed, step.
 Bound random_key_by_aten(const Site& site) {

@@ -9,19 +9,25 @@ namespace penstock {
 
 namespace {
 
-ExecutorFactory executors_on(const std::string& device, bool host_waits) {
-  return torch_executor_factory(1, open_device(device), host_waits);
+ExecutorFactory executors_on(const std::string& device, bool host_waits, bool fuses) {
+  const c10::Device on = open_device(device);
+  return torch_executor_factory(1, on, host_waits, fuses ? std::make_shared<KernelCompiler>(on) : nullptr);
+}
+
+std::string processor_named(const std::string& device) {
+  return processor_of(open_device(device));
 }
 
 std::unique_ptr<Hub> hub_between(const std::string& device) {
-  return open_device(device).is_cpu() ? nullptr : make_stream_hub();
+  const c10::Device on = open_device(device);
+  return on.is_cpu() ? nullptr : make_stream_hub(on);
 }
 
 }  // namespace
 
 const Backend& torch_backend() {
-  static constexpr Backend backend{libtorch_version, executors_on, hub_between,   make_gloo_cluster,
-                                   serve_gloo,       product_rate, choose_kernels};
+  static constexpr Backend backend{libtorch_version,  processor_named, executors_on, hub_between,
+                                   make_gloo_cluster, serve_gloo,      product_rate, choose_kernels};
   return backend;
 }
 

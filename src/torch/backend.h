@@ -11,9 +11,11 @@
 namespace penstock {
 
 struct Backend {
-  std::string (*version)();  // libtorch's
-  // Executors on a device as run.device names it (torch/device.h); `host_waits`: between processes (torch/executor.h). Throws Error.
-  ExecutorFactory (*executors)(const std::string& device, bool host_waits);
+  std::string (*version)();                             // libtorch's
+  std::string (*processor)(const std::string& device);  // what computes there: "NVIDIA H100 80GB HBM3". Throws Error.
+  // Executors on a device as run.device names it (torch/device.h); `host_waits`: over Gloo (torch/executor.h); `fuses`: chains of ops are
+  // one kernel each. Throws Error.
+  ExecutorFactory (*executors)(const std::string& device, bool host_waits, bool fuses);
   // Makes what connects devices of that name in one process; null: a ThreadHub connects those of the host.
   std::unique_ptr<Hub> (*make_hub)(const std::string& device);
   std::unique_ptr<Cluster> (*make_gloo_cluster)(const Ranks&, const ExecutorFactory&, std::shared_ptr<const DataSource>,

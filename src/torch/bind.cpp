@@ -10,6 +10,7 @@
 #include "base/invariant.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
+#include "torch/chain.h"
 #include "torch/copy.h"
 
 namespace penstock {
@@ -180,6 +181,7 @@ class Binder {
       emit_copies(Route::at_op, o);
     }
     emit_copies(Route::at_end, kEnd);
+    end_chain();
     return std::move(calls_);
   }
 
@@ -198,12 +200,44 @@ class Binder {
       results.push_back(tensors_[value.index()]);
       if (homes_.adds[value.index()]) accumulate |= 1u << r;
     }
+    if (spare_.compiler() && !accumulate && joins_chain(o, operands, results)) return;
+    push(call_of(o, operands, results, accumulate), OpId(static_cast<std::int64_t>(o)));
+  }
+
+  Bound call_of(std::size_t o, std::span<const at::Tensor> operands, std::span<const at::Tensor> results, unsigned accumulate) {
+    const Op& op = graph_.ops[o];
+    const Kernel* kernel = facts_.kernels[o];
     const Site site{graph_, op, operands, results, accumulate, spare_.faults()};
     const OpDefinition* own = kernel ? nullptr : find_op(op.name);
-    push(kernel                ? (kernel->bind_device && !spare_.device().is_cpu() ? kernel->bind_device : kernel->bind)(site)
-         : own && own->compute ? bind_own(site, own->compute)
-                               : bind_by_name(site),
-         OpId(static_cast<std::int64_t>(o)));
+    return kernel                ? (kernel->bind_device && !spare_.device().is_cpu() ? kernel->bind_device : kernel->bind)(site)
+           : own && own->compute ? bind_own(site, own->compute)
+                                 : bind_by_name(site);
+  }
+
+  // Whether the op becomes a part of a chain, which is bound when it ends: ahead of the next call that is none of its ops.
+  bool joins_chain(std::size_t o, const std::vector<at::Tensor>& operands, const std::vector<at::Tensor>& results) {
+    const Op& op = graph_.ops[o];
+    if (results.size() != 1 || results[0].scalar_type() != scalar_type(graph_.type(op.results[0]).dtype)) return false;
+    ChainOp next{&op, o, operands, {}, results[0]};
+    for (const ValueId operand : op.operands) next.roots.push_back(facts_.root[operand.index()]);
+    if (extend(chain_, next)) return true;
+    end_chain();
+    return extend(chain_, std::move(next));
+  }
+
+  // What is left where a chain is cut is joined anew, as what made rows of it may be gone.
+  void end_chain() {
+    const std::vector<ChainOp> ops = std::exchange(chain_, {}).ops;
+    for (std::span<const ChainOp> left = ops; !left.empty();) {
+      ChainOps chain;
+      for (auto op = left.begin(); op != left.end() && extend(chain, *op);) ++op;
+      const std::optional<PlacedChain> found = longest_chain(chain, facts_.last_read);
+      Bound call = found ? bind_chain(*found, *spare_.compiler(), spare_.device()) : Bound();
+      const std::size_t count = call ? found->ops : 1;
+      if (!call) call = call_of(left[0].index, left[0].operands, {&left[0].result, 1}, 0);
+      if (call) calls_.push_back({std::move(call), static_cast<std::int32_t>(left[count - 1].index)});
+      left = left.subspan(count);
+    }
   }
 
   // Gives the values that the plan has in a part of what they are copied to their places there, from the copies back to the ops that make
@@ -299,6 +333,7 @@ class Binder {
   }
 
   void push(Bound call, OpId op) {
+    end_chain();
     if (call) calls_.push_back({std::move(call), op.value});
   }
 
@@ -311,6 +346,7 @@ class Binder {
   Homes homes_;
   std::vector<at::Tensor> tensors_;  // by value: the inputs, and what is bound
   std::vector<at::Tensor> aside_;    // by output, where it was put aside
+  ChainOps chain_;                   // that goes on
   std::vector<BoundCall> calls_;
 };
 
@@ -366,7 +402,8 @@ at::ScalarType scalar_type(DType dtype) {
 }
 
 at::Tensor tensor_at(std::byte* memory, const TensorType& type, c10::Device device) {
-  return at::from_blob(memory, type.shape, at::TensorOptions(scalar_type(type.dtype)).device(device));
+  const at::TensorOptions options = at::TensorOptions(scalar_type(type.dtype)).device(device);
+  return at::for_blob(memory, type.shape).options(options).target_device(device).make_tensor();  // CUDA is not asked whose the address is
 }
 
 }  // namespace penstock

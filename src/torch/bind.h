@@ -11,13 +11,17 @@
 
 namespace penstock {
 
+class KernelCompiler;  // torch/kernel_compiler.h
+
 // Memory for temporaries that have no place in the scratch plan (values that are copied into a result, reshapes that cannot be views). All
 // tasks of a device share it, because one runs at a time. What the plan has for larger tasks is taken first.
 class Spare {
  public:
-  explicit Spare(c10::Device device = c10::DeviceType::CPU, Faults* faults = nullptr) : device_(device), faults_(faults) {}
+  explicit Spare(c10::Device device = c10::DeviceType::CPU, Faults* faults = nullptr, KernelCompiler* compiler = nullptr)
+      : device_(device), faults_(faults), compiler_(compiler) {}
   c10::Device device() const { return device_; }
   Faults* faults() const { return faults_; }
+  KernelCompiler* compiler() const { return compiler_; }  // with which chains of ops become one call each; null: they do not
   void rewind(std::span<std::byte> planned) { planned_ = planned, block_ = 0, used_ = 0, taken_ = 0; }  // starts again for the next task
   std::byte* take(std::int64_t bytes);           // valid as long as this object, and what was planned
   std::int64_t bytes() const;                    // beside the plan
@@ -26,6 +30,7 @@ class Spare {
  private:
   c10::Device device_;
   Faults* faults_;
+  KernelCompiler* compiler_;
   std::span<std::byte> planned_;
   std::vector<Arena> blocks_;
   std::size_t block_ = 0;
@@ -40,7 +45,7 @@ struct BoundResult {
 
 struct BoundCall {
   Bound run;
-  std::int32_t op = -1;  // op of the task's graph; for a copy the op whose result it copies, -1: an input
+  std::int32_t op = -1;  // op of the task's graph, the last one of a chain; for a copy the op whose result it copies, -1: an input
 };
 
 // The calls that run `task` with these operands (one per input of its graph) and results (one per output). `scratch` has at least

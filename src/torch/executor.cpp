@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/version.h>
 
@@ -16,6 +15,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "torch/allocation_count.h"
 #include "torch/bind.h"
 #include "torch/device.h"
 #include "torch/faults.h"
@@ -25,38 +25,28 @@
 namespace penstock {
 namespace {
 
-// Counts what kernels allocate on this thread.
-class AllocationCount : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, std::int64_t size, std::size_t, std::size_t, c10::Device) override {
-    now_ += size;
-    run_peak = std::max(run_peak, now_);
-    peak = std::max(peak, now_);
-  }
-  void reportOutOfMemory(std::int64_t, std::size_t, std::size_t, c10::Device) override {}
-  bool memoryProfilingEnabled() const override { return true; }
-
-  std::int64_t peak = 0, run_peak = 0;
-
- private:
-  std::int64_t now_ = 0;
-};
-
 class TorchExecutor final : public Executor {
  public:
-  TorchExecutor(int threads, c10::Device device, bool host_waits)
+  TorchExecutor(int threads, c10::Device device, bool host_waits, std::shared_ptr<KernelCompiler> compiler)
       : on_(device),
         host_waits_(host_waits),
+        compiler_(std::move(compiler)),
         faults_(device.is_cpu() ? nullptr : std::make_unique<Faults>(device)),
         state_(device),
-        spare_(device, faults_.get()) {
+        spare_(device, faults_.get(), compiler_.get()) {
     at::set_num_threads(threads);
-    if (!device.is_cpu()) lanes_.emplace(device);
+    if (device.is_cpu()) return;
+    lanes_.emplace(device);
+    on_device_.emplace(device);
   }
 
   void load(std::shared_ptr<const Program> program, int device) override;
   std::span<std::byte> address(SlotId slot) override {
     return {addresses_[slot.index()], static_cast<std::size_t>(slot_bytes(device_->slots[slot.index()]))};
+  }
+  std::shared_ptr<std::byte[]> host_memory(std::size_t bytes) override {
+    const auto memory = std::make_shared<Arena>(Arena::beside(static_cast<std::int64_t>(bytes), on_));
+    return {memory, memory->data()};
   }
   SharedTensor state(const std::string& name) const override { return state_.share(name); }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
@@ -73,8 +63,8 @@ class TorchExecutor final : public Executor {
   }
   bool done(Event event) override { return !lanes_ || lanes_->done(event); }
   bool wait(Event event, Deadline deadline) override { return !lanes_ || lanes_->wait(event, deadline); }
-  std::int64_t extra_bytes() const override { return spare_.bytes() + allocations_->peak; }
-  std::int64_t last_run_bytes() const override { return last_spare_ + allocations_->run_peak; }
+  std::int64_t extra_bytes() const override { return spare_.bytes() + (on_device_ ? on_device_->peak() : on_host_->peak); }
+  std::int64_t last_run_bytes() const override { return last_spare_ + (on_device_ ? on_device_->run_peak() : on_host_->run_peak); }
 
  private:
   // A bound task. All runs of tasks of this graph share it whose slots are equal to each other in the same places and written in the same
@@ -91,7 +81,9 @@ class TorchExecutor final : public Executor {
   };
   void run(const Frame& frame, const Instruction& instruction) const;
   void place_slots();
-  void grow(Arena& arena, std::int64_t bytes, c10::Device device);
+  static std::int64_t growth(const Arena& arena, std::int64_t bytes);
+  template <class Make>
+  void grow(Arena& arena, std::int64_t bytes, const Make& make);
   void drop_frames();
   void bind_instruction(const Instruction& instruction);
   Frame bind_run(const Instruction& instruction);
@@ -114,6 +106,7 @@ class TorchExecutor final : public Executor {
 
   const c10::Device on_;
   const bool host_waits_;
+  const std::shared_ptr<KernelCompiler> compiler_;  // null: chains of ops are bound op by op
   std::optional<StreamLanes> lanes_;
   const std::unique_ptr<Faults> faults_;  // null: of the host
   std::shared_ptr<const Program> program_;
@@ -128,14 +121,17 @@ class TorchExecutor final : public Executor {
   std::vector<BoundRun> runs_;             // by instruction
   std::vector<std::byte*> end_addresses_;  // of all runs
   std::vector<std::int64_t> seen_;         // by SlotId, while a key is made: its number among the run's slots; -1: none
-  std::shared_ptr<AllocationCount> allocations_ = std::make_shared<AllocationCount>();
+  const std::shared_ptr<HostAllocations> on_host_ = std::make_shared<HostAllocations>();
+  std::optional<DeviceAllocations> on_device_;  // none: of the host
 };
 
 void TorchExecutor::load(std::shared_ptr<const Program> program, int device) {
   at::NoGradGuard no_grad;
   program_ = std::move(program);
   device_ = &program_->devices[static_cast<std::size_t>(device)];
-  allocations_->peak = 0;
+  on_host_->peak = 0;
+  if (on_device_) on_device_->begin_program();
+  check_free(state_.bytes_to_place(*device_) + growth(step_, device_->step_bytes) + growth(scratch_, device_->scratch_bytes), on_);
   place_slots();
   drop_frames();
   end_addresses_.clear();
@@ -146,24 +142,31 @@ void TorchExecutor::load(std::shared_ptr<const Program> program, int device) {
   synchronise(on_);  // what was bound may have made constants there, which kernels read on other streams
 }
 
+// Returns the bytes that grow() takes beyond those it gives back.
+std::int64_t TorchExecutor::growth(const Arena& arena, std::int64_t bytes) {
+  return std::max<std::int64_t>(bytes - arena.bytes(), 0);
+}
+
+// The old one goes first, so that there is memory for the new one.
+template <class Make>
+void TorchExecutor::grow(Arena& arena, std::int64_t bytes, const Make& make) {
+  if (arena.bytes() >= bytes) return;
+  arena = Arena();
+  arena = make(bytes);
+  ++arenas_;
+}
+
 void TorchExecutor::place_slots() {
   addresses_ = state_.place(*device_);
   if (scratch_.bytes() < device_->scratch_bytes) frames_.clear();  // they are bound to it
-  grow(step_, device_->step_bytes, on_);
-  grow(scratch_, device_->scratch_bytes, on_);
-  grow(host_, device_->host_bytes, c10::DeviceType::CPU);
+  const auto on_device = [this](std::int64_t bytes) { return Arena(bytes, on_); };
+  grow(step_, device_->step_bytes, on_device);
+  grow(scratch_, device_->scratch_bytes, on_device);
+  grow(host_, device_->host_bytes, [this](std::int64_t bytes) { return Arena::beside(bytes, on_); });
   for (std::size_t i = 0; i < device_->slots.size(); ++i) {
     const Slot& slot = device_->slots[i];
     if (!holds_state(slot.kind)) addresses_[i] = (slot.kind == SlotClass::host ? host_ : step_).data() + slot.offset;
   }
-}
-
-// The old one goes first, so that there is memory for the new one.
-void TorchExecutor::grow(Arena& arena, std::int64_t bytes, c10::Device device) {
-  if (arena.bytes() >= bytes) return;
-  arena = Arena();
-  arena = Arena(bytes, device);
-  ++arenas_;
 }
 
 // Drops what is bound of tasks that no program and nobody who makes programs has any more.
@@ -270,9 +273,12 @@ void TorchExecutor::run(const Instruction& instruction) {
   invariant(index < runs_.size() && runs_[index].frame, "an instruction that is not of the loaded program");
   // No tensor here asks for gradients, so that the dispatcher can skip autograd altogether.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  allocations_->run_peak = 0;
+  on_host_->run_peak = 0;
   std::optional<c10::DebugInfoGuard> count;
-  if (!lanes_) count.emplace(c10::DebugInfoKind::PROFILER_STATE, allocations_);  // a device frees on other threads than it allocates
+  if (!on_device_)
+    count.emplace(c10::DebugInfoKind::PROFILER_STATE, on_host_);
+  else if (host_waits_)
+    on_device_->begin_run();
   const Frame& frame = *runs_[index].frame;
   for (std::size_t i = 0; i < frame.ends.size(); ++i) move_tensor(frame.ends[i], end_addresses_[runs_[index].first + i]);
   last_spare_ = frame.spare;
@@ -285,12 +291,12 @@ std::string libtorch_version() {
   return TORCH_VERSION;
 }
 
-std::unique_ptr<Executor> make_torch_executor(int threads, c10::Device device, bool host_waits) {
-  return std::make_unique<TorchExecutor>(threads, device, host_waits);
+std::unique_ptr<Executor> make_torch_executor(int threads, c10::Device device, bool host_waits, std::shared_ptr<KernelCompiler> compiler) {
+  return std::make_unique<TorchExecutor>(threads, device, host_waits, std::move(compiler));
 }
 
-ExecutorFactory torch_executor_factory(int threads, c10::Device device, bool host_waits) {
-  return [=](int) { return make_torch_executor(threads, device, host_waits); };
+ExecutorFactory torch_executor_factory(int threads, c10::Device device, bool host_waits, std::shared_ptr<KernelCompiler> compiler) {
+  return [=](int) { return make_torch_executor(threads, device, host_waits, compiler); };
 }
 
 }  // namespace penstock

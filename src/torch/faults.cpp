@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
@@ -18,7 +19,9 @@
 namespace penstock {
 
 Faults::Faults(c10::Device device)
-    : noted_(at::zeros({2}, at::TensorOptions(at::kLong).device(device))), told_(at::zeros({2}, at::TensorOptions(at::kLong))) {
+    : noted_(at::zeros({2}, at::TensorOptions(at::kLong).device(device))),
+      memory_(Arena::beside(2 * sizeof(std::int64_t), device)),
+      told_(at::from_blob(memory_.data(), {2}, at::TensorOptions(at::kLong))) {
   synchronise(device);  // kernels come to it on other streams
 }
 

@@ -9,13 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "torch/arena.h"
+
 namespace penstock {
 
 class Faults {
  public:
   explicit Faults(c10::Device device);
 
-  // What is said of a value: `before`, the value, `after`; and a hint.
+  // The message about a value: `before`, the value, `after`; and a hint.
   struct Text {
     std::string before, after, hint;
     bool operator==(const Text&) const = default;
@@ -29,9 +31,12 @@ class Faults {
   void tell() const;
   // When that is done. Throws Error.
   void check() const;
+  // Where kernels of our own note (cuda/kernels.cu): code and value, both i64.
+  const at::Tensor& noted() const { return noted_; }
 
  private:
   at::Tensor noted_;         // on the device: code and value; code 0: nothing
+  Arena memory_;             // of the host
   at::Tensor told_;          // the same on the host
   std::vector<Text> texts_;  // by code - 1
 };
@@ -43,6 +48,9 @@ class IndexCheck {
   IndexCheck(Faults* faults, std::int64_t limit, const Faults::Text& text, std::optional<std::int64_t> ignored = {});
   // The indices, those that are wrong or ignored replaced by the nearest that is right.
   at::Tensor operator()(const at::Tensor& indices) const;
+  // For kernels of our own, which check by themselves: where they note, undefined where nothing is to be, and the code.
+  at::Tensor noted() const { return faults_ ? faults_->noted() : at::Tensor(); }
+  std::int64_t code() const { return code_; }
 
  private:
   Faults* faults_;

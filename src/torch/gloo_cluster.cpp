@@ -7,35 +7,27 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
-#include <future>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/build_id.h"
-#include "base/machine.h"
 #include "base/process.h"
 #include "base/stop.h"
 #include "base/text.h"
 #include "driver/controller.h"
-#include "driver/device_thread.h"
 #include "penstock/error.h"
-#include "torch/device.h"
+#include "state/checkpoint.h"
 #include "torch/gloo_transport.h"
 #include "torch/mail.h"
-#include "torch/staged_transport.h"
+#include "torch/rank_device.h"
 
 namespace penstock {
 namespace {
 
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-
-milliseconds of_seconds(double seconds) {
-  return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(seconds));
-}
 
 milliseconds left_until(Clock::time_point end) {
   return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(end - Clock::now()));
@@ -95,65 +87,11 @@ void meet_first(Mail& mail, const Ranks& ranks, const GlooOptions& options) {
   throw Error(text_of(*answer));
 }
 
-std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const GlooOptions& options, const std::string& name = "gloo") {
-  try {
-    // A wait for a collective that starts with it reaches its own deadline first.
-    std::unique_ptr<Transport> host =
-        make_gloo_transport(mail.store(name), ranks.rank, ranks.size, ranks.address, of_seconds(options.rendezvous),
-                            of_seconds(options.deadline) + milliseconds(1000));
-    const c10::Device device = open_device(options.device);
-    return device.is_cpu() ? std::move(host) : make_staged_transport(std::move(host), device);
-  } catch (const std::exception& error) {
-    throw Error(concat("rank ", ranks.rank, " cannot connect to the others"), {reason(error)});
-  }
-}
-
-// The devices of this process are one.
-struct OwnDevice {
-  std::shared_ptr<Commit> commit = std::make_shared<Commit>();
-  std::unique_ptr<DeviceThread> thread;
-  std::future<void> closing;  // of its connections
-
-  void post(const Command& command) {
-    if (closing.valid()) closing.get();
-    if (command.kind == Command::Kind::step) commit->reset();
-    thread->post(command);
-  }
-  Reply wait() { return thread->wait(); }
-  // So that whoever waits for the device hears of it. That takes as long as a collective under way may take, for which nobody should wait
-  // who has an error to tell. What is no step the device does as ever.
-  void disconnect() {
-    if (closing.valid()) return;
-    closing = std::async(std::launch::async, [this] {
-      Command command;
-      command.kind = Command::Kind::disconnect;
-      thread->post(command);
-      thread->wait();
-    });
-  }
-};
-
-// This rank's device, on a thread of its own; Gloo's threads start there too. They keep to their share of the machine's cores: they, and a
-// peer that they wake, would otherwise take another rank's core in the middle of its work.
-// `mail` outlives the device.
-void start_device(OwnDevice& own, const Mail& mail, const Ranks& ranks, const ExecutorFactory& executor,
-                  const std::shared_ptr<const DataSource>& data, const GlooOptions& options) {
-  const auto make = [&] {
-    if (ranks.local_size > 0) keep_to_share(ranks.local_rank, ranks.local_size);
-    std::unique_ptr<Transport> transport = connect(mail, ranks, options);
-    const auto again = [&mail, ranks, options](const std::string& name) { return connect(mail, ranks, options, name); };
-    return std::make_unique<Worker>(ranks.rank, executor(ranks.rank), std::move(transport), data, own.commit, of_seconds(options.deadline),
-                                    again);
-  };
-  own.thread = std::make_unique<DeviceThread>(make, [] {});
-  if (const Reply made = own.thread->wait(); !made.error.empty()) throw Error(made.error);
-}
-
 class GlooCarrier : public Carrier {
  public:
   GlooCarrier(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,
               const GlooOptions& options)
-      : ranks_(ranks), options_(options), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
+      : ranks_(ranks), options_(checked_backend(options)), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
     processes_ = meet_all(mail_, ranks, options);
     start_device(own_, mail_, ranks, executor, data, options);
   }
@@ -161,6 +99,7 @@ class GlooCarrier : public Carrier {
 
   int devices() const override { return ranks_.size; }
   int devices_here() const override { return std::max(ranks_.local_size, 1); }
+  std::optional<MemoryRoom> device_room() const override { return options_.device == "cpu" ? std::optional<MemoryRoom>() : MemoryRoom(); }
   std::vector<Reply> exchange(const std::vector<const Command*>& commands) override;
   bool recover() override;
   void tell(const Command& command) override;
@@ -184,7 +123,7 @@ class GlooCarrier : public Carrier {
   std::vector<std::string> processes_;                 // by rank
   std::set<int> gone_;                                 // ranks that were lost
   int reconnections_ = 0;
-  OwnDevice own_;
+  RankDevice own_;
 };
 
 // The store may live here: the others must have heard before it goes. They hear too where the run fails here, be it behind the last step.
@@ -194,7 +133,7 @@ GlooCarrier::~GlooCarrier() {
     if (failed_ || std::uncaught_exceptions() > exceptions_) stop.error = "the run has failed\n  hint: see what rank 0 says";
     tell(stop);
     const Clock::time_point end = Clock::now() + of_seconds(options_.deadline);
-    for (int rank = 1; rank < ranks_.size && gone_.empty(); ++rank) mail_.take(from(rank), left_until(end));
+    for (int rank = 1; rank < ranks_.size && gone_.empty(); ++rank) take(rank, left_until(end));
   } catch (const std::exception&) {
     // They are gone already.
   }
@@ -284,7 +223,7 @@ std::vector<Reply> GlooCarrier::exchange(const std::vector<const Command*>& comm
 bool GlooCarrier::recover() {
   Command command;
   command.kind = Command::Kind::reconnect;
-  command.text = concat("gloo again ", ++reconnections_);
+  command.text = concat("again ", ++reconnections_);
   const std::vector<Reply> replies = exchange(std::vector<const Command*>(static_cast<std::size_t>(ranks_.size), &command));
   const bool recovered = std::ranges::all_of(replies, [](const Reply& reply) { return reply.error.empty(); });
   failed_ = failed_ && !recovered;
@@ -294,7 +233,7 @@ bool GlooCarrier::recover() {
 // State is saved where this rank's own configuration says that the run writes, wherever a message wants it.
 std::string folder_error(const std::string& folder, const std::string& run) {
   const std::filesystem::path wanted(folder);
-  if (wanted == std::filesystem::path(run) / wanted.filename() && wanted.filename().string().starts_with("checkpoint-")) return {};
+  if (wanted == std::filesystem::path(run) / wanted.filename() && names_checkpoint(wanted.filename().string())) return {};
   return concat("state is not saved in ", folder, "\n  the run's folder is ", run);
 }
 
@@ -329,12 +268,12 @@ class GlooFollower : public Follower {
   std::vector<std::shared_ptr<const Program>> programs_;  // of calls,
   std::vector<std::uint64_t> hashes_;                     // and their hashes
   bool ended_ = false;                                    // rank 0 has said stop, or is gone, or has been told that this rank ends
-  OwnDevice own_;
+  RankDevice own_;
 };
 
 GlooFollower::GlooFollower(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,
                            const GlooOptions& options)
-    : ranks_(ranks), options_(options), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
+    : ranks_(ranks), options_(checked_backend(options)), mail_(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline)) {
   meet_first(mail_, ranks, options);
   try {
     start_device(own_, mail_, ranks, executor, data, options);

@@ -1,4 +1,4 @@
-// Devices as processes: rank n is device n, rank 0 is the controller too. Data goes over Gloo, commands over the rendezvous store.
+// Devices as processes: rank n is device n, rank 0 is the controller too. Data goes over Gloo or NCCL, commands over the rendezvous store.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,12 @@ struct GlooOptions {
   double rendezvous = 60;      // seconds in which all processes must have come
   std::string run = {};        // Hello::run: all ranks must have the same
   std::string folder = {};     // of the run: state is saved in its checkpoints only
-  std::string device = "cpu";  // that the executors are on: what is sent and received goes through the host's memory
+  std::string device = "cpu";  // that the executors are on: over Gloo what is sent and received goes through the host's memory
+  bool nccl = false;           // data goes over NCCL instead, from device to device; the executors are asynchronous
 };
 
-// On rank 0. Throws Error: port in use, a rank that does not come, another build, libtorch, world size or run. Whoever does not know the
-// ranks' secret can neither be heard nor read, only be in the way.
+// On rank 0. Throws Error: NCCL and a device that it does not know, or no NCCL, port in use, a rank that does not come, another build,
+// libtorch, world size or run. Whoever does not know the ranks' secret can neither be heard nor read, only be in the way.
 std::unique_ptr<Cluster> make_gloo_cluster(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
                                            const GlooOptions& options = {});
 

@@ -20,7 +20,7 @@ namespace penstock {
 std::unique_ptr<Transport> make_gloo_transport(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& address,
                                                std::chrono::milliseconds timeout, std::chrono::milliseconds longest);
 
-// What an exception of c10d says, without its stack trace.
+// Returns the text of an exception of c10d, without its stack trace.
 std::string reason(const std::exception& error);
 
 }  // namespace penstock

@@ -34,6 +34,8 @@ struct Kernel {
   Bound (*bind)(const Site&) = nullptr;  // for a view op it copies what the view would show
   // The same for memory that the host cannot read; null: `bind` serves all devices.
   Bound (*bind_device)(const Site&) = nullptr;
+  // Binds a half of an optimiser's op (ops/optimiser.h) there, empty where it does not take the operands; null: it is put together.
+  Bound (*bind_half)(const Site&) = nullptr;
   unsigned accumulates = 0;  // bit i: can add to result i
   bool widens = false;       // whether a bf16 result may be written, or added, to f32 memory without being rounded
   // For view ops: result i as a view of operand 0; undefined where only a copy will do.

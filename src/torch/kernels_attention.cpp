@@ -102,7 +102,7 @@ Bound bind_attention_backward(const Site& site) {
   };
 }
 
-// What a row of one of the two has in the whole: exp of how far its logsumexp lies below the joint one.
+// The weight that a row of one of the two has in the whole: exp of how far its logsumexp lies below the joint one.
 template <class Scalar>
 void join_rows(const Scalar* a, const Scalar* la, const Scalar* b, const Scalar* lb, Scalar* out, Scalar* logsumexp, NormShape shape) {
   for (std::int64_t r = 0; r < shape.rows; ++r, a += shape.width, b += shape.width, out += shape.width) {

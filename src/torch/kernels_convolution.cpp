@@ -22,7 +22,7 @@ T computed(const T& x) {
   return is_low_precision(x) ? in_f32(x) : x;
 }
 
-// How the window goes over the image, as ATen takes it.
+// The numbers with which a window goes over the image, as ATen takes them.
 struct Window {
   Integers stride, padding, dilation, output_padding;
   bool transposed;

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "torch/aten_kernels.h"
+#include "torch/device_kernels.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -245,11 +246,11 @@ Bound bind_backward(const Site& site, std::int64_t bag) {
 
 std::span<const Kernel> embedding_kernels() {
   static const Kernel all[] = {
-      {.name = "embedding", .bind = bind_embedding, .bind_device = embedding_by_aten},
+      {.name = "embedding", .bind = bind_embedding, .bind_device = own_or<embedding_by_kernel, embedding_by_aten>},
       {.name = "embedding_patched", .bind = bind_embedding_patched, .bind_device = embedding_patched_by_aten},
       {.name = "embedding_dense_backward",
        .bind = [](const Site& s) { return bind_backward(s, 1); },
-       .bind_device = embedding_dense_backward_by_aten,
+       .bind_device = own_or<embedding_backward_by_kernel, embedding_dense_backward_by_aten>,
        .accumulates = 1},
       {.name = "sum_equal_rows",
        .bind = [](const Site& s) { return of_type(s.operands[0], [&](auto x) { return bind_sums<decltype(x)>(s); }); },
@@ -260,7 +261,7 @@ std::span<const Kernel> embedding_kernels() {
       {.name = "embedding_bag", .bind = bind_embedding_bag, .bind_device = embedding_bag_by_aten},
       {.name = "embedding_bag_dense_backward",
        .bind = [](const Site& s) { return bind_backward(s, s.operands[1].size(-1)); },
-       .bind_device = embedding_dense_backward_by_aten,
+       .bind_device = own_or<embedding_backward_by_kernel, embedding_dense_backward_by_aten>,
        .accumulates = 1},
   };
   return all;

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "torch/aten_kernels.h"
+#include "torch/device_kernels.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -217,8 +218,10 @@ Bound bind_cross_entropy_join(const Site& site) {
 
 std::span<const Kernel> loss_kernels() {
   static const Kernel all[] = {
-      {.name = "cross_entropy", .bind = bind_cross_entropy, .bind_device = cross_entropy_by_aten},
-      {.name = "cross_entropy_backward", .bind = bind_cross_entropy_backward, .bind_device = cross_entropy_backward_by_aten},
+      {.name = "cross_entropy", .bind = bind_cross_entropy, .bind_device = own_or<cross_entropy_by_kernel, cross_entropy_by_aten>},
+      {.name = "cross_entropy_backward",
+       .bind = bind_cross_entropy_backward,
+       .bind_device = own_or<cross_entropy_backward_by_kernel, cross_entropy_backward_by_aten>},
       {.name = "cross_entropy_join", .bind = bind_cross_entropy_join, .bind_device = cross_entropy_join_by_aten},
       {.name = "cross_entropy_parts", .bind = bind_cross_entropy_parts, .bind_device = cross_entropy_parts_by_aten},
       {.name = "cross_entropy_parts_backward",

@@ -11,6 +11,7 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
 
+#include "torch/device_kernels.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -95,7 +96,7 @@ Bound bind_rms_norm_backward(const Site& site) {
   };
 }
 
-// As ATen's training mode without running statistics.
+// The kernel is ATen's training mode without running statistics.
 Bound bind_batch_norm(const Site& site) {
   return [x = site.operands[0], weight = site.operands[1], bias = site.operands[2], y = site.results[0], mean = site.results[1],
           rstd = site.results[2], eps = number_attribute(site.op, "eps")]() mutable {
@@ -151,10 +152,16 @@ Bound bind_softmax_backward(const Site& site, bool log) {
 
 std::span<const Kernel> normalisation_kernels() {
   static const Kernel all[] = {
-      {.name = "native_layer_norm", .bind = bind_layer_norm},
-      {.name = "native_layer_norm_backward", .bind = bind_layer_norm_backward, .accumulates = 0b110},
-      {.name = "_fused_rms_norm", .bind = bind_rms_norm},
-      {.name = "_fused_rms_norm_backward", .bind = bind_rms_norm_backward, .accumulates = 0b10},
+      {.name = "native_layer_norm", .bind = bind_layer_norm, .bind_device = own_or<layer_norm_by_kernel, bind_layer_norm>},
+      {.name = "native_layer_norm_backward",
+       .bind = bind_layer_norm_backward,
+       .bind_device = own_or<layer_norm_backward_by_kernel, bind_layer_norm_backward>,
+       .accumulates = 0b110},
+      {.name = "_fused_rms_norm", .bind = bind_rms_norm, .bind_device = own_or<rms_norm_by_kernel, bind_rms_norm>},
+      {.name = "_fused_rms_norm_backward",
+       .bind = bind_rms_norm_backward,
+       .bind_device = own_or<rms_norm_backward_by_kernel, bind_rms_norm_backward>,
+       .accumulates = 0b10},
       {.name = "native_batch_norm", .bind = bind_batch_norm},
       {.name = "native_batch_norm_backward", .bind = bind_batch_norm_backward, .accumulates = 0b110},
       {.name = "softmax", .bind = [](const Site& s) { return bind_softmax(s, false); }},

@@ -1,13 +1,16 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <functional>
 #include <type_traits>
 #include <vector>
 
+#include "ops/optimiser.h"
 #include "torch/adamw_numbers.h"
 #include "torch/aten_kernels.h"
+#include "torch/device_kernels.h"
 #include "torch/kernel_support.h"
 
 namespace penstock {
@@ -72,32 +75,63 @@ Bound bind_adamw(const Site& site) {
   };
 }
 
+// --- updates in two halves (ops/optimiser.h)
+
 // Elements per block, whose operands fit into the first cache together; a multiple of every vector's length.
 constexpr std::int64_t kPart = 1024;
 
-// adamw with gradient*factor; results 3 to 5, where there are any, get the old values. `operands` are adamw's. A block is read as a whole
-// before any of it is written, so every result may lie over any operand.
+// The update of a half, and what the half has beside it.
+struct Half {
+  Op update;
+  std::vector<T> operands;  // the update's
+  std::vector<T> results;   // the update's, and where the half keeps them what they were
+  std::size_t tensors;      // the parameter and what is kept of it
+};
+
+Half half_of(const Site& site) {
+  const std::size_t tensors = site.op.results.size() / (is_update_ahead(site.op) ? 2 : 1);
+  Half out{update_in(site.op), {}, {site.results.begin(), site.results.end()}, tensors};
+  const auto begin = site.operands.begin() + (is_update_ahead(site.op) ? 0 : static_cast<std::ptrdiff_t>(tensors));
+  out.operands.assign(begin, begin + std::ssize(out.update.operands));
+  return out;
+}
+
+// Among the operands of an update, the one that its result updates.
+std::size_t operand_of(std::size_t result) {
+  return result == 0 ? 0 : result + 1;
+}
+
+// The update's own call on the first `count` places of each row of `blocks`, a row for each operand that is no scalar, in place.
+Bound update_in_place(const Graph& graph, const Half& half, const T& blocks, std::int64_t count) {
+  std::vector<T> in = half.operands, out;
+  for (std::size_t c = 0; c <= half.tensors; ++c) in[c] = blocks.select(0, static_cast<std::int64_t>(c)).narrow(0, 0, count);
+  for (std::size_t r = 0; r < half.tensors; ++r) out.push_back(in[operand_of(r)]);
+  return find_kernel(half.update.name)->bind({graph, half.update, in, out});
+}
+
+// A call of the update with gradient*factor, block by block. A block is read as a whole before any of it is written, so every result may
+// lie over any operand.
 template <class Number>
-void scaled_adamw(const Adamw& a, std::span<const T> operands, Number factor, std::span<const T> results) {
-  const auto loop =
-      adamw_loop<Number>(a, scalar_of(operands[4]), static_cast<double>(*static_cast<const std::int64_t*>(operands[5].data_ptr())));
-  T dense[4];
-  std::array<const Number*, 4> from;
-  std::array<Number*, 6> to;
-  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<const Number*>((dense[i] = operands[i].contiguous()).data_ptr());
-  for (std::size_t i = 0; i < results.size(); ++i) to[i] = static_cast<Number*>(results[i].data_ptr());
-  Number part[4][kPart];
-  auto& [p, g, m, v] = part;
-  for (std::int64_t i = 0, n = operands[0].numel(); i < n; i += kPart) {
-    const std::int64_t count = std::min(kPart, n - i);
-    for (std::size_t c = 0; c < from.size(); ++c) std::copy_n(from[c] + i, count, part[c]);
-    for (std::int64_t k = 0; k < count; ++k) g[k] *= factor;
-    loop(p, g, m, v, to[0] + i, to[1] + i, to[2] + i, count);
-    if (results.size() < 6) continue;
-    std::copy_n(p, count, to[3] + i);
-    std::copy_n(m, count, to[4] + i);
-    std::copy_n(v, count, to[5] + i);
-  }
+std::function<void(Number factor)> scaled_update(const Graph& graph, Half half) {
+  const T blocks = at::zeros({static_cast<std::int64_t>(half.tensors) + 1, kPart}, half.operands[0].options());
+  const std::int64_t n = half.operands[0].numel();
+  return [whole = update_in_place(graph, half, blocks, kPart), last = update_in_place(graph, half, blocks, n % kPart), half, blocks,
+          n](Number factor) {
+    std::vector<T> dense;
+    for (std::size_t c = 0; c <= half.tensors; ++c) dense.push_back(half.operands[c].contiguous());
+    const auto row = [&](std::size_t c) { return static_cast<Number*>(blocks.data_ptr()) + c * kPart; };
+    const auto write = [&](std::size_t of, std::size_t result, std::int64_t i, std::int64_t count) {
+      std::copy_n(row(operand_of(of)), count, static_cast<Number*>(half.results[result].data_ptr()) + i);
+    };
+    for (std::int64_t i = 0; i < n; i += kPart) {
+      const std::int64_t count = std::min(kPart, n - i);
+      for (std::size_t c = 0; c < dense.size(); ++c) std::copy_n(static_cast<const Number*>(dense[c].data_ptr()) + i, count, row(c));
+      for (std::int64_t k = 0; k < count; ++k) row(1)[k] *= factor;
+      for (std::size_t r = half.tensors; r < half.results.size(); ++r) write(r - half.tensors, r, i, count);
+      (count == kPart ? whole : last)();
+      for (std::size_t r = 0; r < half.tensors; ++r) write(r, r, i, count);
+    }
+  };
 }
 
 template <class Number>
@@ -105,34 +139,40 @@ Number number_of(const T& scalar) {
   return *static_cast<const Number*>(scalar.data_ptr());
 }
 
-// Operands: adamw's, assumed. Results: adamw's, then the old values.
 template <class Number>
 Bound bind_ahead(const Site& site) {
-  return [a = adamw_of(site.op), in = std::vector<T>(site.operands.begin(), site.operands.end()),
-          out = std::vector<T>(site.results.begin(), site.results.end())] {
-    scaled_adamw<Number>(a, std::span(in).first(6), number_of<Number>(in[6]), out);
-  };
+  return
+      [update = scaled_update<Number>(site.graph, half_of(site)), assumed = site.operands.back()] { update(number_of<Number>(assumed)); };
 }
 
-// Operands: parameter, first, second, adamw's with the kept values, assumed, factor. A factor that is NaN counts as differing from the
-// assumed one. Where the results lie elsewhere than the update, they are computed anew: the same bits.
+// A factor that is NaN counts as differing from the assumed one. Where the results lie elsewhere than the update, they are computed anew:
+// the same bits.
 template <class Number>
 Bound bind_validated(const Site& site) {
   bool in_place = true;
-  for (std::size_t i = 0; i < 3; ++i) in_place = in_place && site.results[i].data_ptr() == site.operands[i].data_ptr();
-  return [a = adamw_of(site.op), in = std::vector<T>(site.operands.begin(), site.operands.end()),
-          out = std::vector<T>(site.results.begin(), site.results.end()), in_place] {
-    const Number assumed = number_of<Number>(in[9]), factor = number_of<Number>(in[10]);
-    if (!in_place || factor != assumed) scaled_adamw<Number>(a, std::span(in).subspan(3, 6), factor, out);
+  for (std::size_t i = 0; i < site.results.size(); ++i) in_place = in_place && site.results[i].data_ptr() == site.operands[i].data_ptr();
+  return [update = scaled_update<Number>(site.graph, half_of(site)), assumed = site.operands[site.operands.size() - 2],
+          factor = site.operands.back(), in_place] {
+    const Number now = number_of<Number>(factor);
+    if (!in_place || now != number_of<Number>(assumed)) update(now);
   };
 }
 
-Bound bind_adamw_ahead(const Site& site) {
+Bound bind_update_ahead(const Site& site) {
   return site.operands[0].scalar_type() == at::kDouble ? bind_ahead<double>(site) : bind_ahead<float>(site);
 }
-Bound bind_adamw_validated(const Site& site) {
+Bound bind_update_validated(const Site& site) {
   return site.operands[0].scalar_type() == at::kDouble ? bind_validated<double>(site) : bind_validated<float>(site);
 }
+
+// The call of the update's own kernel for halves, where it has one that takes these operands, or what is put together of the update.
+Bound bind_half_device(const Site& site) {
+  const Kernel& kernel = *find_kernel(update_in(site.op).name);
+  Bound own = kernel.bind_half ? kernel.bind_half(site) : Bound();
+  return own ? own : half_by_aten(site);
+}
+
+// --- sgd, and predictions
 
 // Without decay, in one pass over dense f32: the bits of the general way, as nothing is rounded together.
 Bound bind_plain_sgd(const Site& site) {
@@ -188,12 +228,12 @@ Bound bind_predict_adamw(const Site& site) {
 
 std::span<const Kernel> optimiser_kernels() {
   static const Kernel all[] = {
-      {.name = "adamw", .bind = bind_adamw, .bind_device = adamw_by_aten},
-      {.name = "adamw_ahead", .bind = bind_adamw_ahead, .bind_device = adamw_ahead_by_aten},
-      {.name = "adamw_validated", .bind = bind_adamw_validated, .bind_device = adamw_validated_by_aten},
+      {.name = "adamw", .bind = bind_adamw, .bind_device = own_or<adamw_by_kernel, adamw_by_aten>, .bind_half = adamw_half_by_kernel},
       {.name = "predict_adamw", .bind = bind_predict_adamw, .bind_device = predict_adamw_by_aten},
       {.name = "predict_sgd", .bind = bind_predict_sgd, .bind_device = predict_sgd_by_aten},
       {.name = "sgd", .bind = bind_sgd, .bind_device = sgd_by_aten},
+      {.name = "update_ahead", .bind = bind_update_ahead, .bind_device = bind_half_device},
+      {.name = "update_validated", .bind = bind_update_validated, .bind_device = bind_half_device},
   };
   return all;
 }

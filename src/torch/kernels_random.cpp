@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "torch/aten_kernels.h"
+#include "torch/device_kernels.h"
 #include "torch/kernel_support.h"
 #include "torch/philox.h"
 #include "torch/row_places.h"
@@ -83,8 +84,8 @@ Bound bind_random_key(const Site& site) {
 
 std::span<const Kernel> random_kernels() {
   static const Kernel all[] = {
-      {.name = "dropout", .bind = bind_dropout, .bind_device = dropout_by_aten},
-      {.name = "random_key", .bind = bind_random_key, .bind_device = random_key_by_aten},
+      {.name = "dropout", .bind = bind_dropout, .bind_device = own_or<dropout_by_kernel, dropout_by_aten>},
+      {.name = "random_key", .bind = bind_random_key, .bind_device = own_or<random_key_by_kernel, random_key_by_aten>},
   };
   return all;
 }

@@ -1,6 +1,7 @@
 // Costs of programs on this machine, measured without a configuration.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "penstock/costs.h"
@@ -9,11 +10,17 @@
 
 namespace penstock {
 
-// Times of the programs' tasks, and of links where they have several devices, on threads of this process, which compute with so many
-// threads each; `rounds` steps of each. All programs are for equally many devices. Data that `data` does not give is zero. Throws Error as
-// Session does.
-Costs measure_here(const std::vector<Program>& programs, const HostTensors& state, const HostTensors& data, int threads, int rounds);
-// Adds the link between two threads, for messages of so many bytes.
-void measure_link_here(std::int64_t bytes, int rounds, Costs& costs);
+struct Measuring {
+  std::string device = "cpu";  // on which all devices of this process compute (devices/device_name.h)
+  int threads = 1;             // of the host, with which each device computes there
+  int rounds = 10;             // steps of each program
+  bool fuse = false;           // whether chains of ops are one generated kernel each (torch/chain.h)
+};
+
+// Times of the programs' tasks, and of links where they have several devices, which are of this process. All programs are for equally many
+// devices. Data that `data` does not give is zero. Throws Error as Session does.
+Costs measure_here(const std::vector<Program>& programs, const HostTensors& state, const HostTensors& data, const Measuring& how);
+// Adds the link between two devices, for messages of so many bytes.
+void measure_link_here(std::int64_t bytes, const Measuring& how, Costs& costs);
 
 }  // namespace penstock

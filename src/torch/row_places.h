@@ -17,6 +17,8 @@ class RowPlaces {
         whole_(attribute_or(op, "whole", Integers{})),
         begin_(attribute_or(op, "begin", Integers{})) {}
 
+  bool is_whole() const { return inner_.empty(); }
+
   // Elements of the whole row of which a member has `width`.
   std::int64_t whole_width(std::int64_t width) const {
     for (std::size_t a = inner_.size(); a-- > 0;) width = width / inner_[a] * whole_[a];

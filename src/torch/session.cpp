@@ -159,11 +159,15 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
   if (devices < 1 || options.threads < 1 || !(options.deadline > 0))
     throw Error(concat("a session of ", devices, " devices, ", options.threads, " threads each and a deadline of ", options.deadline, " s"),
                 {}, "all are above 0");
+  if (options.backend != "gloo" && options.backend != "nccl")
+    throw Error(concat("there is no backend ", quote(options.backend), " over ranks"), {}, "gloo or nccl");
+  const bool nccl = options.backend == "nccl";
   const c10::Device device = open_device(options.device);
-  const ExecutorFactory executors = torch_executor_factory(options.threads, device, options.ranks.has_value());
+  const ExecutorFactory executors = torch_executor_factory(options.threads, device, options.ranks.has_value() && !nccl,
+                                                           options.fuse ? std::make_shared<KernelCompiler>(device) : nullptr);
   if (!options.ranks) {
     ClusterOptions cluster{.deadline = options.deadline, .interrupted = options.interrupted};
-    if (!device.is_cpu()) cluster.hub = make_stream_hub;
+    if (!device.is_cpu()) cluster.hub = [device] { return make_stream_hub(device); };
     impl_->cluster = make_thread_cluster(devices, executors, impl_->data, cluster);
     return;
   }
@@ -172,7 +176,7 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
     throw Error(concat(counted(ranks.size, "process"), ranks.size == 1 ? " was" : " were", " started for ", counted(devices, "device")), {},
                 "start one for each device");
   impl_->ranks = ranks.size;
-  const GlooOptions gloo{.deadline = options.deadline, .run = options.run, .device = options.device};
+  const GlooOptions gloo{.deadline = options.deadline, .run = options.run, .device = options.device, .nccl = nccl};
   if (ranks.rank == 0)
     impl_->cluster = make_gloo_cluster(ranks, executors, impl_->data, gloo);
   else

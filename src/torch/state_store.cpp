@@ -18,7 +18,7 @@ std::byte* StateStore::find(const Slot& slot) const {
   return begin;
 }
 
-// What the parts leave is to stay until the copies are done.
+// The memory that the parts leave (`left`) is to stay until the copies are done.
 void StateStore::move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address,
                       std::vector<std::shared_ptr<Arena>>& left) {
   for (std::size_t i = 0; i < slot.parts.size(); ++i) {
@@ -29,6 +29,13 @@ void StateStore::move(const Slot& slot, const std::shared_ptr<Arena>& block, std
     if (entry.block) left.push_back(std::move(entry.block));
     entry = {block, data, slot.parts[i]};
   }
+}
+
+std::int64_t StateStore::bytes_to_place(const DeviceProgram& device) const {
+  std::int64_t bytes = 0;
+  for (const Slot& slot : device.slots)
+    if (holds_state(slot.kind) && !find(slot)) bytes += slot_bytes(slot);
+  return bytes;
 }
 
 std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {

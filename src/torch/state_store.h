@@ -20,7 +20,9 @@ class StateStore {
   // them keeps its memory; the others get one new arena, in the order of their planned offsets, into which known parts (same name and type)
   // are copied; the rest is zero. Addresses stay valid until the next call.
   std::vector<std::byte*> place(const DeviceProgram& device);
-  // How often place() has given memory to what it did not know, or moved what it did.
+  // The bytes of the arena that place() would take.
+  std::int64_t bytes_to_place(const DeviceProgram& device) const;
+  // Counts how often place() has given memory to what it did not know, or moved what it did.
   std::uint64_t placed() const { return placed_; }
   // Where the part of this name lies, until place() moves it; no memory: there is none, or it is not the host's.
   SharedTensor share(const std::string& name) const;

@@ -1,6 +1,6 @@
 #include "torch/stream_hub.h"
 
-#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
 #include <condition_variable>
@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "base/invariant.h"
+#include "base/text.h"
 #include "torch/device.h"
-#include "torch/kernel.h"
+#include "torch/device_sum.h"
 #include "torch/stream_lanes.h"
 #include "torch/stream_recorder.h"
 
@@ -32,6 +33,8 @@ using Key =
 
 class StreamHub final : public Hub {
  public:
+  explicit StreamHub(c10::Device device) : device_(device) {}
+
   std::unique_ptr<Transport> endpoint(int device, Executor& executor) override;
   void abort() override {
     const std::lock_guard lock(mutex_);
@@ -44,6 +47,11 @@ class StreamHub final : public Hub {
     open_.clear();
     aborted_ = false;
     for_recorders([](StreamRecorder& recorder) { recorder.reset(); });
+  }
+  std::optional<MemoryRoom> room() const override {
+    const DeviceMemory memory = functions_of(device_)->memory(device_);
+    return MemoryRoom{memory.free, concat("what is free of ", device_.str(), "'s ", bytes_text(static_cast<double>(memory.total))),
+                      memory.total};
   }
   bool was_not_recorded() override {
     const std::lock_guard lock(mutex_);
@@ -61,8 +69,9 @@ class StreamHub final : public Hub {
     for (const auto& [program, recorder] : recorders_)
       if (const std::shared_ptr<StreamRecorder> held = recorder.lock()) f(*held);
   }
-  std::shared_ptr<StepRecorder> recorder(const Program& program, c10::Device device);
+  std::shared_ptr<StepRecorder> recorder(const Program& program);
 
+  const c10::Device device_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, std::shared_ptr<Meeting>> open_;                       // those that members are still to come to
@@ -70,30 +79,19 @@ class StreamHub final : public Hub {
   bool aborted_ = false;
 };
 
-std::shared_ptr<StepRecorder> StreamHub::recorder(const Program& program, c10::Device device) {
-  if (!graphs_of(device)) return nullptr;
+std::shared_ptr<StepRecorder> StreamHub::recorder(const Program& program) {
   const std::lock_guard lock(mutex_);
   std::weak_ptr<StreamRecorder>& known = recorders_[&program];
   std::shared_ptr<StreamRecorder> recorder = known.lock();
-  if (!recorder) known = recorder = std::make_shared<StreamRecorder>(device, program.devices.size());
+  if (!recorder) known = recorder = std::make_shared<StreamRecorder>(device_, program.devices.size());
   return recorder;
 }
 
-at::Tensor numbers(const std::byte* data, std::size_t bytes, DType dtype, c10::Device device) {
-  const auto count = static_cast<std::int64_t>(bytes) / byte_size(dtype);
-  return tensor_at(const_cast<std::byte*>(data), {dtype, {count}}, device);
-}
-
-// The sum of `bytes` of what each member gives, from `begin` on, in the members' order. bf16 is added up in f32 and rounded once.
+// The sum of `bytes` of what each member gives, from `begin` on.
 at::Tensor sum_of(const Meeting& meeting, std::size_t begin, std::size_t bytes, c10::Device device) {
-  const DType dtype = meeting.calls[0].dtype;
-  at::Tensor sum;
-  for (const CollectiveCall& call : meeting.calls) {
-    const at::Tensor given = numbers(call.from.data() + begin, bytes, dtype, device),
-                     term = dtype == DType::bf16 ? given.to(at::kFloat) : given;
-    sum = sum.defined() ? sum + term : term.clone();
-  }
-  return sum;
+  std::vector<const std::byte*> terms;
+  for (const CollectiveCall& call : meeting.calls) terms.push_back(call.from.data() + begin);
+  return sum_of_terms(terms, bytes, meeting.calls[0].dtype, device);
 }
 
 // Gives the current stream all the copies and sums of a meeting to which everybody has come.
@@ -106,13 +104,13 @@ void do_all(const Meeting& meeting, c10::Device device) {
     case Opcode::all_reduce: {
       const std::size_t bytes = calls[0].from.size();
       const at::Tensor sum = sum_of(meeting, 0, bytes, device);
-      for (const CollectiveCall& call : calls) numbers(call.to.data(), bytes, call.dtype, device).copy_(sum);
+      for (const CollectiveCall& call : calls) numbers_at(call.to.data(), bytes, call.dtype, device).copy_(sum);
       return;
     }
     case Opcode::reduce_scatter:
       for (std::size_t i = 0; i < calls.size(); ++i) {
         const std::size_t bytes = calls[i].to.size();
-        numbers(calls[i].to.data(), bytes, calls[i].dtype, device).copy_(sum_of(meeting, i * bytes, bytes, device));
+        numbers_at(calls[i].to.data(), bytes, calls[i].dtype, device).copy_(sum_of(meeting, i * bytes, bytes, device));
       }
       return;
     case Opcode::all_gather:
@@ -149,7 +147,7 @@ class StreamTransport final : public Transport {
   }
   bool done(Event event) override { return lanes_.done(event); }
   bool wait(Event event, Deadline deadline) override { return lanes_.wait(event, deadline); }
-  std::shared_ptr<StepRecorder> recorder(const Program& program) override { return hub_.recorder(program, lanes_.device()); }
+  std::shared_ptr<StepRecorder> recorder(const Program& program) override { return hub_.recorder(program); }
   DeviceLanes* lanes() const override { return &lanes_; }
 
  private:
@@ -162,7 +160,6 @@ class StreamTransport final : public Transport {
 };
 
 Event StreamTransport::meet(const Key& key, const CollectiveCall& call) {
-  const c10::Stream& stream = lanes_.stream(DeviceLane::transfer);
   const std::lock_guard lock(hub_.mutex_);
   std::shared_ptr<Meeting>& open = hub_.open_[key];
   if (!open) open = std::make_shared<Meeting>();
@@ -180,7 +177,7 @@ Event StreamTransport::meet(const Key& key, const CollectiveCall& call) {
     });
   }
   hub_.open_.erase(key);
-  for (const auto& arrival : meeting->arrivals) arrival->block(stream);
+  for (const auto& arrival : meeting->arrivals) lanes_.block(DeviceLane::transfer, *arrival);
   lanes_.enqueue(DeviceLane::transfer, [meeting, device = lanes_.device()] { return do_all(*meeting, device), true; });
   meeting->done = lanes_.recorded(DeviceLane::transfer);
   hub_.changed_.notify_all();
@@ -195,8 +192,8 @@ std::unique_ptr<Transport> StreamHub::endpoint(int device, Executor& executor) {
 
 }  // namespace
 
-std::unique_ptr<Hub> make_stream_hub() {
-  return std::make_unique<StreamHub>();
+std::unique_ptr<Hub> make_stream_hub(c10::Device device) {
+  return std::make_unique<StreamHub>(device);
 }
 
 }  // namespace penstock

@@ -3,13 +3,15 @@
 // host waits but for a member that has not issued its part yet.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 
 #include "devices/hub.h"
 
 namespace penstock {
 
-// Its executors' lanes are StreamLanes.
-std::unique_ptr<Hub> make_stream_hub();
+// Its executors are of `device`, and their lanes are StreamLanes.
+std::unique_ptr<Hub> make_stream_hub(c10::Device device);
 
 }  // namespace penstock

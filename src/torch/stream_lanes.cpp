@@ -14,17 +14,47 @@ StreamLanes::StreamLanes(c10::Device device) : device_(device), guard_(device.ty
   for (std::size_t lane = 0; lane < kLanes; ++lane) streams_.push_back(guard_.getNewStream(device));
 }
 
-StreamLanes::Recorded StreamLanes::recorded(DeviceLane lane) const {
+std::unique_lock<std::recursive_mutex> StreamLanes::turn() const {
+  return turns_ ? std::unique_lock(*turns_) : std::unique_lock<std::recursive_mutex>();
+}
+
+StreamLanes::Recorded StreamLanes::recorded(const c10::Stream& stream) const {
+  const auto own = turn();
   auto event = std::make_shared<c10::Event>(device_.type(), begin_ ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT);
-  event->record(stream(lane));
+  event->record(stream);
   return event;
 }
 
-Event StreamLanes::enqueue(DeviceLane lane, Work work) {
-  const c10::StreamGuard current(stream(lane));
+StreamLanes::Recorded StreamLanes::recorded(DeviceLane lane) const {
+  return recorded(stream(lane));
+}
+
+Event StreamLanes::give(const c10::Stream& stream, Work work) {
+  const auto own = turn();
+  const c10::StreamGuard current(stream);
   if (work) work();
-  entries_.push_back({recorded(lane), {}, std::move(work)});
+  entries_.push_back({recorded(stream), {}, std::move(work)});
   return first_ + static_cast<Event>(entries_.size()) - 1;
+}
+
+Event StreamLanes::enqueue(DeviceLane lane, Work work) {
+  return give(stream(lane), std::move(work));
+}
+
+Event StreamLanes::enqueue(const c10::Stream& stream, Work work) {
+  const auto own = turn();
+  recorded(DeviceLane::transfer)->block(stream);
+  return give(stream, std::move(work));
+}
+
+c10::Stream StreamLanes::new_stream() {
+  streams_.push_back(guard_.getNewStream(device_));
+  return streams_.back();
+}
+
+void StreamLanes::detach() {
+  watch_ = nullptr;
+  streams_.erase(streams_.begin() + kLanes, streams_.end());
 }
 
 Event StreamLanes::promise(std::function<Recorded(Deadline)> recorded) {
@@ -41,8 +71,13 @@ const c10::Event* StreamLanes::event_of(Event event, Deadline deadline) {
 bool StreamLanes::after(DeviceLane lane, Event event, Deadline deadline) {
   if (event < first_) return true;
   const c10::Event* const found = event_of(event, deadline);
-  if (found) found->block(stream(lane));
+  if (found) block(lane, *found);
   return found != nullptr;
+}
+
+void StreamLanes::block(DeviceLane lane, const c10::Event& event) {
+  const auto own = turn();
+  event.block(stream(lane));
 }
 
 bool StreamLanes::done(Event event) {
@@ -55,6 +90,7 @@ bool StreamLanes::wait(Event event, Deadline deadline) {
     if (!found) return false;
     while (!found->query()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
+      if (watch_) watch_->look();
       std::this_thread::sleep_for(kPoll);
     }
   }
@@ -91,9 +127,10 @@ void StreamLanes::forget() {
   entries_.clear();
 }
 
-// What a stream has been given cannot be taken back.
+// Work that a stream has been given cannot be taken back.
 void StreamLanes::stop() {
   begin_.reset();
+  if (watch_) watch_->give_up();
   for (const c10::Stream& stream : streams_) guard_.synchronizeStream(stream);
   forget();
 }

@@ -118,7 +118,7 @@ struct VectorKernels : ElementKernels<float> {
   void (*to_bf16)(const float* x, Bf16* out, std::int64_t n);
   void (*to_f32)(const Bf16* x, float* out, std::int64_t n);
 
-  // Of each row; -inf where it holds nothing else.
+  // Computes the logsumexp of each row; -inf where it holds nothing else.
   void (*logsumexp)(const float* x, float* out, NormShape shape);
 
   // Dropout of a part of a row: element e is kept, times scale, where word e % 4 of philox(first + e / 4, row, key) is at least threshold;

@@ -1,4 +1,4 @@
-// How a model reads the [model] table of a configuration.
+// The functions with which a model reads the [model] table of a configuration.
 #include <cmath>
 
 #include "base/text.h"

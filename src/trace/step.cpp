@@ -33,7 +33,7 @@ void set_port(Model::Batch& batch, const std::string& name, Tensor tensor) {
   batch.ports.set(name, tensor);
 }
 
-// How many of the port's tensors the batch has; not asked of one that is whole.
+// Returns how many of the port's tensors the batch has; it is not asked of a port that is whole.
 std::int64_t size_in_batch(const DataPort& port, int batch, const TextRows& rows) {
   if (port.entries == 0) return batch;
   return rows.parts ? std::accumulate(rows.parts->begin(), rows.parts->end(), std::int64_t{0}) : batch * port.entries;
@@ -187,7 +187,8 @@ struct CutBatch {
   }
 };
 
-// What the micro-batches behind one leave of what it adds: keep to the power of their number, f64 []. `number`: of this one, i64 [1].
+// Returns the share that the micro-batches behind one leave of what it adds: keep to the power of their number, f64 []. `number`: its own,
+// from 0, i64 [1].
 Tensor left_behind(Tensor number, double keep, int microbatches) {
   if (keep <= 0) return to(reshape(eq(number, microbatches - 1), {}), DType::f64);
   return exp((to(reshape(number, {}), DType::f64) * -1.0 + (microbatches - 1)) * std::log(keep));
@@ -199,7 +200,7 @@ struct Sums {
   Parameters carried;  // the next values of what the model carries
 };
 
-// What the micro-batch adds to the loop's results: loss, gradients, and what is carried, as much as the others behind it leave of that.
+// Returns what the micro-batch adds to the loop's results: loss, gradients, and of what is carried the share that those behind it leave.
 std::vector<Tensor> results_of(const StepSums& sums, const std::vector<Carried>& carried, Tensor number, int microbatches) {
   std::vector<Tensor> out = {sums.loss};
   for (const auto& entry : sums.gradients.entries()) out.push_back(entry.second);
@@ -212,7 +213,7 @@ std::vector<Tensor> results_of(const StepSums& sums, const std::vector<Carried>&
   return out;
 }
 
-// What a training step carries from one micro-batch to the next.
+// The values that a training step carries from one micro-batch to the next.
 struct CarriedBatch {
   std::vector<Carried> carried;
   Tensor numbers;  // of the micro-batches; none: nothing asks for them
@@ -243,7 +244,7 @@ Sums loss_and_gradients(const Model& model, const Parameters& parameters, const 
   return sums;
 }
 
-// What torch.nn.utils.clip_grad_norm_ adds to the norm that clips. A step whose rates are given is a step of PyTorch's.
+// The number that torch.nn.utils.clip_grad_norm_ adds to the norm that clips. A step whose rates are given is a step of PyTorch's.
 constexpr double kClipMargin = 1e-6;
 
 // x divided by a scalar of another dtype.
@@ -358,8 +359,8 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     const Tensor step = state.step + 1;
     const std::vector<Tensor> rates = rates_of(reader, step, options);
     const TrainingState next = options.validated && options.clip > 0
-                                   ? validated_update(state, sums.gradients, unclipped(), factor, rates, step, trained, options)
-                                   : update(state, scale_gradients(sums.gradients, factor), rates, step, trained, options);
+                                   ? validated_update(state, {sums.gradients, rates, step}, {unclipped(), factor}, trained, options)
+                                   : update(state, {scale_gradients(sums.gradients, factor), rates, step}, trained, options);
     std::vector<Tensor> out;
     append(out, next_parameters(specs, state, next.parameters, sums.carried));
     for (const auto& each : kept) out.push_back(next.kept[each.first]);

@@ -6,85 +6,88 @@
 
 #include "base/text.h"
 #include "base/words.h"
-#include "exported/inline_graph.h"
+#include "ops/builder.h"
+#include "ops/inline_graph.h"
+#include "ops/optimiser.h"
 #include "penstock/error.h"
 
 namespace penstock {
 namespace {
 
 using Strings = std::vector<std::string>;
+using Kept = std::vector<KeptTensor>;
 
-// The values that one parameter's update reads, and the options of all.
-struct Site {
-  const ParameterSpec& spec;
-  const TrainingState& state;
-  Tensor gradient, rate, step;
-  const OptimiserOptions& options;
-
-  Tensor parameter() const { return state.parameters[spec.name]; }
-  Tensor kept(const std::string& name) const { return state.kept[concat(name, ":", spec.name)]; }
-};
-
-Site site_of(const ParameterSpec& spec, const TrainingState& state, const Parameters& gradients, const std::vector<Tensor>& rates,
-             Tensor step, const OptimiserOptions& options) {
-  return {spec, state, gradients[spec.name], rates[options.groups.empty() ? 0 : static_cast<std::size_t>(spec.group)], step, options};
-}
-
-// The options of a parameter's group.
-ParameterGroup group_of(const OptimiserOptions& o, const ParameterSpec& spec) {
+ParameterGroup numbers_of(const OptimiserOptions& options, const ParameterSpec& spec) {
   const auto index = static_cast<std::size_t>(spec.group);
-  if (!o.groups.empty() && index >= o.groups.size())
-    throw Error(concat("parameter ", quote(spec.name), " is of group ", spec.group, ", there are ", o.groups.size()));
-  ParameterGroup out = o.groups.empty() ? ParameterGroup{o.beta1, o.beta2, o.eps, o.weight_decay, o.momentum} : o.groups[index];
+  if (!options.groups.empty() && index >= options.groups.size())
+    throw Error(concat("parameter ", quote(spec.name), " is of group ", spec.group, ", there are ", options.groups.size()));
+  ParameterGroup out = options.groups.empty() ? options.numbers : options.groups[index];
   if (!spec.decay) out.weight_decay = 0;
   return out;
 }
 
-void set(TrainingState& next, const Site& site, Tensor parameter, const Strings& names, const std::vector<Tensor>& kept) {
-  next.parameters.set(site.spec.name, parameter);
-  for (std::size_t i = 0; i < names.size(); ++i) next.kept.set(concat(names[i], ":", site.spec.name), kept[i]);
+// --- updates by a row
+
+// With the weight decay in the gradient where the row has it there.
+UpdateSite as_read(const OptimiserInfo& row, UpdateSite site) {
+  double& decay = site.numbers.weight_decay;
+  if (!row.decays_gradient || decay == 0) return site;
+  site.gradient = site.gradient + site.parameter * decay;
+  decay = 0;
+  return site;
 }
 
-// These set what an update leaves of one parameter.
-void set_sgd(TrainingState& next, const Site& site) {
-  const ParameterGroup o = group_of(site.options, site.spec);
-  const Tensor parameter = site.parameter();
-  const SgdResult result = sgd(parameter, site.gradient, site.kept("first"), site.rate, o.momentum, o.weight_decay);
-  if (site.options.name == "sgd") return set(next, site, result.parameter, {"first"}, {result.velocity});
-  const Tensor decayed = o.weight_decay == 0 ? site.gradient : site.gradient + parameter * o.weight_decay;
-  const Tensor ahead = parameter - (decayed + result.velocity * o.momentum) * to(site.rate, parameter.dtype());
-  set(next, site, ahead, {"first"}, {result.velocity});
+// Low precision is computed in f32.
+Tensor widened(Tensor x) {
+  return byte_size(x.dtype()) < 4 ? to(x, DType::f32) : x;
 }
 
-void set_adam(TrainingState& next, const Site& site) {
-  ParameterGroup o = group_of(site.options, site.spec);
-  const Tensor parameter = site.parameter();
-  Tensor gradient = site.gradient;
-  if (site.options.name == "adam" && o.weight_decay != 0) {
-    gradient = gradient + parameter * o.weight_decay;
-    o.weight_decay = 0;
+Updated by_graph(const OptimiserInfo& row, UpdateSite site) {
+  const DType own = site.parameter.dtype();
+  std::vector<DType> own_kept;
+  for (Tensor* x : {&site.parameter, &site.gradient}) *x = widened(*x);
+  for (Tensor& x : site.kept) {
+    own_kept.push_back(x.dtype());
+    x = widened(x);
   }
-  const AdamWResult result =
-      adamw(parameter, gradient, site.kept("first"), site.kept("second"), site.rate, site.step, o.beta1, o.beta2, o.eps, o.weight_decay);
-  set(next, site, result.parameter, {"first", "second"}, {result.first, result.second});
+  Updated out = row.update(site);
+  out.parameter = to(out.parameter, own);
+  for (std::size_t i = 0; i < out.kept.size(); ++i) out.kept[i] = to(out.kept[i], own_kept[i]);
+  return out;
 }
+
+// The op, for emit_all and those of ops/optimiser.h.
+UpdateOp op_of(const FusedUpdate& fused, const UpdateSite& site) {
+  UpdateOp out{fused.op, {site.parameter, site.gradient}, {}};
+  out.operands.insert(out.operands.end(), site.kept.begin(), site.kept.end());
+  out.operands.push_back(site.rate);
+  if (fused.reads_step) out.operands.push_back(site.step);
+  for (const UpdateNumber& number : update_numbers())
+    if (std::ranges::find(fused.numbers, number.name) != fused.numbers.end())
+      out.attributes[std::string(number.name)] = site.numbers.*number.value;
+  return out;
+}
+
+Updated as_updated(const std::vector<Tensor>& results) {
+  return {results[0], {results.begin() + 1, results.end()}};
+}
+
+Updated by_row(const OptimiserInfo& row, const UpdateSite& site) {
+  const UpdateSite read = as_read(row, site);
+  if (!row.fused) return by_graph(row, read);
+  const UpdateOp op = op_of(*row.fused, read);
+  return as_updated(emit_all(op.name, op.operands, op.attributes));
+}
+
+// --- exported updates
 
 // The inputs of an exported update that are no state of the optimiser's.
 const Strings kGiven = {"parameter", "gradient", "learning_rate", "step"};
 
-Strings kept_by(const Graph& update) {
-  Strings out;
-  for (std::size_t i = kGiven.size(); i < update.inputs.size(); ++i) out.push_back(update.values[update.inputs[i]].name);
-  return out;
-}
-
-void set_exported(TrainingState& next, const Site& site) {
-  const Graph& update = site.options.updates.at(site.spec.name);
-  const Strings kept = kept_by(update);
-  std::vector<Tensor> operands = {site.parameter(), site.gradient, to(site.rate, DType::f64), site.step};
-  for (const std::string& name : kept) operands.push_back(site.kept(name));
-  const std::vector<Tensor> results = inline_graph(*site.step.builder(), update, operands);
-  set(next, site, results[0], kept, {results.begin() + 1, results.end()});
+Updated by_export(const Graph& update, const UpdateSite& site) {
+  std::vector<Tensor> operands = {site.parameter, site.gradient, to(site.rate, DType::f64), site.step};
+  operands.insert(operands.end(), site.kept.begin(), site.kept.end());
+  return as_updated(inline_graph(*site.step.builder(), update, operands));
 }
 
 const Graph& update_of(const OptimiserOptions& options, const ParameterSpec& spec) {
@@ -108,34 +111,31 @@ const Graph& update_of(const OptimiserOptions& options, const ParameterSpec& spe
   return update;
 }
 
-// The name and the type of each tensor that the optimiser keeps of a parameter.
-std::vector<std::pair<std::string, TensorType>> kept_of(const OptimiserOptions& options, const ParameterSpec& spec) {
-  std::vector<std::pair<std::string, TensorType>> out = {{"first", spec.type}};
-  if (options.name == "adamw" || options.name == "adam") out.emplace_back("second", spec.type);
-  if (options.name != "exported") return out;
-  out.clear();
+Kept kept_of(const OptimiserOptions& options, const ParameterSpec& spec) {
+  if (options.updates.empty()) return find_optimiser(options.name).kept(spec.type);
+  Kept out;
   const Graph& update = update_of(options, spec);
   for (std::size_t i = kGiven.size(); i < update.inputs.size(); ++i) {
     const auto& [type, name] = update.values[update.inputs[i]];
-    out.emplace_back(name, type);
+    out.push_back({name, type});
   }
   return out;
 }
 
-// Throws Error for a number that the update cannot be made with, or not with finite results: each moment is divided by 1 - beta^step.
+// --- checks
+
+// Throws Error for a number that the update cannot be made with, or not with finite results.
 void check_numbers(const OptimiserOptions& options) {
-  const auto check = [](const char* what, double value, const char* range, bool good) {
+  const auto check = [](std::string_view what, double value, const char* range, bool good) {
     if (!good || !std::isfinite(value))
       throw Error(concat("the optimiser's ", what, " is ", number(value)), {concat("it must be ", range)});
   };
   const auto check_group = [&](const ParameterGroup& group) {
-    check("beta1", group.beta1, "at least 0 and below 1", group.beta1 >= 0 && group.beta1 < 1);
-    check("beta2", group.beta2, "at least 0 and below 1", group.beta2 >= 0 && group.beta2 < 1);
-    check("eps", group.eps, "at least 0", group.eps >= 0);
-    check("weight_decay", group.weight_decay, "at least 0", group.weight_decay >= 0);
-    check("momentum", group.momentum, "at least 0", group.momentum >= 0);
+    for (const auto& [name, member, below_one] : update_numbers())
+      check(name, group.*member, below_one ? "at least 0 and below 1" : "at least 0",
+            group.*member >= 0 && (!below_one || group.*member < 1));
   };
-  check_group({options.beta1, options.beta2, options.eps, options.weight_decay, options.momentum});
+  check_group(options.numbers);
   std::ranges::for_each(options.groups, check_group);
   check("learning_rate", options.learning_rate, "at least 0", options.learning_rate >= 0);
   check("warmup", options.warmup, "at least 0", options.warmup >= 0);
@@ -143,15 +143,39 @@ void check_numbers(const OptimiserOptions& options) {
   check("clip", options.clip, "0, which clips nothing, or no less than 1.2e-38", options.clip == 0 || options.clip >= kLeastClip);
 }
 
+// Throws Error for a number that was chosen, and that the row would not read.
+void check_taken(const OptimiserInfo& row, const ParameterGroup& numbers) {
+  for (const auto& [name, member, _] : update_numbers())
+    if (numbers.*member != ParameterGroup().*member && std::ranges::find(row.takes, name) == row.takes.end())
+      throw Error(concat("the optimiser ", row.name, " takes no ", name, ", which is ", number(numbers.*member)),
+                  {concat("it takes ", join(row.takes, ", "))}, concat("leave out ", name, ", or take another optimiser"));
+}
+
 void check(const OptimiserOptions& options) {
   check_numbers(options);
-  const Strings known = {"adamw", "adam", "sgd", "nesterov"};
-  if (options.name != "exported" && std::ranges::find(known, options.name) == known.end())
-    throw Error(concat("no optimiser ", quote(options.name)), {"there are adamw, adam, sgd and nesterov"},
-                did_you_mean(options.name, known));
-  if (options.validated && options.clip > 0 && options.name != "adamw")
-    throw Error(concat("validated updates need adamw, the optimiser is ", options.name), {concat("clip is ", options.clip)},
-                "take adamw, another way to update, or no clipping (clip = 0)");
+  const OptimiserInfo* row = options.updates.empty() ? &find_optimiser(options.name) : nullptr;
+  if (row) check_taken(*row, options.numbers);
+  // A decay that is part of the gradient is not clipped with it.
+  constexpr auto by_one_op = +[](const OptimiserInfo& info) { return info.fused && !info.decays_gradient; };
+  if (!options.validated || options.clip == 0 || (row && by_one_op(*row))) return;
+  throw Error(concat("the optimiser ", options.name, " makes no update that can be validated"),
+              {concat("clip is ", number(options.clip)), concat("those do that are one op: ", optimisers_where(by_one_op))},
+              "update at the end of a step (pipeline.update = \"end\"), or clip nothing (clip = 0)");
+}
+
+// --- steps
+
+UpdateSite site_of(const ParameterSpec& spec, const TrainingState& state, const Gradients& from, const OptimiserOptions& options) {
+  const std::size_t group = options.groups.empty() ? 0 : static_cast<std::size_t>(spec.group);
+  UpdateSite out{state.parameters[spec.name], from.gradients[spec.name], {}, from.rates[group], from.step, numbers_of(options, spec)};
+  for (const KeptTensor& kept : kept_of(options, spec)) out.kept.push_back(state.kept[concat(kept.name, ":", spec.name)]);
+  return out;
+}
+
+void set(TrainingState& next, const OptimiserOptions& options, const ParameterSpec& spec, const Updated& updated) {
+  next.parameters.set(spec.name, updated.parameter);
+  const Kept kept = kept_of(options, spec);
+  for (std::size_t i = 0; i < kept.size(); ++i) next.kept.set(concat(kept[i].name, ":", spec.name), updated.kept[i]);
 }
 
 }  // namespace
@@ -163,42 +187,39 @@ bool is_kept_by_optimiser(std::string_view state) {
 std::vector<std::pair<std::string, TensorType>> kept_states(const OptimiserOptions& options, const std::vector<ParameterSpec>& trained) {
   check(options);
   Strings names;  // in the order in which they first come: all tensors of a name stand together
-  std::vector<std::vector<std::pair<std::string, TensorType>>> kept;
+  std::vector<Kept> kept;
   for (const ParameterSpec& spec : trained) {
-    for (const auto& each : kept.emplace_back(kept_of(options, spec)))
-      if (std::ranges::find(names, each.first) == names.end()) names.push_back(each.first);
+    for (const KeptTensor& each : kept.emplace_back(kept_of(options, spec)))
+      if (std::ranges::find(names, each.name) == names.end()) names.push_back(each.name);
   }
   std::vector<std::pair<std::string, TensorType>> out;
   for (const std::string& name : names)
     for (std::size_t i = 0; i < trained.size(); ++i)
-      for (const auto& [own, type] : kept[i])
-        if (own == name) out.emplace_back(concat(name, ":", trained[i].name), type);
+      for (const KeptTensor& each : kept[i])
+        if (each.name == name) out.emplace_back(concat(name, ":", trained[i].name), each.type);
   return out;
 }
 
-TrainingState update(const TrainingState& state, const Parameters& gradients, const std::vector<Tensor>& rates, Tensor step,
-                     const std::vector<ParameterSpec>& trained, const OptimiserOptions& options) {
+TrainingState update(const TrainingState& state, const Gradients& from, const std::vector<ParameterSpec>& trained,
+                     const OptimiserOptions& options) {
   TrainingState next;
-  next.step = step;
-  const bool adam = options.name == "adamw" || options.name == "adam";
-  const auto set_next = options.name == "exported" ? set_exported : adam ? set_adam : set_sgd;
-  for (const ParameterSpec& spec : trained) set_next(next, site_of(spec, state, gradients, rates, step, options));
+  next.step = from.step;
+  for (const ParameterSpec& spec : trained) {
+    const UpdateSite site = site_of(spec, state, from, options);
+    const bool exported = !options.updates.empty();
+    set(next, options, spec, exported ? by_export(options.updates.at(spec.name), site) : by_row(find_optimiser(options.name), site));
+  }
   return next;
 }
 
-TrainingState validated_update(const TrainingState& state, const Parameters& gradients, Tensor assumed, Tensor factor,
-                               const std::vector<Tensor>& rates, Tensor step, const std::vector<ParameterSpec>& trained,
-                               const OptimiserOptions& options) {
+TrainingState validated_update(const TrainingState& state, const Gradients& from, const Factors& factors,
+                               const std::vector<ParameterSpec>& trained, const OptimiserOptions& options) {
+  const OptimiserInfo& row = find_optimiser(options.name);
   TrainingState next;
-  next.step = step;
+  next.step = from.step;
   for (const ParameterSpec& spec : trained) {
-    const Site site = site_of(spec, state, gradients, rates, step, options);
-    const ParameterGroup o = group_of(options, spec);
-    const AdamWAhead ahead = adamw_ahead(site.parameter(), site.gradient, site.kept("first"), site.kept("second"), site.rate, step, assumed,
-                                         o.beta1, o.beta2, o.eps, o.weight_decay);
-    const AdamWResult result =
-        adamw_validated(ahead, site.gradient, site.rate, step, assumed, factor, o.beta1, o.beta2, o.eps, o.weight_decay);
-    set(next, site, result.parameter, {"first", "second"}, {result.first, result.second});
+    const UpdateOp op = op_of(*row.fused, site_of(spec, state, from, options));
+    set(next, options, spec, as_updated(update_validated(op, update_ahead(op, factors.assumed), factors.assumed, factors.known)));
   }
   return next;
 }

@@ -22,13 +22,22 @@ struct TrainingState {
 // one of another type.
 std::vector<std::pair<std::string, TensorType>> kept_states(const OptimiserOptions& options, const std::vector<ParameterSpec>& trained);
 
-// The state after one update, but for parameters that are not trained. `rates` has the learning rate of each group, `step` counts the step
-// being done.
-TrainingState update(const TrainingState& state, const Parameters& gradients, const std::vector<Tensor>& rates, Tensor step,
-                     const std::vector<ParameterSpec>& trained, const OptimiserOptions& options);
-// Gives the bits of update() with gradients*factor, but most of the work needs only `assumed`, which is known before the norm is.
-TrainingState validated_update(const TrainingState& state, const Parameters& gradients, Tensor assumed, Tensor factor,
-                               const std::vector<Tensor>& rates, Tensor step, const std::vector<ParameterSpec>& trained,
-                               const OptimiserOptions& options);
+// The values that an update reads beside the state.
+struct Gradients {
+  Parameters gradients;
+  std::vector<Tensor> rates;  // the learning rate of each group
+  Tensor step;                // counts the step being done
+};
+
+// The state after one update, but for parameters that are not trained.
+TrainingState update(const TrainingState& state, const Gradients& from, const std::vector<ParameterSpec>& trained,
+                     const OptimiserOptions& options);
+// The factor that gradients are multiplied by, a scalar: as is assumed before their norm is known, and as it then is.
+struct Factors {
+  Tensor assumed, known;
+};
+// Gives the bits of update() with gradients*known, but most of the work needs only what is assumed.
+TrainingState validated_update(const TrainingState& state, const Gradients& from, const Factors& factors,
+                               const std::vector<ParameterSpec>& trained, const OptimiserOptions& options);
 
 }  // namespace penstock

@@ -45,7 +45,7 @@ struct InParts {
   bool causal() const { return is_causal(s.marks); }
   std::int64_t chunks() const { return causal() ? 2 : 1; }  // that a member has
   std::int64_t member(std::int64_t ahead) const { return (s.member + ahead + members()) % members(); }
-  // What a member reads of another: all that this one has, or its first chunk.
+  // Returns the length that a member reads of another's keys and values: all that this one has, or its first chunk.
   std::int64_t length_read(std::int64_t reader, std::int64_t giver) const { return causal() && giver < reader ? length / 2 : length; }
 
   ValueId first(ValueId x, std::int64_t elements) const { return slice_of(s, x, kLength, 0, elements); }
@@ -87,7 +87,7 @@ KeysAndValues keys_of(const InParts& p, const KeysAndValues& all, const Part& pa
   return {p.chunk(all.k, part.keys), p.chunk(all.v, part.keys)};
 }
 
-// What the member `by` places on gives, of that length. The messages of an op come one after the other: the first `behind` others.
+// Returns what the member `by` places on gives, of that length. The messages of an op come one after the other: the first `behind` others.
 ValueId shifted(const InParts& p, ValueId given, std::int64_t by, std::int64_t length, std::int64_t number, std::int64_t behind) {
   return add_beside(p.s, "shift_members", {given},
                     {{"axis", p.s.axis.name},
@@ -172,7 +172,7 @@ Values backward(const InParts& p, const Values& operands) {
   return {p.joined(std::move(dq)), p.joined(std::move(dk)), p.joined(std::move(dv))};
 }
 
-// How many chunks all members together have of a sequence.
+// Returns how many chunks of a sequence all members have together.
 std::int64_t chunks_of_all(const Op& op, std::int64_t members) {
   return is_causal(op) ? 2 * members : members;
 }

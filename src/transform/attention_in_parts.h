@@ -23,8 +23,8 @@ std::optional<std::size_t> queries_of(const Op& op);
 std::optional<LayoutRow> row_in_parts(const LayoutSite& site, const Layout& queries);
 bool is_in_parts(const Op& op, const LayoutRow& row);
 
-// What the member has of the results of attention in parts, for which `site` stands, of what it has of the operands. Messages of different
-// ops have different numbers: `op_number` is the op's, on all members.
+// Computes the member's part of the results of attention in parts, for which `site` stands, from its parts of the operands. Messages of
+// different ops have different numbers: `op_number` is the op's, on all members.
 std::vector<ValueId> attention_in_parts(const ConversionSite& site, const std::vector<ValueId>& operands, std::int64_t op_number);
 
 // Bytes that each member sends for it, on average.

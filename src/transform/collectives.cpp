@@ -73,7 +73,7 @@ void check_axes(const Graph& graph, std::span<const LayoutAxis> mesh) {
   }
 }
 
-// What is computed ahead of the loop is computed by each actor for itself, as one task.
+// Checks that no collective stands ahead of the loop: each actor computes that code for itself, as one task.
 void check_places(const Graph& step) {
   IdVector<ValueId, bool> depends(step.values.size());
   for (const Op& op : step.ops) {
@@ -87,7 +87,7 @@ void check_places(const Graph& step) {
 
 // --- all members as one
 
-// What the members have of a value: one for all, or one for each.
+// The values that the members have for one value: one for all, or one for each.
 using Held = std::vector<ValueId>;
 
 struct Together {
@@ -247,7 +247,7 @@ ValueId kept(Graph& graph, const Op& op, ValueId v, const MeshAxis& axis, std::i
 
 // --- packing
 
-// What a member's collectives make is read by another task than theirs; a sum over micro-batches, a state or an output is written by one.
+// Returns for each value whether a task must write it: an output, a state or a term of a sum. A collective's result is only read by tasks.
 IdVector<ValueId, bool> written_by_tasks(const Graph& graph) {
   IdVector<ValueId, bool> out(graph.values.size());
   for (ValueId v : graph.outputs) out[v] = true;

@@ -28,7 +28,8 @@ Graph of_all_members(Graph step);
 // The step of one member, in which the collectives among devices are left. Every member's step has the same ops.
 Graph of_member(const Graph& step, const MeshAxis& axis, std::int64_t member);
 
-// What of_member() leaves along these axes as devices do it (transform/conversions.h). `place`: the member's along each.
+// Writes the collectives that of_member() leaves along these axes as devices do them (transform/conversions.h). `place`: the member's along
+// each.
 Graph pack_collectives(const Graph& step, std::span<const MeshAxis> axes, std::span<const std::int64_t> place);
 
 }  // namespace penstock

@@ -35,7 +35,7 @@ Graph eliminate_common_subexpressions(const Graph& graph) {
       rewrite.copy(op).body = std::move(body);
       continue;
     }
-    // What members of an axis do together stays: on other members its operands may differ.
+    // An op that members of an axis do together stays: on other members its operands may differ.
     if (is_collective(op)) {
       rewrite.copy(op);
       continue;

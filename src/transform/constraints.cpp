@@ -11,8 +11,8 @@ bool is_constraint(const Op& op) {
   return op.name == "constrain";
 }
 
-// What backward ops of a dropped op say of it, and say of the op that made its operand then: the sum of a value's cotangents belongs to the
-// op that made the value.
+// The words that backward ops of a dropped op say of it, and say of the op that made its operand then: the sum of a value's cotangents
+// belongs to the op that made the value.
 struct Successor {
   std::string origin;
   std::int64_t sequence = -1;

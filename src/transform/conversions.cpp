@@ -125,7 +125,7 @@ ValueId summed(const ConversionSite& s, std::string_view name, ValueId v) {
 ValueId gathered(const ConversionSite& s, ValueId v, const TensorType& whole, const Layout& split) {
   const std::vector<TensorType> types = types_of_members(s, whole, split);
   const std::int64_t piece = piece_elements(types);
-  // What needs no filling is gathered as it lies in memory.
+  // A tensor that needs no filling is gathered as it lies in memory.
   const bool filling = piece != s.graph.type(v).elements();
   const ValueId all = add_beside(s, "all_gather", {filling ? packed(s, v, piece) : v}, along(s, true));
   if (is_in_order(whole, split, s.axis.size)) return reshape_to(s, all, whole.shape);

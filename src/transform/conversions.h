@@ -20,11 +20,11 @@ struct ConversionSite {
 // differ, flat is made of whole alone, and a term of what was whole is the first member's: the others have zeros.
 ValueId convert(const ConversionSite& site, ValueId value, const TensorType& whole, const Layout& from, const Layout& to);
 
-// Of a sum of terms and what is whole the first member alone adds that. The others add nothing of it, but read it too: all members have the
-// same ops, which find their places alike.
+// Returns the term that stands for `whole` in a sum with terms: the first member alone adds it. The others add nothing of it, but read it
+// too: all members have the same ops, which find their places alike.
 ValueId term_of_first(const ConversionSite& site, ValueId whole);
 
-// What all_reduce, all_gather, reduce_scatter, broadcast or all_to_all, written by a user along any dim, makes of the member's value: the
+// Returns the result of an all_reduce, all_gather, reduce_scatter, broadcast or all_to_all that a user wrote along any dim: the
 // same by way of flat tensors that devices can move.
 ValueId pack_collective(const ConversionSite& site, const Op& collective, ValueId value);
 

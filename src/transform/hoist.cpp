@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// What a value of a loop body depends on.
+// The most variable thing that a value of a loop body depends on.
 enum class Depends : std::uint8_t { on_nothing, on_invariants, on_parts };
 
 struct Split {
@@ -40,7 +40,7 @@ Split split_body(const Graph& body, std::size_t parts) {
   Split out{std::vector<bool>(body.ops.size()), std::vector<bool>(body.ops.size())};
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     const Op& op = body.ops[i];
-    // What members do together is done in tasks of the loop or behind it.
+    // An op that members do together is done in tasks of the loop or behind it.
     Depends most = op.body || (is_collective(op) && op.name != "reduce_gradient") ? Depends::on_parts : Depends::on_nothing;
     for (ValueId operand : op.operands) most = std::max(most, depends[operand]);
     for (ValueId result : op.results) depends[result] = most;

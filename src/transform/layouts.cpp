@@ -29,8 +29,8 @@ struct Deciding {
   IdVector<ValueId, std::optional<Layout>> hints{};
   IdVector<ValueId, bool> open{};       // states whose layout is decided by their first reader
   IdVector<ValueId, bool> parameter{};  // a state, or a view or cast of one
-  // Of a loop's body: how what it sums is told to lie, and what sums of no stage make it of. These have no stage for conversions either, so
-  // what they add is converted in the stages that make it.
+  // In a loop's body: the layouts that its sums, and what sums of no stage add up, are told to have. Such sums have no stage for
+  // conversions either, so what they add is converted in the stages that make it.
   IdVector<ValueId, std::optional<Layout>> told{};
   std::set<Conversion> made{};
   IdVector<ValueId, OpId> producer = producers(graph);
@@ -150,7 +150,7 @@ double cost_of(const Deciding& d, const Op& op, ValueId v, const Layout& from, c
   if (from == to || d.made.contains(conversion_of(d, op, v, to))) return 0;
   if (d.wishes.in_groups && d.parameter[v]) return kNever;
   const double bytes = conversion_cost(d, v, from, to);
-  // What is asked of parameters is asked for: they stay where they lie, as long as anything else can move.
+  // The layouts of parameters were asked for: they stay where they lie, as long as anything else can move.
   return d.parameter[v] && from.is_split() ? bytes * 1e6 : bytes;
 }
 
@@ -171,7 +171,7 @@ LayoutRow equal_row(const Op& op, const Layout& layout) {
   return {std::vector<Layout>(op.operands.size(), layout), std::vector<Layout>(op.results.size(), layout)};
 }
 
-// How the operands lie; what is open lies as the row reads it.
+// Returns how the operands lie; an open one lies as the row reads it.
 std::vector<Layout> as_it_comes(const Deciding& d, const Op& op, const LayoutRow& row) {
   std::vector<Layout> from;
   for (std::size_t i = 0; i < op.operands.size(); ++i)
@@ -296,7 +296,8 @@ bool are_alike(const LayoutRow& a, const LayoutRow& b) {
 // The graph's ops are those of the first, in other sizes.
 using DecidingAll = std::vector<Deciding>;
 
-// Of the rows that all members have, the one that costs the first the least: what they do together along another axis has to lie alike.
+// Returns, of the rows that all members have, the one that costs the first member the least: what they do together along another axis has
+// to lie alike.
 std::vector<LayoutRow> decide(const DecidingAll& all, OpId i) {
   std::vector<std::vector<LayoutRow>> rows;
   for (const Deciding& d : all) rows.push_back(rows_of(d, d.graph.ops[i]));
@@ -316,7 +317,7 @@ std::vector<LayoutRow> decide(const DecidingAll& all, OpId i) {
 
 std::vector<GraphLayouts> decide_graphs(DecidingAll all);
 
-// What a loop reads: parts of micro-batches come whole; what stays comes as it is, terms summed.
+// Returns the row of a loop: parts of micro-batches are whole; other operands keep their layouts, terms are summed.
 LayoutRow loop_row(Deciding& d, const Op& loop) {
   const auto split = static_cast<std::size_t>(attribute<std::int64_t>(loop, "split"));
   LayoutRow row = equal_row(loop, kWhole);
@@ -405,7 +406,6 @@ double conversion_bytes(const Layout& from, const Layout& to, double bytes, std:
 }
 
 std::vector<GraphLayouts> decide_layouts(const std::vector<const Graph*>& steps, const std::vector<AxisWishes>& wishes) {
-  if (const auto& told = wishes[0].told; told && steps.size() == 1 && told->step == structural_hash(*steps[0])) return {told->layouts};
   DecidingAll all;
   for (std::size_t m = 0; m < steps.size(); ++m) {
     const Graph& step = *steps[m];

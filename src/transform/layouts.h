@@ -20,12 +20,10 @@
 
 namespace penstock {
 
-// What goes by this name is no dim of a model: where it lies along the axis, what a stage gives others is split on the way (with_links).
+// This name is no dim of a model: where it lies along the axis, what a stage gives others is split on the way (with_links).
 inline constexpr const char* kLinks = "links";
 
-struct ToldLayouts;
-
-// What is asked for along one axis.
+// The layouts that are asked for along one axis.
 struct AxisWishes {
   std::string axis;
   std::int64_t members = 1;
@@ -39,7 +37,6 @@ struct AxisWishes {
   const std::vector<std::int64_t>* ends = nullptr;  // where they end, in equal parts of the sequence; none: they are equal
   bool in_groups = false;                           // LayoutAxis::in_groups
   std::vector<Layout> sums = {};                    // how the loop's results lie; empty: as it comes cheapest
-  std::shared_ptr<const ToldLayouts> told = {};     // of the step that they are of: instead of all the above
 
   const std::set<std::string>& dims_in(const std::string& stage) const {
     const auto own = stage_dims.find(stage);
@@ -58,12 +55,6 @@ struct GraphLayouts {
   std::shared_ptr<GraphLayouts> body;
 };
 
-// All that is to be decided of a step, found some other way (lower/choose_rows.h).
-struct ToldLayouts {
-  std::uint64_t step = 0;  // its structural_hash
-  GraphLayouts layouts;
-};
-
 // Layouts of a step whose ops have their stages. Throws Error where a constraint does not fit its tensor.
 GraphLayouts decide_layouts(const Graph& step, const AxisWishes& wishes);
 // The same for steps of the members of the axes before, which are one step in different sizes, but for what the first member alone adds:
@@ -71,7 +62,7 @@ GraphLayouts decide_layouts(const Graph& step, const AxisWishes& wishes);
 std::vector<GraphLayouts> decide_layouts(const std::vector<const Graph*>& steps, const std::vector<AxisWishes>& wishes);
 
 // Layouts of a graph without a loop. `values`: how its inputs lie; of those that are `open`, if any, the first op that reads them says it.
-// What is flat stays so where there is a row for that, whatever else it costs.
+// A flat value stays flat where there is a row for that, whatever else it costs.
 GraphLayouts decide_layouts(const Graph& graph, IdVector<ValueId, Layout> values, IdVector<ValueId, bool> open, std::int64_t members);
 
 // Whether a cross_entropy is of logits whose classes are split. Then it is better computed in parts: what the parts give is less than

@@ -58,7 +58,7 @@ void add_graph(std::string_view title, const Graph& graph, const GraphLayouts& l
              "; each member sends ", bytes_text(out.bytes), "\n");
 }
 
-// What is asked of a value, by an op or by the graph's outputs.
+// A layout that an op, or the graph's outputs, ask of a value.
 struct Asking {
   Asked asked;
   OpId reader;

@@ -1,10 +1,10 @@
-// What stages send each other, in parts: each member of an axis sends its own, and the members of the stage that reads gather them.
+// Makes stages send each other values in parts: each member of an axis sends its own, and the members of the stage that reads gather them.
 //
 //   %v: whole on all members, or a term, made in stage A        %part = constrain(%v) in A: split, so a term is reduce-scattered
 //   op(%v) in stage B                                     ~~>   %again = constrain(%part) in B: whole, so it is gathered
 //                                                               op(%again) in B
 //
-// What lies split anyway stays as it is: it travels in parts, and what the reader needs of it is decided as ever.
+// A value that lies split anyway stays as it is: it travels in parts, and what the reader needs of it is decided as ever.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -53,7 +53,7 @@ Links links_of(const std::vector<const Graph*>& bodies, const GraphLayouts& layo
   return out;
 }
 
-// What a model's constraint in the same stage makes whole may be a term, which is then scattered instead.
+// Returns the value ahead of the constraints of the same stage that made `v` whole: it may be a term, which is then scattered instead.
 ValueId before_constraints(const Graph& body, const IdVector<ValueId, OpId>& producer, ValueId v) {
   for (const std::string& stage = body.ops[producer[v]].stage;;) {
     const OpId made = producer[v];

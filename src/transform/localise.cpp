@@ -1,4 +1,4 @@
-// What one member of an axis does of a step whose layouts are decided.
+// Makes the step of one member of an axis, of a step whose layouts are decided.
 #include <algorithm>
 #include <tuple>
 #include <utility>

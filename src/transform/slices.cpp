@@ -290,7 +290,7 @@ ValueId ranges_in_block(const ConversionSite& site, ValueId ranges, const Layout
   return add_beside(site, "minimum", {add_beside(site, "maximum", {own, number(0)}, {}), number(block.size())}, {});
 }
 
-// What the op reads for the slice's queries and block j of the keys, in the stage of the slice or, where it is apart, of the block.
+// Returns the operands for the slice's queries and block j of the keys, in the stage of the slice or, where it is apart, of the block.
 Values block_operands(Slicing& s, const Attending& a, std::int64_t slice, std::int64_t j, std::int64_t in) {
   Values out;
   for (std::size_t i = 0; i < a.op.operands.size(); ++i) {

@@ -10,8 +10,9 @@
 // first. Other attention reads all keys, which are whole: those of another sequence, such as an encoder's. Their gradients are summed
 // likewise.
 //
-// What is whole is computed once, in the first slice: an encoder, whose tokens need those behind them (constrain() says so), and what a
-// decoder makes of its results. Where all of a stage is whole, its other slices have no ops, so the loop lists the slices ("stages").
+// A value that is whole is computed once, in the first slice: an encoder, whose tokens need those behind them (constrain() says so), and
+// what a decoder makes of its results. Where all of a stage is whole, its other slices have no ops, so the loop lists the slices
+// ("stages").
 //
 // A part over the keys of one earlier slice, a block, may be apart: a stage of its own, "s.3.0" for block 0 of slice 3, which reads
 // queries, keys and values and gives outputs and logsumexp, so that it may run where there is time for it (SlimPipe, 2504.14519). These are

@@ -1,11 +1,13 @@
-// Tables of embeddings that plain SGD updates by the rows that a step has read. A gradient of all rows is mostly zeros, and is cleared,
-// scaled, squared and added in full, which for a table of a million rows takes many times as long as the step. The loop gives a row of
-// gradients for each index instead: a sum over micro-batches like any other, as each adds its samples' rows in their own places.
+// Tables of embeddings that an update (plain SGD) can change by the rows that a step has read alone. A gradient of all rows is mostly
+// zeros, and is cleared, scaled, squared and added in full, which for a table of a million rows takes many times as long as the step. The
+// loop gives a row of gradients for each index instead: a sum over micro-batches like any other, as each adds its samples' rows in their
+// own places.
 #include <algorithm>
 #include <optional>
 #include <ranges>
 #include <utility>
 
+#include "ops/optimiser.h"
 #include "transform/passes.h"
 #include "transform/rewrite.h"
 
@@ -37,10 +39,6 @@ struct Finder {
   }
 };
 
-bool is_plain_sgd(const Op& op) {
-  return op.name == "sgd" && attribute<double>(op, "momentum") == 0 && attribute<double>(op, "weight_decay") == 0;
-}
-
 // Whether the op maps a tensor element by element, zeros to zeros, or adds up all its elements.
 bool fits_rows(const Graph& step, const Op& op, ValueId gradient) {
   const auto is_scalar = [&](ValueId v) { return step.type(v).shape.empty(); };
@@ -61,7 +59,7 @@ Readers readers_of(const Graph& step) {
   return out;
 }
 
-// The values that have the gradient's shape, itself first, where one plain SGD and sums are all that becomes of them; else none.
+// The values that have the gradient's shape, itself first, where one update of rows and sums are all that becomes of them; else none.
 std::vector<ValueId> values_of_gradient(const Graph& step, const Readers& readers, const IdVector<ValueId, int>& uses, ValueId gradient) {
   std::vector<ValueId> out = {gradient};
   int updates = 0;
@@ -70,7 +68,7 @@ std::vector<ValueId> values_of_gradient(const Graph& step, const Readers& reader
     if (uses[value] != std::ssize(readers[value])) return {};  // the step gives it
     for (const OpId reader : readers[value]) {
       const Op& op = step.ops[reader];
-      const bool updates_by_it = is_plain_sgd(op) && op.operands[1] == value && uses[op.results[1]] == 1;
+      const bool updates_by_it = update_of_rows(op, {}) && op.operands[1] == value && uses[op.results[1]] == 1;
       updates += updates_by_it;
       if (!updates_by_it && !fits_rows(step, op, value)) return {};
       if (!updates_by_it && op.name != "sum" && std::ranges::find(out, op.results[0]) == out.end()) out.push_back(op.results[0]);
@@ -125,7 +123,7 @@ void sum_rows(Graph& step, Table& table) {
 // The op as it is for rows: what had the table's shape has the rows'.
 void append_for_rows(Graph& step, Op op, const Table& table, IdVector<ValueId, ValueId>& kept) {
   const auto is_of = [&](ValueId v) { return std::ranges::find(table.values, v) != table.values.end(); };
-  const bool updates = op.name == "sgd" && is_of(op.operands[1]);
+  const bool updates = is_update(op) && is_of(op.operands[1]);
   for (const ValueId result : op.results)
     if (is_of(result)) step.values[result].type.shape = step.type(table.summed).shape;
   for (ValueId& operand : op.operands)
@@ -133,10 +131,7 @@ void append_for_rows(Graph& step, Op op, const Table& table, IdVector<ValueId, V
   if (updates) {
     // The state that it keeps without momentum is its last gradient, which nothing reads: it stays as it was.
     kept[op.results[1]] = op.operands[2];
-    op.name = "sgd_rows";
-    op.operands = {op.operands[0], op.operands[1], table.flat, op.operands[3]};
-    op.results.pop_back();
-    op.attributes.clear();
+    op = *update_of_rows(op, table.flat);
   }
   step.ops.push_back(std::move(op));
 }

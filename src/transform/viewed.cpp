@@ -8,7 +8,7 @@ std::int64_t dim_of(const Op& op, const char* name, std::size_t dims) {
   return dim < 0 ? dim + static_cast<std::int64_t>(dims) : dim;
 }
 
-// How the operand of a transpose is split where its result is split as given.
+// Returns how the operand of a transpose is split where its result is split as given.
 Layout transposed(const Op& op, std::size_t dims, Layout split) {
   const std::int64_t first = dim_of(op, "dim0", dims), second = dim_of(op, "dim1", dims);
   if (split.dim == first || split.dim == second) split.dim = static_cast<std::int32_t>(split.dim == first ? second : first);

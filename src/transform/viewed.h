@@ -16,7 +16,7 @@ struct Asked {
 // Whether what is converted of its result can be converted of its operand instead.
 bool is_seen_through(const Op& op);
 
-// What of the value that `asked.value` reshapes or transposes is the same as what is asked; none: it is no view, or one that is cut along
+// Asks the same of the value that `asked.value` reshapes or transposes; none: it is no view, or one that is cut along
 // the axis itself. `made`: the op that makes it, if any; its row in `layouts` is decided.
 std::optional<Asked> viewed(const Graph& graph, OpId made, const GraphLayouts& layouts, std::int64_t members, const Asked& asked);
 // The same for a view of a view and so on: what is converted in the end.

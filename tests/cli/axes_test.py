@@ -62,25 +62,18 @@ class Axes(ProgramTest):
         explained = run("compile", *SMALL, *MODEL, "--mesh", "pipe=2,tensor=2", "--explain", "--json", *chosen).json()
         axis, choice = explained["axes"][0], explained["chosen"][0]
         self.assertEqual(choice["step_bytes"], 4 * axis["microbatch_bytes"] + axis["once"]["bytes"])
-        self.assertEqual((choice["axis"], choice["by_op"], choice["least"]), ("tensor", False, False))
+        self.assertEqual(choice["axis"], "tensor")
         text = run("compile", *SMALL, *MODEL, "--mesh", "pipe=2,tensor=2", "--explain", *chosen).out
         self.assertRegex(text, r"chosen along tensor: heads, .*; each sends .* in a step, the best found of \d+\n")
 
-    def test_layouts_chosen_op_by_op(self):
-        """Of small steps: a loss that is proven least, and a training whose every op has a row of its own, on as many members as you like."""
-        sizes = ["--set", "batch=8", "--microbatches", 2, "--dtype", "f64", "--schedule", "sequential", "--set", "validation_every=0"]
-        least = ["--set", "name=candle-uno", "--set", "branches=1", "--set", "layers=1", "--set", "width=8", *sizes]
-        explained = run("compile", *least, "--mesh", "pipe=1,tensor=2", "--explain", "--set", "layout.choose=tensor")
-        self.assertIn("; each sends 72 B in a step, proven least\n", explained.out, explained.err)
-        model = ["--set", "name=mlp", "--set", "layers=1", "--set", "width=8", *sizes]
+    def test_layouts_chosen_of_a_small_step(self):
+        model = ["--set", "name=mlp", "--set", "layers=1", "--set", "width=8", "--set", "batch=8", "--microbatches", 2, "--dtype", "f64",
+                 "--schedule", "sequential", "--set", "validation_every=0"]  # fmt: skip
         train = ["train", *model, "--set", "steps=5"]
         alone = run(*train, "--mesh", "pipe=1", "--out", self.folder / "alone-mlp")
         self.assertEqual(alone.code, 0, alone.err)
         for members in (2, 3):
-            split = ["--mesh", f"pipe=1,tensor={members}", "--set", "layout.choose=tensor"]
-            choice = run("compile", *model, *split, "--explain", "--json").json()["chosen"][0]
-            self.assertEqual((choice["by_op"], choice["split"]), (True, []))
-            trained = run(*train, *split, "--out", self.folder / f"mlp-{members}")
+            trained = run(*train, "--mesh", f"pipe=1,tensor={members}", "--set", "layout.choose=tensor", "--out", self.folder / f"mlp-{members}")
             self.assertEqual(trained.code, 0, trained.err)
             self.assert_losses(f"mlp-{members}", self.losses("alone-mlp"))
 

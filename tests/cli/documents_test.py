@@ -32,6 +32,7 @@ SMALL_COMMAND = [
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
     (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
     (r"\.venv/bin/torchrun\b", f"{PYTHON} -m torch.distributed.run"),
+    (r"--device cuda\b", "--device standin"),  # no GPU is there
     (r"--measure", "--rounds 1 --steps 1 --candidates 1 --measure"),
 ]  # fmt: skip
 

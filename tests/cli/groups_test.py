@@ -106,7 +106,7 @@ class Groups(ProgramTest):
         fails("local=3", "times pipeline.data = 1 times pipeline.local = 3")
         fails("pipe=2,data=2", "backend gloo needs one process per device", "penstock launch -n 4", more=["--backend", "gloo"])
         fails("pipe=2,data=2", "pipeline.zero is 4", "at most 3", more=["--batch", 16, "--set", "zero=4"])
-        fails("pipe=2,data=2", "this build runs on processors, it has no NCCL", more=["--batch", 16, "--backend", "nccl"])
+        fails("pipe=2,data=2", "pipeline.backend is nccl, and run.device cpu", "--backend gloo", more=["--batch", 16, "--backend", "nccl"])
         for result in run_all(3, "check", *SMALL, "--backend", "gloo", "--mesh", "pipe=2,data=2", "--batch", 16):
             self.assert_fails(result, "3 processes were started for 4 devices (2 actors of 2)")
 

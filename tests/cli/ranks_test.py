@@ -11,7 +11,7 @@ import socket
 import time
 import unittest
 
-from support import SMALL, ProgramTest, Result, drawn_seed, free_port, run_all, start, start_all
+from support import SMALL, SOAK, ProgramTest, Result, drawn_seed, free_port, run_all, start, start_all
 
 
 class Ranks(ProgramTest):
@@ -115,7 +115,7 @@ class Ranks(ProgramTest):
                 self.assert_fails(result, "the loss is" if rank == 0 and name == "wild" else "could not be written" if rank == 0 else "the run has failed")
         seed = drawn_seed()
         draws = random.Random(seed)
-        for round in range(100 if os.environ.get("PENSTOCK_SOAK") else 4):
+        for round in range(100 if SOAK else 4):
             out = f"killed-{round}"
             processes = start_all(3, *self.train_arguments(out, 100000, "--backend", "gloo", "--actors", 3, "--set", "deadline=10",
                                                            "--set", f"checkpoint_every={draws.choice([0, 1])}"))  # fmt: skip

@@ -4,7 +4,6 @@ With PENSTOCK_SOAK in the environment (make soak) 500 times instead of a few; PE
 """
 
 import json
-import os
 import random
 import re
 import shutil
@@ -12,11 +11,11 @@ import signal
 import time
 import unittest
 
-from support import SMALL, ProgramTest, Result, drawn_seed, run, start
+from support import SMALL, SOAK, ProgramTest, Result, drawn_seed, run, start
 
 # A machine may be busy. What the soak test prints is how long it took.
 LIMIT = 60
-ROUNDS = 72 if os.environ.get("PENSTOCK_SOAK") else 4
+ROUNDS = 72 if SOAK else 4
 STEPS = 30
 
 

@@ -3,29 +3,27 @@
 import json
 import os
 import pathlib
-import random
 import re
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from drawn import SOAK, drawn_seed, sampled  # noqa: E402, F401
+
 PROGRAM = os.environ["PENSTOCK"]
+# The tests' own NCCL, for the stand-in: it lies beside the program.
+os.environ["PENSTOCK_NCCL"] = str(pathlib.Path(PROGRAM).resolve().parent / "fake_nccl/libnccl.so.2")
 
 # A model that trains a step in milliseconds.
 SMALL = [
     "--set", "model.layers=4", "--set", "width=32", "--set", "heads=2", "--set", "context=16",
     "--set", "validation_every=0", "--set", "validation_batches=1", "--batch", "8", "--microbatches", "4",
 ]  # fmt: skip
-
-
-def drawn_seed(fixed=7):
-    """Of what a test draws: PENSTOCK_SEED; without it a new one with PENSTOCK_SOAK, and one that is always the same in ordinary runs."""
-    new = random.randrange(1, 1 << 30) if os.environ.get("PENSTOCK_SOAK") else fixed
-    seed = int(os.environ.get("PENSTOCK_SEED") or new)
-    print(f"PENSTOCK_SEED={seed}", flush=True)
-    return seed
 
 
 def start(*arguments, program=PROGRAM, environment=None, **options):
@@ -66,12 +64,10 @@ def free_port():
     return reserved.getsockname()[1]
 
 
-def start_all(size, *arguments, port=None, **options):
-    port = port or free_port()
-    return [
-        start(*arguments, environment={"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}, **options)
-        for rank in range(size)
-    ]
+def start_all(size, *arguments, port=None, environments=None, **options):
+    """`environments`: of each process, beside what a launcher gives it."""
+    ranks = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or free_port())}
+    return [start(*arguments, environment={**ranks, "RANK": str(rank), **(environments[rank] if environments else {})}, **options) for rank in range(size)]
 
 
 def run_all(size, *arguments, **options):

@@ -74,7 +74,7 @@ TEST(Cluster, Examples) {
     EXPECT_TRUE(entry.path().stem().string().ends_with(concat("-", cluster.devices.size()))) << entry.path();
     ++files;
   }
-  EXPECT_EQ(files, 10);
+  EXPECT_EQ(files, 13);
 }
 
 // Times are those of a device of speed 1, whichever comes first; any other device needs one.

@@ -23,7 +23,7 @@ Program program() {
 }
 
 std::string verdict(std::size_t devices, std::int64_t held, std::int64_t room) {
-  return message_of([&] { check_room(program(), devices, held, {room, "this machine's free memory"}); });
+  return message_of([&] { check_room(program(), devices, {held, 0}, {{room, "this machine's free memory"}}); });
 }
 
 TEST(MemoryCheck, SaysWhatEachDevicePlansAndWhatThereIs) {
@@ -39,6 +39,23 @@ TEST(MemoryCheck, CountsOnlyWhatIsNewAndHere) {
   EXPECT_EQ(verdict(2, 2 << 20, 4 << 20), "no error");
   EXPECT_EQ(verdict(1, 0, 4 << 20), "no error");
   EXPECT_EQ(verdict(2, 0, -1), "no error");  // not known
+}
+
+// Devices with a memory of their own plan 5 MiB there together, and 1 MiB on the host.
+TEST(MemoryCheck, LooksAtTheDevicesOwnMemory) {
+  const auto on_a_card = [](std::int64_t free, std::int64_t on_host, std::int64_t held = 0) {
+    const Rooms rooms = {{on_host, "this machine's free memory"}, MemoryRoom{free, "what is free of cuda:0's 8.0 MiB", 8 << 20}};
+    return message_of([&] { check_room(program(), 2, {held, 0}, rooms); });
+  };
+  EXPECT_EQ(on_a_card(5 << 20, 1 << 20), "no error");
+  EXPECT_EQ(on_a_card(2 << 20, 1 << 20, 3 << 20), "no error");
+  EXPECT_EQ(on_a_card(4 << 20, 1 << 20),
+            "program training needs 5.0 MiB of memory; what is free of cuda:0's 8.0 MiB is 4.0 MiB\n"
+            "  device 0 plans 4.0 MiB: state 3.0 MiB, a step's tensors 1.0 MiB, kernels' own 0 B\n"
+            "  device 1 plans 1.0 MiB: state 1.0 MiB, a step's tensors 0 B, kernels' own 0 B; and 1.0 MiB on the host\n"
+            "  hint: something else holds the rest: another process, or other work of this one");
+  EXPECT_TRUE(on_a_card(5 << 20, 1 << 19).starts_with("program training needs 1.0 MiB of memory; this machine's free memory is 512.0 KiB"));
+  EXPECT_EQ(message_of([] { check_room(program(), 2, {}, {{1 << 20, ""}, MemoryRoom()}); }), "no error");  // each device looks at its own
 }
 
 // The fullest device, and of its tensors the largest: the value, the op that makes it, and the rule.

@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!rules || rules->placement.chunks > 16 || rules->placement.actors.size() > 64) return 0;
   const ScheduleOptions options{.actors = 3, .microbatches = 5};
   try {
-    validate(make_schedule(*rules, options), shape_of(*rules, options), options.microbatches);
+    const Schedule schedule = make_schedule(*rules, options);
+    validate(schedule, shape_of(schedule), options.microbatches);
   } catch (const Error& error) {
     // What rules can say wrong is said before there is a table.
     invariant(std::string_view(error.what()).starts_with("fuzz.rules: ") ||

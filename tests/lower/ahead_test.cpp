@@ -19,10 +19,10 @@ namespace {
 
 constexpr const char* kTwoUpdates =
     R"(graph @g(%p: f32[4], %q: f32[4], %g: f32[4], %m: f32[4], %v: f32[4], %rate: f32[], %step: i64[], %one: f32[], %factor: f32[]) -> (f32[4], f32[4]) {
-  %0: f32[4], %1: f32[4], %2: f32[4], %3: f32[4], %4: f32[4], %5: f32[4] = adamw_ahead(%p, %g, %m, %v, %rate, %step, %one) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.1}
-  %6: f32[4], %7: f32[4], %8: f32[4], %9: f32[4], %10: f32[4], %11: f32[4] = adamw_ahead(%q, %g, %m, %v, %rate, %step, %one) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.0}
-  %12: f32[4], %13: f32[4], %14: f32[4] = adamw_validated(%0, %1, %2, %3, %g, %4, %5, %rate, %step, %one, %factor) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.1}
-  %15: f32[4], %16: f32[4], %17: f32[4] = adamw_validated(%6, %7, %8, %9, %g, %10, %11, %rate, %step, %one, %factor) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.0}
+  %0: f32[4], %1: f32[4], %2: f32[4], %3: f32[4], %4: f32[4], %5: f32[4] = update_ahead(%p, %g, %m, %v, %rate, %step, %one) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.1, update="adamw"}
+  %6: f32[4], %7: f32[4], %8: f32[4], %9: f32[4], %10: f32[4], %11: f32[4] = update_ahead(%q, %g, %m, %v, %rate, %step, %one) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.0, update="adamw"}
+  %12: f32[4], %13: f32[4], %14: f32[4] = update_validated(%0, %1, %2, %3, %g, %4, %5, %rate, %step, %one, %factor) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.1, update="adamw"}
+  %15: f32[4], %16: f32[4], %17: f32[4] = update_validated(%6, %7, %8, %9, %g, %10, %11, %rate, %step, %one, %factor) {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=0.0, update="adamw"}
   return %12, %15
 }
 )";
@@ -35,8 +35,8 @@ TEST(UpdateAhead, IsOneUpdateWhereItCannotBeEarly) {
   const std::string text = test::text_of(graph);
   EXPECT_NE(text.find("mul(%g, %factor)"), std::string::npos) << text;
   EXPECT_NE(text.find("= adamw(%q, "), std::string::npos) << text;
-  EXPECT_NE(text.find("= adamw_ahead(%p, "), std::string::npos) << text;
-  EXPECT_EQ(text.find("adamw_ahead(%q, "), std::string::npos) << text;
+  EXPECT_NE(text.find("= update_ahead(%p, "), std::string::npos) << text;
+  EXPECT_EQ(text.find("update_ahead(%q, "), std::string::npos) << text;
 }
 
 TEST(UpdateAhead, StaysWhereSomethingElseReadsIt) {

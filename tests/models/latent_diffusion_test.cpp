@@ -84,7 +84,7 @@ TEST(LatentDiffusion, TwoBackbonesHaveStagesOfTheirOwn) {
   };
   EXPECT_EQ(compiled(two), "no error");
   EXPECT_EQ(compiled({}).substr(0, 103),
-            "bidirectional: stage 2 feeds stage 4, and the table is for 2 backbones that do not feed each other\n  hi");
+            "bidirectional: stage 2 feeds stage 4, which the table has beside it, not behind it\n  hint: use a schedu");
   const auto refused = [](std::map<std::string, double> numbers, int stages) {
     return message_of([&] { model("latent_diffusion", std::move(numbers), stages); });
   };

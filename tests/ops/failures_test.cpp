@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/builder.h"
+#include "ops/optimiser.h"
 #include "support/errors.h"
 
 namespace penstock {
@@ -416,16 +417,24 @@ TEST_F(Failures, Optimisers) {
             "adamw: the learning rate must be a floating scalar");
   EXPECT_EQ(rule_of([&] { adamw(f32({2}), f32({2}), f32({2}), f32({2}), f32({}), f32({}), 0.9, 0.99, 1e-8, 0); }),
             "adamw: the step must be an i64 scalar");
-  const auto ahead = [&](Tensor p, Tensor assumed) { return adamw_ahead(p, p, p, p, f32({}), i64({}), assumed, 0.9, 0.99, 1e-8, 0); };
-  EXPECT_EQ(rule_of([&] { ahead(bf16({2}), bf16({})); }), "adamw_ahead: what is kept must be f32 or f64");
-  EXPECT_EQ(rule_of([&] { ahead(f32({2}), f32({2})); }), "adamw_ahead: a factor must be a scalar of the parameter's type");
-  const auto validated = [&](const AdamWAhead& update, Tensor factor) {
-    adamw_validated(update, f32({2}), f32({}), i64({}), f32({}), factor, 0.9, 0.99, 1e-8, 0);
+  const auto update_of = [&](Tensor p) {
+    return UpdateOp{"adamw", {p, p, p, p, f32({}), i64({})}, {{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.0}}};
   };
-  const AdamWAhead update = ahead(f32({2}), f32({}));
-  EXPECT_EQ(rule_of([&] { validated(update, bf16({})); }), "adamw_validated: a factor must be a scalar of the parameter's type");
-  EXPECT_EQ(rule_of([&] { validated({{f32({3}), update.ahead.first, update.ahead.second}, update.kept}, f32({})); }),
-            "adamw_validated: the update must have the kept parameter's type");
+  const UpdateOp op = update_of(f32({2}));
+  EXPECT_EQ(rule_of([&] { update_ahead(update_of(bf16({2})), bf16({})); }), "update_ahead: what is kept must be f32 or f64");
+  EXPECT_EQ(rule_of([&] { update_ahead(op, f32({2})); }), "update_ahead: a factor must be a scalar of the parameter's type");
+  EXPECT_EQ(rule_of([&] { emit("update_ahead", {f32({2}), f32({})}, {{"update", std::string("sgd")}}); }),
+            "update_ahead: it takes the operands of its update, and a factor");
+  EXPECT_EQ(rule_of([&] { emit("update_ahead", {f32({2}), f32({})}, {{"update", std::string("mul")}}); }),
+            "update_ahead: \"mul\" is no optimiser's op");
+  std::vector<Tensor> ahead = update_ahead(op, f32({}));
+  EXPECT_EQ(rule_of([&] { update_validated(op, ahead, f32({}), bf16({})); }),
+            "update_validated: a factor must be a scalar of the parameter's type");
+  ahead[0] = f32({3});
+  EXPECT_EQ(rule_of([&] { update_validated(op, ahead, f32({}), f32({})); }),
+            "update_validated: the update must have the kept parameter's type");
+  EXPECT_EQ(rule_of([&] { emit("update_validated", {f32({2}), f32({})}, {{"update", std::string("sgd")}}); }),
+            "update_validated: it takes what its update made, the operands of that, and two factors");
   EXPECT_EQ(rule_of([&] { sgd(f32({2}), f32({2}), f32({3}), f32({}), 0.9, 0); }),
             "sgd: parameter, gradient and moments must have one type");
 }

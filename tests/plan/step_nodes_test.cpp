@@ -92,7 +92,7 @@ TEST(StepNodes, MarksReplaceStagesAndBoundaries) {
   EXPECT_EQ(found, (Strings{"mul:first", "exp:second", "mul:", "sum:second"}));
 }
 
-PlanGraph chain_of(const std::vector<double>& seconds, const std::vector<PlanEdge>& edges) {
+PlanGraph shape_of(const std::vector<double>& seconds, const std::vector<PlanEdge>& edges) {
   PlanGraph graph;
   for (std::size_t i = 0; i < seconds.size(); ++i) graph.nodes.push_back({concat("n", i), {{.forward = seconds[i]}}});
   graph.edges = edges;
@@ -100,7 +100,7 @@ PlanGraph chain_of(const std::vector<double>& seconds, const std::vector<PlanEdg
 }
 
 TEST(StepNodes, TheCheapestNeighboursMerge) {
-  const PlanGraph graph = chain_of({5, 1, 1, 4, 9}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}});
+  const PlanGraph graph = shape_of({5, 1, 1, 4, 9}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}});
   EXPECT_EQ(merged_nodes(graph, 5).at("n1"), "n1");
   auto merged = merged_nodes(graph, 4);
   EXPECT_EQ(merged.at("n1"), "n1..n2");
@@ -112,12 +112,12 @@ TEST(StepNodes, TheCheapestNeighboursMerge) {
 
 TEST(StepNodes, MergingAddsNoOrder) {
   // 0 feeds two branches, 1 -> 2 and 3, that 4 joins; 0 also feeds 4.
-  const PlanGraph graph = chain_of({1, 1, 1, 1, 1}, {{0, 1}, {1, 2}, {0, 3}, {2, 4}, {3, 4}, {0, 4}});
+  const PlanGraph graph = shape_of({1, 1, 1, 1, 1}, {{0, 1}, {1, 2}, {0, 3}, {2, 4}, {3, 4}, {0, 4}});
   const auto merged = merged_nodes(graph, 1);
   EXPECT_EQ(merged.at("n1"), "n1..n2");
   for (const char* alone : {"n0", "n3", "n4"}) EXPECT_EQ(merged.at(alone), alone);
   // A residual connection does not stand in the way.
-  const auto residual = merged_nodes(chain_of({1, 1, 1}, {{0, 1}, {1, 2}, {0, 2}}), 1);
+  const auto residual = merged_nodes(shape_of({1, 1, 1}, {{0, 1}, {1, 2}, {0, 2}}), 1);
   EXPECT_EQ(residual.at("n2"), "n0..n2");
 }
 

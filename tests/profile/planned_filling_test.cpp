@@ -74,7 +74,7 @@ struct DrawnTimes {
       set(frozen.size() + s, Kind::F, time);
       set(frozen.size() + s, Kind::B, 2 * time);
     }
-    const StageShape shape = chain_of(schedule);
+    const StageShape shape = shape_of(schedule);
     const TableTime time = time_table(schedule, shape, costs, {.record = true});
     return {.seconds = time.makespan, .memory = {}, .timeline = timeline_of(schedule, shape, costs, time)};
   }

@@ -47,11 +47,11 @@ Predicting by_formula(double fixed) {
         context += length;
       }
     }
-    const TableTime time = time_table(schedule, chain_of(schedule), costs, {.record = true});
+    const TableTime time = time_table(schedule, shape_of(schedule), costs, {.record = true});
     Prediction out;
     out.seconds = time.makespan;
     out.memory.assign(schedule.actors.size(), 0);
-    out.timeline = timeline_of(schedule, chain_of(schedule), costs, time);
+    out.timeline = timeline_of(schedule, shape_of(schedule), costs, time);
     return out;
   };
 }

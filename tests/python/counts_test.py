@@ -4,18 +4,16 @@ usage: counts_test.py   20 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 
 """
 
 import math
-import os
 import random
 import unittest
 from collections import Counter
 
 import torch
 import torch.nn as nn
-from evaluate import drawn_seed  # finds the package
+from evaluate import SOAK, drawn_seed  # finds the package
 
 import penstock
 
-SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 SEED = drawn_seed()
 DRAWN = 1000 if SOAK else 20
 SAMPLES, PLACES = 12, 5

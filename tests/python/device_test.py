@@ -1,11 +1,12 @@
 """Trainers on the stand-in, a device whose memory the host cannot read: the steps of the CPU, issued, recorded and replayed."""
 
 import copy
+import json
 import unittest
 
-import evaluate  # noqa: F401  finds the package
 import torch
 import torch.nn as nn
+from evaluate import sampled  # finds the package
 from torch.nn import functional
 from trainer_test import Case, relative
 
@@ -53,6 +54,23 @@ class Recurrent(nn.Module):
         return self.out(self.cell(x)[0][:, -1])
 
 
+class ByHand(nn.Module):
+    """Norms, a softmax and GELU as people write them themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.into, self.out = nn.Parameter(torch.ones(16)), nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.scale
+        x = self.into(x)
+        x = 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+        weights = torch.exp(x - x.amax(-1, keepdim=True))
+        x = x * (weights / weights.sum(-1, keepdim=True))
+        x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(((x - x.mean(-1, keepdim=True)) ** 2).mean(-1, keepdim=True) + 1e-3)
+        return self.out(torch.where(x > 0, x, 0.1 * x)).mean(1)
+
+
 def floats(*shape):
     return torch.randn(SAMPLES, *shape)
 
@@ -83,14 +101,14 @@ def classes(module):
 
 
 class OnTheStandin(Case):
-    def trained(self, module, x, device):
+    def trained(self, module, x, device, **more):
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
         batch = x, torch.arange(SAMPLES) % classes(module)
-        step = penstock.trainer(module, batch, loss=functional.cross_entropy, optimizer=optimizer, microbatches=2, clip=1.0, device=device)
+        step = penstock.trainer(module, batch, loss=functional.cross_entropy, optimizer=optimizer, microbatches=2, clip=1.0, device=device, **more)
         return [step(batch).item() for _ in range(4)], step.state_dict(), step.evaluate(batch)["loss"].item()
 
     def test_modules(self):
-        for name, made in MODULES.items():
+        for name, made in sampled(MODULES.items(), 5):
             with self.subTest(name):
                 torch.manual_seed(0)
                 module, x = made()
@@ -101,6 +119,23 @@ class OnTheStandin(Case):
                 for key, value in expected[1].items():
                     self.assertLess(relative(found[1][key].double(), value.double()), 1e-6, key)
                 self.assertLess(abs(found[2] - expected[2]), 1e-5)
+
+    def test_fused_chains(self):
+        for name, made in [("by hand", lambda: (ByHand(), floats(5, 16))), *sampled(MODULES.items(), 4)]:
+            with self.subTest(name):
+                torch.manual_seed(0)  # a module is the same whatever is drawn beside it
+                module, x = made()
+                expected = self.trained(copy.deepcopy(module), x, "standin")
+                found = self.trained(copy.deepcopy(module), x, "standin", fuse=True)
+                for ours, theirs in zip(found[0], expected[0], strict=True):
+                    self.assertLess(abs(ours - theirs), 1e-5)
+                self.assertLess(abs(found[2] - expected[2]), 1e-4)
+
+    def test_the_host_has_no_fused_chains(self):
+        with self.assertRaisesRegex(penstock.PenstockError, "fuse is for devices that compile kernels, and the device is cpu"):
+            self.trained(nn.Linear(6, 4), floats(6), "cpu", fuse=True)
+        with self.assertRaisesRegex(penstock.PenstockError, "fuse=1 is not what fuse takes"):
+            self.trained(nn.Linear(6, 4), floats(6), "standin", fuse=1)
 
     def test_shapes_alternate(self):
         """Each keeps its recording."""
@@ -136,13 +171,23 @@ class OnTheStandin(Case):
             step.load_optimizer_state_dict(moments)
             self.assertEqual(step.steps, done + 1)
 
+    def test_times_are_the_devices(self):
+        module = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+        batch = floats(6), torch.arange(SAMPLES) % 4
+        step = penstock.trainer(module, batch, loss=functional.cross_entropy, actors=2, microbatches=2, device="standin")
+        self.assertGreater(step.predict(device="here").seconds, 0)
+        profile = penstock.profile(module, batch, loss=functional.cross_entropy, microbatches=2, rounds=2, device="standin")
+        self.assertEqual(json.loads(profile.text)["machine"]["processor"], "stand-in")
+        self.assertIn("2 devices of this machine", str(penstock.plan(module, batch, loss=functional.cross_entropy, microbatches=2, devices=2, profile=profile)))
+
     def test_devices_that_there_are_not(self):
         module = nn.Linear(4, 4)
         batch = torch.zeros(8, 4), torch.arange(8) % 4
-        for device, text in {"cuda": 'there is no device "cuda"', 3: "device=3 is not what device takes"}.items():
+        for device, text in {"tpu": 'there is no device "tpu"', 3: "device=3 is not what device takes"}.items():
             with self.assertRaisesRegex(penstock.PenstockError, text):
                 penstock.trainer(module, batch, loss=functional.cross_entropy, device=device)
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     unittest.main()

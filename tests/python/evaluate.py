@@ -3,8 +3,6 @@
 import copy
 import importlib.util
 import json
-import os
-import random
 import re
 import sys
 from pathlib import Path
@@ -13,6 +11,9 @@ import torch
 
 if importlib.util.find_spec("penstock") is None:  # the tree's, without the engine
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from drawn import SOAK, drawn_seed, sampled  # noqa: E402, F401
 
 DTYPES = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32,
           "bool": torch.bool}
@@ -20,14 +21,6 @@ NAME = r'%(?:"(?:[^"\\]|\\.)*"|[\w.$:/-]*[\w.$/-])'
 DEFINITION = re.compile(rf"({NAME}): (\w+)\[([\d,]*)\]")
 LINE = re.compile(rf"  (.*?) = ([\w:.]+)\((.*?)\)(?: \{{(.*)\}})?$")
 ATTRIBUTE = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|f64\[\]|\[[^\]]*\]|[^,]+)')
-
-
-def drawn_seed(fixed=7):
-    """Of what a test draws: PENSTOCK_SEED; without it a new one with PENSTOCK_SOAK=1, and one that is always the same in ordinary runs."""
-    new = random.randrange(1, 1 << 30) if os.environ.get("PENSTOCK_SOAK") == "1" else fixed
-    seed = int(os.environ.get("PENSTOCK_SEED") or new)
-    print(f"PENSTOCK_SEED={seed}", flush=True)
-    return seed
 
 
 def with_sizes(text, sizes):

@@ -3,19 +3,17 @@
 usage: plans_test.py   Three models, drawn by PENSTOCK_SEED, each under two plans; with PENSTOCK_SOAK=1 all models under all plans.
 """
 
-import os
 import random
 import unittest
 
 import kept_exports  # noqa: F401
 import torch
 import zoo
-from evaluate import drawn_seed  # finds the package
+from evaluate import SOAK, drawn_seed  # finds the package
 from torch.utils._pytree import tree_map_only
 
 import penstock
 
-SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 SEED = drawn_seed()
 PLANS = [(schedule, actors) for schedule in ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v") for actors in (2, 4)]
 MICROBATCHES = 4

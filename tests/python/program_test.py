@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 import evaluate  # noqa: F401  (it finds the package)
+import kept_exports  # noqa: F401
 import torch
 import zoo
 
@@ -360,4 +361,5 @@ class Images(Program):
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     unittest.main()

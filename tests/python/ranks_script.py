@@ -1,6 +1,6 @@
 """ranks_test.py starts this as several processes.
 
-usage: ranks_script.py plans|four|calls|ends WHO-HOW   (a launcher's variables say which rank this is)
+usage: ranks_script.py plans|four|calls|device|ends WHO-HOW   (a launcher's variables say which rank this is)
 
 Each rank says `RANK: WHAT` for what it has compared, and fails with a traceback where something differs.
 """
@@ -34,10 +34,6 @@ def read_here(make):
         return make().double()
 
 
-def layers():
-    return Model(layers=8)
-
-
 def assert_alike(found, theirs, bound=1e-11):
     assert found.keys() == theirs.keys(), found.keys() ^ theirs.keys()
     for name in theirs:
@@ -45,6 +41,8 @@ def assert_alike(found, theirs, bound=1e-11):
 
 
 def compare_gradients(schedule, **plan):
+    def layers():
+        return Model(layers=2 * plan["actors"])  # as many as zb-v has stages
     torch.manual_seed(1)
     batch = texts()
     loss, theirs = autograd(seeded(layers), batch)
@@ -186,6 +184,7 @@ def calls():
     refused(lambda: step.predict(schedule="zb-h2 "))
     refused(lambda: small_trainer(schedule="1f1b" if RANK == 0 else "gpipe"))
     refused(lambda: small_trainer(actors=2, data=2))
+    refused(lambda: small_trainer(backend="mpi"))
     refused(lambda: small_trainer(backend="nccl"))
     module = seeded(small)
     refused(lambda: penstock.trainer(module, (inputs, labels), loss=functional.cross_entropy, microbatches=4)((inputs, labels)))
@@ -202,6 +201,21 @@ def calls():
     step.sync()
     assert all(torch.equal(value, step.module.state_dict()[name]) for name, value in alone.state_dict().items())
     say("steps as ever")
+
+
+def device():
+    """Steps on devices that work by themselves have the bits of threads on such devices, sent from device to device or through the host."""
+    alone, batch = small_trainer(backend="threads", device="standin")
+    expected = [alone(batch).item() for _ in range(4)]
+    theirs = alone.state_dict()
+    trainers = {backend: small_trainer(backend=backend, device="standin")[0] for backend in ("nccl", "gloo")}  # the first serves the store
+    for backend, over in trainers.items():
+        losses = [over(batch).item()]
+        refused(lambda over=over: over.gradients((batch[0], batch[1] + 100)))  # writes no state; connections are made anew for the next step
+        losses += [over(batch).item() for _ in range(3)]
+        assert losses == expected, (backend, losses, expected)
+        assert all(torch.equal(value, theirs[name]) for name, value in over.state_dict().items())
+    say("as threads")
 
 
 def what_is_left(step, batch):
@@ -243,4 +257,4 @@ def ends(how):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"plans": plans, "four": four, "calls": calls, "ends": ends}[sys.argv[1]](*sys.argv[2:])
+    {"plans": plans, "four": four, "calls": calls, "device": device, "ends": ends}[sys.argv[1]](*sys.argv[2:])

@@ -3,17 +3,15 @@
 usage: zoo_test.py   Two models, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 all of them, for several sizes too.
 """
 
-import os
 import random
 import unittest
 
 import torch
 import zoo
-from evaluate import data_of, drawn_seed, run_autograd, run_exported, worst
+from evaluate import SOAK, data_of, drawn_seed, run_autograd, run_exported, worst
 
 import penstock
 
-SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 SEED = drawn_seed()
 BOUNDS = {torch.float64: 1e-11, torch.float32: 5e-6}
 

@@ -63,7 +63,7 @@ TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
                                     .self_conditioning = found[10].matched,
                                     .unit = found[6].matched ? std::stoi(found[6]) : 0};
       const Schedule schedule = make_schedule(found[1].str(), options);
-      const std::string drawn = draw(schedule, chain_of(schedule));
+      const std::string drawn = draw(schedule, shape_of(schedule));
       std::string comment;
       while (std::getline(in, line) && line.starts_with("//   ")) comment += line.substr(5) + "\n";
       EXPECT_EQ(comment, drawn) << "in " << file.path();

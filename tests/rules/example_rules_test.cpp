@@ -31,7 +31,7 @@ Figures figures(const Schedule& schedule, const StageShape& shape) {
 
 Figures figures(const Rules& rules, const ScheduleOptions& options) {
   const Schedule schedule = make_schedule(rules, options);
-  const StageShape shape = shape_of(rules, options);
+  const StageShape shape = shape_of(schedule);
   validate(schedule, shape, options.microbatches);
   return figures(schedule, shape);
 }

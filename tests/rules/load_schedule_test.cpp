@@ -35,7 +35,7 @@ TEST(RulesEngine, TablesAreValidUnderAnyCosts) {
     SCOPED_TRACE(concat("seed 7, round ", round, ": ", text));
     const Rules rules = parse_rules("penstock rules 1\n" + text, "random.rules");
     const ScheduleOptions options{.actors = 3 + round % 3, .microbatches = 1 + static_cast<int>(random() % 12)};
-    const StageShape shape = shape_of(rules, options);
+    const StageShape shape = shape_of(make_schedule(rules, options));
     TableCosts costs = uniform_costs(static_cast<std::int32_t>(shape.predecessors.size()));
     double longest = 0;
     for (StageCosts& stage : costs.stages) {
@@ -75,8 +75,8 @@ TEST(RulesEngine, Slices) {
   const ScheduleOptions whole{.actors = 2, .microbatches = 3, .chunks = 2}, cut{.actors = 2, .microbatches = 3, .chunks = 2, .slices = 3};
   const Schedule table = make_schedule(rules, cut);
   EXPECT_EQ(print(table), print(sliced(make_schedule(rules, whole), 3)));
-  EXPECT_EQ(shape_of(rules, cut).predecessors, sliced(shape_of(rules, whole), 3).predecessors);
-  EXPECT_EQ(message_of([&] { validate(table, shape_of(rules, cut), 3); }), "no error");
+  EXPECT_EQ(shape_of(table).predecessors, sliced(shape_of(make_schedule(rules, whole)), 3).predecessors);
+  EXPECT_EQ(message_of([&] { validate(table, shape_of(table), 3); }), "no error");
   EXPECT_EQ(message_of([&] { schedule_by(rules, cut, uniform_costs(12)); }),
             "x.rules: rules that follow given costs take no --slices\n  hint: leave out --slices");
   EXPECT_EQ(error_of("", {.slices = 0}), "my.rules: slices must be at least 1, not 0");
@@ -115,7 +115,7 @@ TEST(RulesEngine, BranchesRunBesideEachOther) {
   const Rules rules = parse_rules("penstock rules 1 placement stages 0 1 2 edges 0>2 1>2 prefer B F", "branches.rules");
   const ScheduleOptions options{.actors = 3, .microbatches = 1};
   const Schedule schedule = make_schedule(rules, options);
-  EXPECT_EQ(time_table(schedule, shape_of(rules, options), uniform_costs(3)).makespan, 6);  // a chain's is 9
+  EXPECT_EQ(time_table(schedule, shape_of(schedule), uniform_costs(3)).makespan, 6);  // a chain's is 9
 }
 
 TEST(RulesEngine, SaysWhoWaitsForWhat) {

@@ -23,7 +23,7 @@ double time_of(const Schedule& table, const StageShape& shape) {
 
 double time_of_1f1b(int actors, int microbatches) {
   const Schedule table = make_schedule("1f1b", {.actors = actors, .microbatches = microbatches});
-  return time_of(table, chain_of(table));
+  return time_of(table, shape_of(table));
 }
 
 // Both in one direction are 1F1B of twice as many micro-batches, which are each backbone's in turn; one behind the other are two steps.
@@ -32,7 +32,7 @@ TEST(Bidirectional, IsShorterThanBothInOneDirection) {
     for (const int microbatches : {2, 4, 8, 16}) {
       SCOPED_TRACE(concat(actors, " actors, ", microbatches, " micro-batches"));
       const Schedule table = opposite(actors, microbatches);
-      const double time = time_of(table, chain_of(table));
+      const double time = time_of(table, shape_of(table));
       EXPECT_LT(time, time_of_1f1b(actors, 2 * microbatches));
       EXPECT_LT(time, 2 * time_of_1f1b(actors, microbatches));
       EXPECT_GE(time, 6.0 * microbatches);  // all of an actor's work
@@ -42,25 +42,25 @@ TEST(Bidirectional, IsShorterThanBothInOneDirection) {
     }
   // The figures of docs/filling.md.
   const Schedule table = opposite(4, 4);
-  EXPECT_EQ(time_of(table, chain_of(table)), 28);
+  EXPECT_EQ(time_of(table, shape_of(table)), 28);
   EXPECT_EQ(time_of_1f1b(4, 8), 33);
   EXPECT_EQ(2 * time_of_1f1b(4, 4), 42);
   // The interleaved table of the same work has both chunks go down.
   const Schedule down = make_schedule("interleaved-1f1b", {.actors = 4, .microbatches = 4, .chunks = 2});
-  EXPECT_GT(time_of(down, chain_of(table)), 28);
+  EXPECT_GT(time_of(down, shape_of(table)), 28);
 }
 
 // A frozen stage in front feeds both; it stands where actors wait in the step before.
 TEST(Bidirectional, IsFilled) {
   const Schedule step = opposite(4, 4), filled = opposite(4, 4, 3, {0.5, 0.5});
-  const StageShape shape = chain_of(filled);
+  const StageShape shape = shape_of(filled);
   EXPECT_EQ(shape.predecessors[2], (std::vector<std::int32_t>{1}));
   EXPECT_EQ(shape.predecessors[6], (std::vector<std::int32_t>{1}));
   EXPECT_NO_THROW(validate(filled, shape, 12));
-  const double time = time_of(step, chain_of(step));
+  const double time = time_of(step, shape_of(step));
   EXPECT_NEAR(time_of(filled, shape), 1 + 3 * time, 1e-9);  // 4 forwards of 1 on 4 actors ahead of all
   const Timeline timeline =
-      timeline_of(step, chain_of(step), uniform_costs(step), time_table(step, chain_of(step), uniform_costs(step), {.record = true}));
+      timeline_of(step, shape_of(step), uniform_costs(step), time_table(step, shape_of(step), uniform_costs(step), {.record = true}));
   EXPECT_NEAR(fill_idle(timeline, {{4, 4, 4}}).placed, 12, 1e-9);
 }
 
@@ -71,9 +71,11 @@ TEST(Bidirectional, MistakesAreNamed) {
   EXPECT_EQ(message_of([] { make_schedule("bidirectional", {.actors = 2, .microbatches = 2}); }),
             "bidirectional gives each actor two stages, not 1\n"
             "  its stages go down the actors and come back: actor r of p has stages r and 2p-1-r\n  hint: chunks 2");
-  EXPECT_EQ(message_of([] { validate(opposite(2, 2), chain(4)); }),
-            "bidirectional: stage 1 feeds stage 2, and the table is for 2 backbones that do not feed each other\n"
-            "  hint: use a schedule for one model, or a model of two: --set model.name=latent_diffusion --set backbones=2");
+  EXPECT_EQ(
+      message_of([] { validate(opposite(2, 2), chain(4)); }),
+      "bidirectional: stage 1 feeds stage 2, which the table has beside it, not behind it\n"
+      "  hint: use a schedule for a chain of stages, or a model whose stages feed each other as the table's do: for bidirectional, of "
+      "two: --set model.name=latent_diffusion --set backbones=2");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(DrainedWindows, AnyScheduleStepByStep) {
       Schedule window;
       const std::string unmade = message_of([&] { window = make_schedule(info.name, options); });
       if (unmade != kNone) continue;  // takes no slices, or no so many
-      const std::string refused = message_of([&] { validate(window, chain_of(window), 12); });
+      const std::string refused = message_of([&] { validate(window, shape_of(window), 12); });
       if (refused != kNone) {
         EXPECT_NE(refused.find(info.name == "zeropp" ? "UNSHARD is of no step"
                                                      : "in a window of steps each actor would have versions of its own"),
@@ -43,7 +43,7 @@ TEST(DrainedWindows, AnyScheduleStepByStep) {
             << refused;
         continue;
       }
-      EXPECT_EQ(message_of([&] { check_drained(window, chain_of(window), ""); }), kNone);
+      EXPECT_EQ(message_of([&] { check_drained(window, shape_of(window), ""); }), kNone);
       options.window = 1;
       Schedule once = with_updates(make_schedule(info.name, options));
       for (auto& row : once.actors)
@@ -57,8 +57,8 @@ TEST(DrainedWindows, SayWhatIsLateOrWaits) {
   const auto refused = [](const std::string& csv) {
     return message_of([&] {
       const Schedule table = parse_schedule(csv, "t.csv");
-      validate(table, chain_of(table));
-      check_drained(table, chain_of(table), "clipped");
+      validate(table, shape_of(table));
+      check_drained(table, shape_of(table), "clipped");
     });
   };
   const std::string rest =

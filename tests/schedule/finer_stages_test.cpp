@@ -45,12 +45,12 @@ TEST(FinerStages, HaveASizeEach) {
     EXPECT_EQ(
         test::message_of([&] { with_finer_stages(table, sizes); }),
         concat("schedule 1f1b has 2 stages, and their sizes are [", text, "]\n  hint: give each stage of the table a size of 1 or more"));
-  Schedule frozen = table, two_chains = table, head = table;
+  Schedule frozen = table, two_chains = table;
   frozen.forward_times = {1};
-  two_chains.chains = head.head_shards = 2;
-  for (const Schedule& other : {sliced(table, 2), frozen, two_chains, head})
+  two_chains.predecessors = {{}, {}};
+  for (const Schedule& other : {sliced(table, 2), frozen, two_chains})
     EXPECT_EQ(test::message_of([&] { with_finer_stages(other, {1, 2}); }),
-              "schedule 1f1b has slices, several chains, parts of the vocabulary or stages that are not trained\n"
+              "schedule 1f1b has slices, stages that are no chain or stages that are not trained\n"
               "  only a chain of whole stages that train is cut finer\n  hint: use a schedule without them");
 }
 

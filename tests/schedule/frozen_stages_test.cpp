@@ -22,11 +22,11 @@ Schedule table_of(const char* name, int actors, int microbatches, int window, st
 }
 
 double time_of(const Schedule& table) {
-  return time_table(table, chain_of(table), uniform_costs(table)).makespan;
+  return time_table(table, shape_of(table), uniform_costs(table)).makespan;
 }
 
 double busy_of(const Schedule& table) {
-  const TableTime time = time_table(table, chain_of(table), uniform_costs(table));
+  const TableTime time = time_table(table, shape_of(table), uniform_costs(table));
   return std::accumulate(time.busy.begin(), time.busy.end(), 0.0);
 }
 
@@ -49,7 +49,7 @@ TEST(FrozenStages, FillWhatIsIdle) {
     const int actors = draw(random, 1, 6), microbatches = draw(random, 1, 8), window = draw(random, 1, 4);
     const Schedule table = table_of(name, actors, microbatches, window, frozen);
     SCOPED_TRACE(concat("seed ", seed, ": ", name, ", ", actors, " actors, ", microbatches, " micro-batches, ", window, " steps"));
-    validate(table, chain_of(table), microbatches * window);
+    validate(table, shape_of(table), microbatches * window);
     const double step = time_of(make_schedule(name, {.actors = actors, .microbatches = microbatches}));
     const double ahead = time_of(table_of(name, actors, microbatches, 1, frozen)) - step;
     EXPECT_LE(time_of(table), window * (step + ahead) + 1e-9);
@@ -75,7 +75,7 @@ TEST(FrozenStages, MistakesAreNamed) {
   for (auto& row : table.actors)
     for (Action& action : row)
       if (action.stage == 0 && action.microbatch == 3) action.microbatch = 4;
-  EXPECT_EQ(message_of([&] { validate(table, chain_of(table), 4); }),
+  EXPECT_EQ(message_of([&] { validate(table, shape_of(table), 4); }),
             "1f1b:1:4: 0F4 names an unknown micro-batch\n  2 steps have 4 micro-batches, 0 to 3\n"
             "  hint: the last step has no next one whose work it could do");
   EXPECT_EQ(message_of([&] { validate(table_of("1f1b", 2, 2, 2, {1}), chain(3), 4); }),
@@ -84,7 +84,7 @@ TEST(FrozenStages, MistakesAreNamed) {
   // A stage that is updated has one actor, a frozen one need not.
   Schedule moved = table_of("1f1b", 2, 2, 2, {1});
   moved.forward_times.clear();
-  EXPECT_THROW(validate(moved, chain_of(moved), 4), Error);
+  EXPECT_THROW(validate(moved, shape_of(moved), 4), Error);
 }
 
 }  // namespace

@@ -108,11 +108,11 @@ TEST(Generators, EveryTableIsValid) {
           if (!made) continue;
           const Schedule& table = *made;
           const int stages = info.name == "helixpipe" ? 2 * p * v + 1 : info.name == "slimpipe-exchange" ? p * (2 * v + 1) : p * v;
-          const StageShape shape = table.chains > 1 ? chain_of(table) : chain(stages);
+          const StageShape shape = table.predecessors.empty() ? chain(stages) : shape_of(table);
           ASSERT_EQ(message_of([&] { validate(table, shape, m); }), "no error") << print(table);
           options.forward_only = true;
           const Schedule forward = make_schedule(info.name, options);
-          const StageShape of_forward = forward.chains > 1 ? chain_of(forward) : chain(stages, true);
+          const StageShape of_forward = forward.predecessors.empty() ? chain(stages, true) : shape_of(forward);
           ASSERT_EQ(message_of([&] { validate(forward, of_forward, m); }), "no error") << print(forward);
         }
       }

@@ -12,9 +12,9 @@ namespace {
 
 TEST(InOneRow, EachRowKeepsItsOrder) {
   const Schedule table = parse_schedule("0F0,0F1,0B0,0U0,0F2,0B1,0U1,0B2,0U2\n1F0,1B0,1U0,1F1,1B1,1U1,1F2,1B2,1U2\n", "table.csv");
-  const Schedule row = in_one_row(table, chain_of(table));
+  const Schedule row = in_one_row(table, shape_of(table));
   EXPECT_EQ(print(row), "0F0,0F1,1F0,1B0,1U0,0B0,0U0,1F1,1B1,1U1,0F2,0B1,0U1,1F2,1B2,1U2,0B2,0U2\n");
-  validate(row, chain_of(table));
+  validate(row, shape_of(table));
 }
 
 TEST(InOneRow, WhatNeverRunsIsNamed) {
@@ -27,7 +27,7 @@ TEST(InOneRow, WhatNeverRunsIsNamed) {
 TEST(InOneRow, ReadsTheSameVersions) {
   for (const char* name : {"pipedream", "pipedream-2bw", "xpipe", "pipeoptim"}) {
     const Schedule table = make_schedule(name, {.actors = 4, .microbatches = 4, .window = 5});
-    const Schedule row = in_one_row(table, chain_of(table));
+    const Schedule row = in_one_row(table, shape_of(table));
     const auto of = [](const Schedule& schedule) {
       std::map<std::string, std::pair<int, int>> out;
       const auto reads = read_versions(schedule);

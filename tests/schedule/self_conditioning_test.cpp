@@ -20,24 +20,24 @@ TEST(SelfConditioning, TakesWhatIsPublished) {
     for (const int p : {1, 2, 3, 4, 8})
       for (const int m : {1, 2, 4, 7, 8, 13}) {
         const Schedule table = table_of(p, m);
-        validate(table, chain_of(table), m);
-        const TableTime time = time_table(table, chain_of(table), uniform_costs(2 * p, {.forward = 1, .backward = backward}));
+        validate(table, shape_of(table), m);
+        const TableTime time = time_table(table, shape_of(table), uniform_costs(2 * p, {.forward = 1, .backward = backward}));
         EXPECT_EQ(time.makespan, std::max(m, p) + (m + p - 1) * (1 + backward)) << p << " actors, " << m << " micro-batches";
         for (int i = 0; i < p; ++i) EXPECT_EQ(time.peak_live[i], std::min(p - i, m)) << "as 1F1B";
       }
-  EXPECT_EQ(time_table(table_of(4, 4), chain_of(table_of(4, 4)), uniform_costs(8)).makespan, 25);
-  EXPECT_EQ(time_table(table_of(4, 8), chain_of(table_of(4, 8)), uniform_costs(8)).makespan, 41);
+  EXPECT_EQ(time_table(table_of(4, 4), shape_of(table_of(4, 4)), uniform_costs(8)).makespan, 25);
+  EXPECT_EQ(time_table(table_of(4, 8), shape_of(table_of(4, 8)), uniform_costs(8)).makespan, 41);
 }
 
 TEST(SelfConditioning, ItsFirstStagesHaveAForwardAlone) {
   const Schedule table = table_of(2, 2);
-  EXPECT_EQ(print(table), "0F0,0F1,2F0,2F1,2B0,2B1\n1F0,1F1,3F0,3B0,3F1,3B1\n");
-  EXPECT_EQ(chain_of(table).has_backward, (std::vector<bool>{false, false, true, true}));
-  EXPECT_EQ(print(with_updates(table)), "0F0,0F1,2F0,2F1,2B0,2B1,2U\n1F0,1F1,3F0,3B0,3F1,3B1,3U\n");
+  EXPECT_EQ(print(table), "#forward,1.0,1.0\n0F0,0F1,2F0,2F1,2B0,2B1\n1F0,1F1,3F0,3B0,3F1,3B1\n");
+  EXPECT_EQ(shape_of(table).has_backward, (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(print(with_updates(table)), "#forward,1.0,1.0\n0F0,0F1,2F0,2F1,2B0,2B1,2U\n1F0,1F1,3F0,3B0,3F1,3B1,3U\n");
   const Schedule slices = sliced(table, 3);
-  EXPECT_EQ(message_of([&] { validate(slices, chain_of(slices)); }), "no error");
+  EXPECT_EQ(message_of([&] { validate(slices, shape_of(slices)); }), "no error");
   const Schedule split = make_schedule("1f1b", {.actors = 2, .microbatches = 2, .self_conditioning = true, .split_backward = true});
-  EXPECT_EQ(message_of([&] { validate(split, chain_of(split)); }), "no error");
+  EXPECT_EQ(message_of([&] { validate(split, shape_of(split)); }), "no error");
 }
 
 TEST(SelfConditioning, MistakesAreNamed) {
@@ -45,7 +45,7 @@ TEST(SelfConditioning, MistakesAreNamed) {
             "gpipe takes no --self-conditioning\n  hint: schedules that do: 1f1b");
   Schedule table = table_of(2, 2);
   table.actors[0].erase(table.actors[0].begin() + 1);
-  EXPECT_TRUE(message_of([&] { validate(table, chain_of(table)); }).find("0F1") != std::string::npos);
+  EXPECT_TRUE(message_of([&] { validate(table, shape_of(table)); }).find("0F1") != std::string::npos);
 }
 
 }  // namespace

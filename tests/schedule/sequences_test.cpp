@@ -28,7 +28,7 @@ TableCosts costs_of(const Schedule& schedule, const std::vector<double>& times) 
 }
 
 double makespan(const Schedule& schedule, const std::vector<double>& times) {
-  return time_table(schedule, chain_of(schedule), costs_of(schedule, times)).makespan;
+  return time_table(schedule, shape_of(schedule), costs_of(schedule, times)).makespan;
 }
 
 // The times that n equal slices take of a forward of 1 if attention is half of it.
@@ -79,7 +79,7 @@ TableTime with_head(const ScheduleOptions& options, double head, double latency 
       stage.live = s < p ? 1.0 / n : 0;
     }
   }
-  return time_table(schedule, chain_of(schedule), costs, {.network = every_link(latency / n)});
+  return time_table(schedule, shape_of(schedule), costs, {.network = every_link(latency / n)});
 }
 
 // Times that a program of another language counts by the same rule; a latency of (F+B)/2n is nearly hidden.
@@ -110,13 +110,13 @@ TEST(Sequences, SlimPipeTakesAnyNumberOfParts) {
           SCOPED_TRACE(concat("p ", p, ", m ", m, ", n ", n, ", shards ", shards));
           ScheduleOptions options{.actors = p, .microbatches = m, .slices = n, .head_shards = shards};
           const Schedule schedule = make_schedule("slimpipe", options);
-          EXPECT_EQ(message_of([&] { validate(schedule, chain_of(schedule), m); }), "no error");
+          EXPECT_EQ(message_of([&] { validate(schedule, shape_of(schedule), m); }), "no error");
           ASSERT_EQ(schedule.stages(), (p + shards + 1) * n);
           for (int part = 0; part < shards; ++part) EXPECT_EQ(actor_of_stage(schedule)[at((p + part) * n)], part % p);
           EXPECT_EQ(actor_of_stage(schedule)[at((p + shards) * n)], p - 1);
           options.forward_only = true;
           const Schedule forward = make_schedule("slimpipe", options);
-          EXPECT_EQ(message_of([&] { validate(forward, chain_of(forward), m); }), "no error");
+          EXPECT_EQ(message_of([&] { validate(forward, shape_of(forward), m); }), "no error");
         }
       }
     }
@@ -237,7 +237,7 @@ TableTime helix(const ScheduleOptions& options, double attention, double latency
     for (double& time : costs.stages[s].time) time *= s % 2 == 1 ? attention : end;
     costs.stages[s].live = s % 2 == 1 ? live_attention : live_between * end;
   }
-  return time_table(schedule, chain_of(schedule), costs, {.network = every_link(latency)});
+  return time_table(schedule, shape_of(schedule), costs, {.network = every_link(latency)});
 }
 
 TEST(Sequences, HelixPipe) {

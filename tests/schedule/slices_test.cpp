@@ -62,7 +62,7 @@ TEST(Slices, OfTheShape) {
   EXPECT_EQ(out.predecessors, (std::vector<std::vector<std::int32_t>>{{}, {0}, {0}, {1, 2}, {0, 2}, {1, 3, 4}}));
   EXPECT_EQ(out.has_backward, (std::vector<bool>{true, true, false, false, true, true}));
   EXPECT_EQ(out.has_parameters, (std::vector<bool>{true, true, true, true, false, false}));
-  EXPECT_EQ(chain_of(parsed(concat(kActor0, kActor1))).predecessors, sliced(chain(2), 2).predecessors);
+  EXPECT_EQ(shape_of(parsed(concat(kActor0, kActor1))).predecessors, sliced(chain(2), 2).predecessors);
 }
 
 TEST(Slices, OfATable) {
@@ -82,7 +82,7 @@ TEST(Slices, MayHaveBlocksApart) {
   EXPECT_EQ(print(schedule), "0.0F0,0.1F0,1.1.0F0\n1.0F0,1.1F0,2.0F0,2.1F0,1.1.0F1,1U\n");
   EXPECT_EQ(schedule.stages(), 7);
   EXPECT_EQ(schedule.whole_stages(), 3);
-  const StageShape shape = chain_of(schedule);
+  const StageShape shape = shape_of(schedule);
   EXPECT_EQ(shape.predecessors, (std::vector<std::vector<std::int32_t>>{{}, {0}, {0}, {1, 2}, {0, 1, 2}, {2}, {3, 4, 5}}));
   EXPECT_EQ(shape.has_parameters, (std::vector<bool>{true, true, true, true, false, true, true}));
 }
@@ -162,7 +162,7 @@ TEST(Slices, HaveNoUpdatesOfTheirOwn) {
             "  an action is a stage, a kind and a micro-batch, such as 2F0 or 3B5; the cells of a row are its actor's actions in order\n"
             "  hint: write 0U");
   const Schedule table = parsed(concat("0.0F0,0.1F0,0.1B0,0.0B0,0U\n", kActor1));
-  EXPECT_EQ(message_of([&] { validate(table, chain_of(table)); }), "no error");
+  EXPECT_EQ(message_of([&] { validate(table, shape_of(table)); }), "no error");
   EXPECT_EQ(print(with_updates(table)), "0.0F0,0.1F0,0.1B0,0.0B0,0U\n1.0F0,1.1F0,1.1B0,1.0B0,1U\n");
   EXPECT_EQ(verdict(concat("0.0F0,0.1F0,0.1B0,0U,0.0B0\n", kActor1)),
             "plan.csv:1:4: 0U is too early: actor 0 goes on with stage 0 after it\n"
@@ -299,7 +299,7 @@ TEST(Slices, EveryScheduleHasThem) {
             SCOPED_TRACE(concat(info.name, ", p ", p, ", m ", m, ", v ", v, ", n ", n));
             ScheduleOptions options{.actors = p, .microbatches = m, .chunks = v};
             if (message_of([&] { make_schedule(info.name, options); }) != "no error") continue;
-            const StageShape whole = chain_of(make_schedule(info.name, options));
+            const StageShape whole = shape_of(make_schedule(info.name, options));
             options.slices = n;
             const Schedule table = make_schedule(info.name, options);
             EXPECT_EQ(table.slices, n);
@@ -308,7 +308,7 @@ TEST(Slices, EveryScheduleHasThem) {
             options.split_backward = true;
             expect_good(make_schedule(info.name, options), shape);
             options.forward_only = true;
-            expect_good(make_schedule(info.name, options), chain_of(make_schedule(info.name, options)));
+            expect_good(make_schedule(info.name, options), shape_of(make_schedule(info.name, options)));
             seen.insert(info.name);
           }
         }

@@ -82,7 +82,7 @@ double makespan(const Schedule& schedule, double attention) {
     for (double& time : costs.stages[at(number)].time)
       time *= attends ? 2 * block * attention_of(schedule, part, false) : (1 - attention) / 2 / slices;
   }
-  return time_table(schedule, chain_of(schedule), costs).makespan;
+  return time_table(schedule, shape_of(schedule), costs).makespan;
 }
 
 // Slimpipe without exchange takes 13.828125 and 12.75; where slices cost alike, 13.125 and 12.375. Loads still differ by one block, which

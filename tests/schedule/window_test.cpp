@@ -24,7 +24,7 @@ Schedule table_of(const char* name, int actors, int microbatches, int window) {
 }
 
 double time_of(const Schedule& table) {
-  return time_table(table, chain_of(table), uniform_costs(table.stages())).makespan;
+  return time_table(table, shape_of(table), uniform_costs(table.stages())).makespan;
 }
 
 struct Held {

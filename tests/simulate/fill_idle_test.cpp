@@ -17,7 +17,7 @@ namespace {
 using test::message_of;
 
 Timeline step_of(const Schedule& schedule, const TableCosts& costs) {
-  return timeline_of(schedule, chain_of(schedule), costs, time_table(schedule, chain_of(schedule), costs, {.record = true}));
+  return timeline_of(schedule, shape_of(schedule), costs, time_table(schedule, shape_of(schedule), costs, {.record = true}));
 }
 
 // 1F1B with F = 1 and B = 2.

@@ -97,9 +97,12 @@ TEST(Devices, BadFiles) {
   EXPECT_EQ(message_with("bandwidth = 100.0", "bandwith = 100.0"),
             "two.toml:8:1: small has an unknown key \"bandwith\"\n"
             "  known: title, source, f64, f32, f16, bf16, bandwidth, memory, host, launch, efficiency, attention, attention_efficiency, "
-            "memory_efficiency, processors\n  hint: did you mean \"bandwidth\"?");
+            "memory_efficiency, processors, elementwise_launch, reach\n  hint: did you mean \"bandwidth\"?");
   EXPECT_EQ(message_with("bandwidth = 100.0", "bandwidth = 100.0\nmemory_efficiency = 0"),
             "two.toml:9:21: small.memory_efficiency must be a positive number");
+  EXPECT_EQ(message_with("f64 = 1.0", "f64 = 1.0\nreach = { gelo = 0.5 }"), "two.toml:7:9: small.reach: there is no op \"gelo\"");
+  EXPECT_EQ(message_with("f64 = 1.0", "f64 = 1.0\nreach = { gelu = 0 }"), "two.toml:7:18: small.reach.gelu must be a positive number");
+  EXPECT_EQ(message_with("f64 = 1.0", "f64 = 1.0\nreach = 0.5"), "two.toml:7:9: small.reach must be a table of ops and shares");
   EXPECT_EQ(message_with("host = \"wire\"", "host = \"wirf\""),
             "there is no link \"wirf\" in two.toml\n  known: wire\n  hint: did you mean \"wire\"?");
   EXPECT_EQ(message_with("[links.wire]", "[wires.wire]"),
@@ -123,6 +126,21 @@ TEST(Roofline, ProductsByFlopsAndTheRestByBytes) {
   // small: 2e9 flops at half of 2e12, 12e6 bytes at 1e11; the transpose is a view.
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("small")), 2 * 2e-6 + 2e9 / 1e12 + 12e6 / 1e11);
   EXPECT_DOUBLE_EQ(roofline_seconds(graph, table.device("large")), 2 * 1e-6 + 2e9 / 20e12 + 12e6 / 1e12);
+}
+
+// Kernels of some ops reach less of the bandwidth than others, and what goes element by element may be launched faster.
+TEST(Roofline, SharesOfSingleOps) {
+  const Graph graph = graph_of(R"(graph @g(%a: f32[1000,1000]) -> (f32[1000,1000]) {
+  %0: f32[1000,1000] = gelu(%a) {approximate="none"}
+  %1: f32[1000,1000] = softmax(%0) {dim=1}
+  %2: f32[1000,1000] = relu(%1)
+  return %2
+}
+)");
+  std::string text = kTwo;
+  text.replace(text.find("f64 = 1.0"), 9, "f64 = 1.0\nelementwise_launch = 0.5\nreach = { gelu = 0.25 }");
+  EXPECT_DOUBLE_EQ(roofline_seconds(graph, parse_devices(text, "two.toml").device("small")),
+                   0.5e-6 + 8e6 / 25e9 + 2e-6 + 8e6 / 100e9 + 0.5e-6 + 8e6 / 100e9);
 }
 
 // Attention and the memory may reach other shares of their peaks than products.

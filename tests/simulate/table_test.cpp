@@ -90,7 +90,7 @@ TEST(Table, SumsOfGradientsUntilTheyAreReduced) {
   for (StageCosts& stage : stages.stages) stage.gradients = 10;
   const auto peak = [&](const std::string& row) {
     const Schedule schedule = parse_schedule(row, "row.csv");
-    return time_table(schedule, chain_of(schedule), stages).peak_live[0];
+    return time_table(schedule, shape_of(schedule), stages).peak_live[0];
   };
   EXPECT_NEAR(peak("0F0,1F0,1B0,0B0\n"), 2, 1e-9);
   EXPECT_NEAR(peak("0F0,1F0,1B0,1REDUCE_GRAD,0B0\n"), 10 + 2, 1e-9);
@@ -123,8 +123,8 @@ TEST(Table, AWeightGradientElsewhereKeepsItsActivations) {
 
 TableTime alone(const std::string& row, const UnitCosts& costs) {
   const Schedule schedule = parse_schedule(row, "one.csv");
-  validate(schedule, chain_of(schedule));
-  return time_table(schedule, chain_of(schedule), uniform_costs(schedule.stages(), costs));
+  validate(schedule, shape_of(schedule));
+  return time_table(schedule, shape_of(schedule), uniform_costs(schedule.stages(), costs));
 }
 
 // What is computed again is not held before: of the other micro-batch only what entered the stage.
@@ -554,7 +554,7 @@ TEST(Table, VersionsOfParametersLive) {
     const Schedule schedule = make_schedule(name, {.actors = 4, .microbatches = microbatches, .window = 6});
     UnitCosts costs;
     costs.parameters = 10;
-    return time_table(schedule, chain_of(schedule), uniform_costs(schedule.stages(), costs)).peak_live;
+    return time_table(schedule, shape_of(schedule), uniform_costs(schedule.stages(), costs)).peak_live;
   };
   EXPECT_EQ(peaks("pipedream", 1), (std::vector<double>{44, 33, 22, 11}));
   EXPECT_EQ(peaks("pipedream-2bw", 4), (std::vector<double>{24, 23, 22, 21}));

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "ops/definition.h"
+#include "ops/optimiser.h"
 #include "penstock/error.h"
 #include "program/piece.h"
 
@@ -60,12 +61,23 @@ std::vector<Symbols> elementwise(std::uint64_t key, const std::vector<Symbols>& 
   return out;
 }
 
-// AdamW of the gradient times the factor; operands as of adamw_ahead: tensor, gradient, moments, rate, step, factor.
-std::vector<Symbols> scaled_update(const Op& op, std::vector<Symbols> of) {
+// The results of a half's update with the gradient times `factor`; `of` are the update's operands.
+std::vector<Symbols> scaled_update(const Op& half, std::vector<Symbols> of, const Symbols& factor) {
+  const Op update = update_in(half);
   const std::size_t elements = of[0].size();
-  of[1] = elementwise(key_of("mul", {}), {of[1], of[6]}, 1, elements)[0];
-  of.pop_back();
-  return elementwise(key_of("adamw", op.attributes), of, 3, elements);
+  of[1] = elementwise(key_of("mul", {}), {of[1], factor}, 1, elements)[0];
+  return elementwise(key_of(update.name, update.attributes), of, update.results.size(), elements);
+}
+
+// Both halves of an update; a second one makes it anew.
+std::vector<Symbols> half(const Op& op, const std::vector<Symbols>& of) {
+  if (is_update_validated(op)) {
+    const auto begin = of.begin() + std::ssize(op.results);
+    return scaled_update(op, {begin, of.end() - 2}, of.back());
+  }
+  std::vector<Symbols> made = scaled_update(op, {of.begin(), of.end() - 1}, of.back());
+  for (std::size_t r = 0, tensors = made.size(); r < tensors; ++r) made.push_back(of[r == 0 ? 0 : r + 1]);
+  return made;
 }
 
 std::vector<Symbols> evaluate(const Graph& graph, const std::vector<Symbols>& inputs);
@@ -104,12 +116,7 @@ std::vector<Symbols> apply(const Graph& graph, const Op& op, const std::vector<S
     const auto begin = of[0].begin() + attribute<std::int64_t>(op, "start") * row;
     return {Symbols(begin, begin + static_cast<std::ptrdiff_t>(elements))};
   }
-  if (op.name == "adamw_ahead") {
-    std::vector<Symbols> made = scaled_update(op, of);
-    made.insert(made.end(), {of[0], of[2], of[3]});
-    return made;
-  }
-  if (op.name == "adamw_validated") return scaled_update(op, {of[3], of[4], of[5], of[6], of[7], of[8], of[10]});
+  if (is_update_ahead(op) || is_update_validated(op)) return half(op, of);
   const OpDefinition* definition = find_op(op.name);
   if (definition && definition->elementwise) return elementwise(key_of(op.name, op.attributes), of, op.results.size(), elements);
   std::uint64_t key = key_of(op.name, op.attributes);

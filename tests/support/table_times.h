@@ -22,7 +22,7 @@ inline Network every_link(double latency) {
 // activations are counted alike.
 inline Times times(std::string_view name, const ScheduleOptions& options, const Network& network = {}, const UnitCosts& costs = {}) {
   const Schedule schedule = make_schedule(name, options);
-  const TableTime time = time_table(schedule, chain_of(schedule),
+  const TableTime time = time_table(schedule, shape_of(schedule),
                                     uniform_costs(schedule.stages(), costs, 1.0 / (options.chunks * options.slices)), {.network = network});
   return {time.makespan, time.bubble(), time.peak_live};
 }

@@ -1,16 +1,13 @@
 // Clusters over Gloo: ranks as threads of this process, and as processes where one of them is killed.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -19,6 +16,7 @@
 #include "devices/transport_conformance.h"
 #include "state/initialise.h"
 #include "support/errors.h"
+#include "support/own_process.h"
 #include "support/random_program.h"
 #include "support/reserved_port.h"
 #include "support/temporary.h"
@@ -32,6 +30,7 @@ namespace penstock {
 namespace {
 
 using std::chrono::microseconds;
+using test::exit_code;
 using test::message_of;
 
 // A listening socket on a free port of the loopback device; closed at the end.
@@ -334,26 +333,9 @@ constexpr int kPatient = 20, kDeadline = 3;
 
 // This test program, as rank `rank`.
 pid_t spawn(const char* role, int rank, int size, int port, int deadline = kPatient) {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry; ++entry)
-    if (!std::string_view(*entry).starts_with("GTEST_")) variables.emplace_back(*entry);  // the share of the tests that this process has
-  for (std::string text : {concat("PENSTOCK_TEST_ROLE=", role), concat("RANK=", rank), concat("WORLD_SIZE=", size),
-                           concat("MASTER_PORT=", port), std::string("MASTER_ADDR=127.0.0.1"), concat("PENSTOCK_TEST_DEADLINE=", deadline)})
-    variables.push_back(std::move(text));
-  std::vector<char*> environment;
-  for (std::string& variable : variables) environment.push_back(variable.data());
-  environment.push_back(nullptr);
-  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=GlooProcess.Serve";
-  char* arguments[] = {program, filter, nullptr};
-  pid_t child = 0;
-  EXPECT_EQ(::posix_spawn(&child, program, nullptr, nullptr, arguments, environment.data()), 0);
-  return child;
-}
-
-int exit_code(pid_t child) {
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return test::spawn_test("GlooProcess.Serve",
+                          {concat("PENSTOCK_TEST_ROLE=", role), concat("RANK=", rank), concat("WORLD_SIZE=", size),
+                           concat("MASTER_PORT=", port), "MASTER_ADDR=127.0.0.1", concat("PENSTOCK_TEST_DEADLINE=", deadline)});
 }
 
 // 0 receives from 1, 1 from 2; 2 makes what they wait for.

@@ -119,7 +119,7 @@ std::optional<Trial> draw_trial(Random& random, const Mesh& mesh, const std::str
 std::optional<Prepared> prepared_for(const Config& config) {
   try {
     Prepared prepared = prepare(config, builtin_models());
-    if (prepared.schedule.chains > 1) return std::nullopt;  // for models of several backbones
+    if (!prepared.schedule.predecessors.empty()) return std::nullopt;  // for models of several backbones
     return prepared;
   } catch (const Error&) {
     return std::nullopt;

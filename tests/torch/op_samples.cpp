@@ -270,11 +270,17 @@ void optimisers(Samples& s) {
   };
   const SampleOperand rate = f({}, 0.01, 0.02), step{{DType::i64, {}}, 3, 9};
   add(s, "adamw", of(4, {rate, step}), adamw);
-  add(s, "adamw_ahead", of(4, {rate, step, f({})}), adamw);
-  add(s, "adamw_validated", of(7, {rate, step, f({}), f({})}), adamw);
   add(s, "predict_adamw", of(3, {rate, step}), {{"ahead", std::int64_t{2}}, {"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}});
   add(s, "predict_sgd", of(2, {rate}), {{"ahead", std::int64_t{3}}});
-  add(s, "sgd", of(3, {rate}), {{"momentum", 0.9}, {"weight_decay", 0.1}});
+  const Attributes sgd = {{"momentum", 0.9}, {"weight_decay", 0.1}};
+  add(s, "sgd", of(3, {rate}), sgd);
+  Attributes half_adamw = adamw, half_sgd = sgd;
+  half_adamw["update"] = std::string("adamw");
+  half_sgd["update"] = std::string("sgd");
+  add(s, "update_ahead", of(4, {rate, step, f({})}), half_adamw);
+  add(s, "update_validated", of(7, {rate, step, f({}), f({})}), half_adamw);
+  add(s, "update_ahead", of(3, {rate, f({})}), half_sgd);
+  add(s, "update_validated", of(5, {rate, f({}), f({})}), half_sgd);
 }
 
 void collectives(Samples& s) {

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "ops/builder.h"
+#include "ops/optimiser.h"
 #include "penstock/step.h"
 #include "torch/kernel.h"
 #include "torch/run_graph.h"
@@ -100,6 +101,41 @@ TEST(Adamw, BetasNextToOneTrain) {
   }
 }
 
+// One update of an optimiser's row, of a matrix, in f64.
+std::vector<at::Tensor> updated(const OptimiserInfo& row, bool fused) {
+  const TensorType matrix{DType::f64, {5, 3}};
+  std::vector<std::pair<std::string, TensorType>> inputs = {
+      {"p", matrix}, {"g", matrix}, {"rate", {DType::f32, {}}}, {"step", {DType::i64, {}}}};
+  for (const auto& [kept, type] : row.kept(matrix)) inputs.emplace_back(kept, type);
+  const Graph graph = trace("update", inputs, [&](const Tensors& in) -> Tensors {
+    const ParameterGroup numbers;
+    const Updated by_graph = row.update({in[0], in[1], {in.begin() + 4, in.end()}, in[2], in[3], numbers});
+    Tensors out = by_graph.kept, operands = {in[0], in[1]};
+    out.insert(out.begin(), by_graph.parameter);
+    if (!fused) return out;
+    operands.insert(operands.end(), in.begin() + 4, in.end());
+    operands.push_back(in[2]);
+    if (row.fused->reads_step) operands.push_back(in[3]);
+    Attributes attributes;
+    for (const UpdateNumber& each : update_numbers()) attributes[std::string(each.name)] = numbers.*each.value;
+    return emit_all(row.fused->op, operands, attributes);
+  });
+  std::mt19937_64 random(3);
+  std::vector<at::Tensor> in;
+  for (const auto& [name, type] : inputs)
+    in.push_back(type == TensorType{DType::i64, {}} ? at::full({}, 5, at::kLong) : test::random_tensor(random, type, 0.1));
+  return run_graph(graph, in);
+}
+
+TEST(Optimisers, FusedOpsDoWhatTheirGraphsDo) {
+  for (const OptimiserInfo& row : optimisers()) {
+    if (!row.fused) continue;
+    const std::vector<at::Tensor> expected = updated(row, false), found = updated(row, true);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_LT(test::relative_difference(found[i], expected[i]), 1e-12) << row.name << i;
+  }
+}
+
 // Gradients a and b of ones times `value`: the norm, and a clipped to a norm of 1.
 std::pair<double, double> clipped(double value) {
   const Graph graph = trace("clip", {{"a", {DType::f64, {3}}}, {"b", {DType::f64, {1}}}}, [](const Tensors& in) -> Tensors {
@@ -124,22 +160,22 @@ TEST(ClipByGlobalNorm, HidesNothingThatIsNotFinite) {
   EXPECT_TRUE(std::isinf(clipped(std::numeric_limits<double>::infinity()).first));
 }
 
-// The op `name` as a graph over tensors of n elements and the scalars of an update.
-Graph update_graph(const std::string& name, DType dtype, std::int64_t n) {
+UpdateOp adamw_op(std::vector<Tensor> operands) {
+  return {"adamw", std::move(operands), {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}}};
+}
+
+// adamw as a graph over tensors of n elements and the scalars of an update: "whole", or a half of it.
+Graph update_graph(const std::string& which, DType dtype, std::int64_t n) {
   const TensorType x{dtype, {n}}, scalar{dtype, {}}, rate{DType::f32, {}}, step{DType::i64, {}};
   std::vector<std::pair<std::string, TensorType>> inputs = {
       {"p", x}, {"g", x}, {"m", x}, {"v", x}, {"rate", rate}, {"step", step}, {"assumed", scalar}, {"factor", scalar}};
-  if (name == "adamw_validated") inputs.insert(inputs.begin(), {{"p'", x}, {"m'", x}, {"v'", x}});
+  if (which == "validated") inputs.insert(inputs.begin(), {{"p'", x}, {"m'", x}, {"v'", x}});
   return trace("update", inputs, [&](const Tensors& in) -> Tensors {
-    if (name == "adamw_validated") {
-      const AdamWAhead update = {{in[0], in[1], in[2]}, {in[3], in[5], in[6]}};
-      const AdamWResult r = adamw_validated(update, in[4], in[7], in[8], in[9], in[10], 0.9, 0.95, 1e-8, 0.1);
-      return {r.parameter, r.first, r.second};
+    if (which == "validated") {
+      const UpdateOp op = adamw_op({in[3], in[4], in[5], in[6], in[7], in[8]});
+      return update_validated(op, {in[0], in[1], in[2], in[3], in[5], in[6]}, in[9], in[10]);
     }
-    if (name == "adamw_ahead") {
-      const AdamWAhead r = adamw_ahead(in[0], in[1], in[2], in[3], in[4], in[5], in[6], 0.9, 0.95, 1e-8, 0.1);
-      return {r.ahead.parameter, r.ahead.first, r.ahead.second, r.kept.parameter, r.kept.first, r.kept.second};
-    }
+    if (which == "ahead") return update_ahead(adamw_op({in[0], in[1], in[2], in[3], in[4], in[5]}), in[6]);
     const AdamWResult r = adamw(in[0], in[1] * in[7], in[2], in[3], in[4], in[5], 0.9, 0.95, 1e-8, 0.1);
     return {r.parameter, r.first, r.second};
   });
@@ -162,15 +198,15 @@ void expect_bits_of_one_update(std::mt19937_64& random, DType dtype, std::int64_
   in.push_back(at::full({}, 0.01, at::kFloat));
   in.push_back(at::full({}, 3, at::kLong));
   for (const double f : {0.125, factor}) in.push_back(at::full({}, f, in[0].scalar_type()));
-  const std::vector<at::Tensor> expected = run_graph(update_graph("adamw", dtype, n), in);
+  const std::vector<at::Tensor> expected = run_graph(update_graph("whole", dtype, n), in);
 
   const std::vector<at::Tensor> state = {in[0].clone(), in[2].clone(), in[3].clone()};
   std::vector<at::Tensor> results = state;
   for (int i = 0; i < 3; ++i) results.push_back(at::full({n}, -1, in[0].scalar_type()));
-  run_op(update_graph("adamw_ahead", dtype, n), {state[0], in[1], state[1], state[2], in[4], in[5], in[6], in[7]}, results);
+  run_op(update_graph("ahead", dtype, n), {state[0], in[1], state[1], state[2], in[4], in[5], in[6], in[7]}, results);
   const std::vector<at::Tensor> operands = {state[0],   state[1], state[2], results[3], in[1], results[4],
                                             results[5], in[4],    in[5],    in[6],      in[7]};
-  const Graph validated = update_graph("adamw_validated", dtype, n);
+  const Graph validated = update_graph("validated", dtype, n);
   const std::vector<at::Tensor> elsewhere = run_graph(validated, operands);
   run_op(validated, operands, state);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -200,7 +236,7 @@ TEST(ValidatedUpdate, TouchesNothingThatStands) {
   in.push_back(at::full({}, 3, at::kLong));
   for (int i = 0; i < 2; ++i) in.push_back(at::full({}, 0.5, at::kFloat));
   const at::Tensor before = in[0].clone();
-  run_op(update_graph("adamw_validated", DType::f32, 20), in, {in[0], in[1], in[2]});
+  run_op(update_graph("validated", DType::f32, 20), in, {in[0], in[1], in[2]});
   EXPECT_TRUE(same_bits(in[0], before));
 }
 

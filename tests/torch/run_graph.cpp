@@ -33,7 +33,8 @@ Instruction on_slot(Opcode opcode, SlotId slot) {
 
 }  // namespace
 
-GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes, c10::Device on) : on_(on), program_(std::make_shared<Program>()) {
+GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes, c10::Device on, std::shared_ptr<KernelCompiler> compiler)
+    : on_(on), program_(std::make_shared<Program>()) {
   verify(graph);
   modes.resize(graph.outputs.size(), ResultMode::store);
   program_->devices.emplace_back();
@@ -58,7 +59,7 @@ GraphRunner::GraphRunner(Graph graph, std::vector<ResultMode> modes, c10::Device
   task.graph = std::move(graph);
   program_->tasks.push_back(std::move(task));
   plan_memory(*program_);
-  executor_ = make_torch_executor(1, on_);
+  executor_ = make_torch_executor(1, on_, false, std::move(compiler));
   bind_elsewhere();
   executor_->load(program_, 0);
 }
@@ -88,12 +89,16 @@ at::Tensor GraphRunner::output(std::size_t i) {
 }
 void GraphRunner::run() {
   synchronise(on_);  // what the test has put into the inputs
-  const Event event = executor_->issue(device().instructions[run_]);
-  if (event != kNoEvent) executor_->wait(event, std::chrono::steady_clock::now() + std::chrono::minutes(1));
+  executor_->issue(device().instructions[run_]);
+  executor_->end_step();
+  if (DeviceLanes* const lanes = executor_->lanes())
+    executor_->wait(lanes->record(DeviceLane::compute), std::chrono::steady_clock::now() + std::chrono::minutes(1));
+  executor_->check_step();
 }
 
-std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs, c10::Device device) {
-  GraphRunner runner(graph, {}, device);
+std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs, c10::Device device,
+                                  std::shared_ptr<KernelCompiler> compiler) {
+  GraphRunner runner(graph, {}, device, std::move(compiler));
   for (std::size_t i = 0; i < inputs.size(); ++i) runner.input(i).copy_(inputs[i]);
   runner.run();
   std::vector<at::Tensor> out;

@@ -11,13 +11,16 @@
 
 #include "devices/executor.h"
 #include "penstock/program.h"
+#include "torch/kernel_compiler.h"
 
 namespace penstock::test {
 
 class GraphRunner {
  public:
   // modes: how each output is written; none given: store.
-  explicit GraphRunner(Graph graph, std::vector<ResultMode> modes = {}, c10::Device device = c10::DeviceType::CPU);
+  // With a compiler chains of ops are one kernel each.
+  explicit GraphRunner(Graph graph, std::vector<ResultMode> modes = {}, c10::Device device = c10::DeviceType::CPU,
+                       std::shared_ptr<KernelCompiler> compiler = {});
 
   // The memory of an input or output, as a tensor over it.
   at::Tensor input(std::size_t i);
@@ -37,7 +40,8 @@ class GraphRunner {
 };
 
 // Outputs (copies on the host) of the graph on these inputs.
-std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs, c10::Device device = c10::DeviceType::CPU);
+std::vector<at::Tensor> run_graph(const Graph& graph, const std::vector<at::Tensor>& inputs, c10::Device device = c10::DeviceType::CPU,
+                                  std::shared_ptr<KernelCompiler> compiler = {});
 std::vector<at::Tensor> run_graph(std::string_view text, const std::vector<at::Tensor>& inputs);
 
 at::Tensor random_tensor(std::mt19937_64& random, const TensorType& type, double low = -1, double high = 1, double gap = 0);

@@ -205,6 +205,10 @@ TEST(SessionOverRanks, StateIsReadFromFiles) {
   EXPECT_EQ(said, kNoErrors);
 }
 
+TEST(SessionOverRanks, ABackendThatThereIsNot) {
+  EXPECT_EQ(message_of([] { Session(1, {.backend = "mpi"}); }), "there is no backend \"mpi\" over ranks\n  hint: gloo or nccl");
+}
+
 TEST(SessionOverRanks, AsManyRanksAsDevices) {
   Ranks ranks;
   ranks.size = 2;

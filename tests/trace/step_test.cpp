@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -57,6 +58,24 @@ TEST(Step, StateComesBackInPlace) {
   EXPECT_EQ(graph.output_names, (std::vector<std::string>{"loss", "gradient_norm", "learning_rate"}));
 }
 
+TEST(Step, EachOptimiserKeepsWhatItsRowSays) {
+  for (const OptimiserInfo& row : optimisers()) {
+    SCOPED_TRACE(row.name);
+    OptimiserOptions options;
+    options.name = row.name;
+    const Graph graph = training_step(*small_mlp(2), 4, 3, 2, options);
+    verify(graph);
+    for (int i = 0; i < graph.state; ++i) EXPECT_EQ(graph.type(graph.inputs[i]), graph.type(graph.outputs[i])) << i;
+    for (const ParameterSpec& spec : small_mlp(2)->parameters())
+      for (const auto& [kept, type] : row.kept(spec.type)) {
+        const std::string state = concat(kept, ":", spec.name);
+        const auto found = std::ranges::find(graph.inputs, state, [&](ValueId v) { return graph.values[v].name; });
+        ASSERT_NE(found, graph.inputs.end()) << state;
+        EXPECT_EQ(graph.type(*found), type) << state;
+      }
+  }
+}
+
 TEST(Step, F64RunsKeepEverythingInF64) {
   const Graph graph = training_step(*small_mlp(2, DType::f64), 4, 3, 2, {});
   verify(graph);
@@ -89,8 +108,9 @@ TEST(Step, RefusesABatchThatIsNotDivisible) {
 TEST(Step, RefusesAnUnknownOptimiser) {
   OptimiserOptions options;
   options.name = "adamv";
-  EXPECT_EQ(message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
-            "no optimiser \"adamv\"\n  there are adamw, adam, sgd and nesterov\n  hint: did you mean \"adamw\"?");
+  EXPECT_EQ(
+      message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
+      "no optimiser \"adamv\"\n  there are adamw, adam, nadam, sgd, nesterov, lion, adafactor and muon\n  hint: did you mean \"adamw\"?");
 }
 
 TEST(Step, RefusesNumbersThatGiveNoFiniteUpdate) {
@@ -99,15 +119,16 @@ TEST(Step, RefusesNumbersThatGiveNoFiniteUpdate) {
     change(options);
     return message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); });
   };
-  EXPECT_EQ(said([](OptimiserOptions& o) { o.beta1 = 1; }), "the optimiser's beta1 is 1.0\n  it must be at least 0 and below 1");
-  EXPECT_EQ(said([](OptimiserOptions& o) { o.beta2 = 1.5; }), "the optimiser's beta2 is 1.5\n  it must be at least 0 and below 1");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.numbers.beta1 = 1; }), "the optimiser's beta1 is 1.0\n  it must be at least 0 and below 1");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.numbers.beta2 = 1.5; }), "the optimiser's beta2 is 1.5\n  it must be at least 0 and below 1");
   EXPECT_EQ(said([](OptimiserOptions& o) { o.groups = {{}, {.beta2 = 1}}; }),
             "the optimiser's beta2 is 1.0\n  it must be at least 0 and below 1");
   EXPECT_EQ(said([](OptimiserOptions& o) { o.learning_rate = NAN; }), "the optimiser's learning_rate is nan\n  it must be at least 0");
   EXPECT_EQ(said([](OptimiserOptions& o) { o.learning_rate = -1; }), "the optimiser's learning_rate is -1.0\n  it must be at least 0");
-  EXPECT_EQ(said([](OptimiserOptions& o) { o.eps = -1e-8; }), "the optimiser's eps is -1e-08\n  it must be at least 0");
-  EXPECT_EQ(said([](OptimiserOptions& o) { o.weight_decay = INFINITY; }), "the optimiser's weight_decay is inf\n  it must be at least 0");
-  EXPECT_EQ(said([](OptimiserOptions& o) { o.momentum = -1; }), "the optimiser's momentum is -1.0\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.numbers.eps = -1e-8; }), "the optimiser's eps is -1e-08\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.numbers.weight_decay = INFINITY; }),
+            "the optimiser's weight_decay is inf\n  it must be at least 0");
+  EXPECT_EQ(said([](OptimiserOptions& o) { o.numbers.momentum = -1; }), "the optimiser's momentum is -1.0\n  it must be at least 0");
   EXPECT_EQ(said([](OptimiserOptions& o) { o.warmup = -1; }), "the optimiser's warmup is -1.0\n  it must be at least 0");
   for (const double clip : {-1.0, 1e-60})
     EXPECT_EQ(said([&](OptimiserOptions& o) { o.clip = clip; }),
@@ -127,7 +148,6 @@ Graph mean_update(const TensorType& type, const char* gradient = "gradient") {
 TEST(Step, ExportedUpdatesSayWhatIsKept) {
   const auto model = small_mlp(1);
   OptimiserOptions options;
-  options.name = "exported";
   const std::vector<ParameterSpec> specs = model->parameters();
   for (const ParameterSpec& spec : specs) options.updates[spec.name] = mean_update(spec.type);
   const Graph graph = training_step(*model, 4, 3, 2, options);
@@ -141,9 +161,9 @@ TEST(Step, ExportedUpdatesSayWhatIsKept) {
 TEST(Step, RefusesUpdatesThatDoNotFit) {
   const auto model = small_mlp(1);
   OptimiserOptions options;
-  options.name = "exported";
   const ParameterSpec first = model->parameters().front();
   const auto said = [&] { return message_of([&] { training_step(*model, 4, 3, 2, options); }); };
+  options.updates["another"] = mean_update(first.type);
   EXPECT_EQ(said(), concat("the optimiser has no update of parameter \"", first.name, "\""));
   options.updates[first.name] = mean_update({DType::f32, {3}});
   EXPECT_NE(said().find(concat(first.type.text(), ", reads parameter f32[3] as input 0\n  hint: it goes from parameter")),
@@ -161,15 +181,24 @@ TEST(Step, ValidatesOnlyWhatItClips) {
   OptimiserOptions options;
   options.validated = true;
   const auto model = small_mlp(1);
-  EXPECT_NE(print(training_step(*model, 4, 3, 2, options)).find("= adamw_validated("), std::string::npos);
+  EXPECT_NE(print(training_step(*model, 4, 3, 2, options)).find("= update_validated("), std::string::npos);
   options.clip = 0;
-  EXPECT_EQ(print(training_step(*model, 4, 3, 2, options)).find("adamw_"), std::string::npos);
-  options.name = "sgd";
+  EXPECT_EQ(print(training_step(*model, 4, 3, 2, options)).find("= update_"), std::string::npos);
+  options.name = "adam";
   training_step(*model, 4, 3, 2, options);
   options.clip = 0.5;
   EXPECT_EQ(message_of([&] { training_step(*model, 4, 3, 2, options); }),
-            "validated updates need adamw, the optimiser is sgd\n  clip is 0.5\n"
-            "  hint: take adamw, another way to update, or no clipping (clip = 0)");
+            "the optimiser adam makes no update that can be validated\n  clip is 0.5\n  those do that are one op: adamw and sgd\n"
+            "  hint: update at the end of a step (pipeline.update = \"end\"), or clip nothing (clip = 0)");
+}
+
+TEST(Step, RefusesNumbersThatTheOptimiserDoesNotTake) {
+  OptimiserOptions options;
+  options.name = "sgd";
+  options.numbers.beta2 = 0.99;
+  EXPECT_EQ(message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
+            "the optimiser sgd takes no beta2, which is 0.99\n  it takes momentum, weight_decay\n"
+            "  hint: leave out beta2, or take another optimiser");
 }
 
 TEST(Step, RefusesNamesOfDimsThatDoNotFit) {

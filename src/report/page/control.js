@@ -132,7 +132,7 @@ function select(t, i) {
   selected = i >= 0 ? {t, chain: chainOf(timelines[t], i)} : null;
 }
 
-// As a click does, for keys: brings the box into view and says what it is.
+// Does for keys what a click does: brings the box into view and says what it is.
 function selectByKey(t, i) {
   if (i < 0) return;
   select(t, i);

@@ -1,4 +1,4 @@
-// What a page says in numbers and words beside the picture: the figures above it, the legend, and the devices' table below.
+// The numbers and words of a page beside the picture: the figures above it, the legend, and the devices' table below.
 'use strict';
 
 const busyShare = (timeline, device) => timeline.makespan > 0 ? timeline.figures.busy[device] / timeline.makespan : 0;
@@ -7,7 +7,7 @@ function shareText(share) {
   return (100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0) + ' %';
 }
 
-// How much longer than the first timeline: beyond twice as long a percentage reads badly.
+// Returns how much longer this is than the first timeline: beyond twice as long a percentage reads badly.
 function ratioText(ratio) {
   if (ratio > 2) return shortDecimal(ratio, 3) + ' times as long';
   return (ratio < 1 ? '\u2212' : '+') + shortDecimal(Math.abs(ratio - 1) * 100, 3) + ' %';

@@ -149,7 +149,7 @@ function labelOf(timeline, i) {
   return (chunked ? stageText(timeline, i) : '') + timeline.kinds[kind[i]] + (microbatch[i] >= 0 ? microbatch[i] : '');
 }
 
-// What an activity works for: "forward of stage 3, slice 2, micro-batch 4"; "": nothing that the table names.
+// Returns what an activity works for: "forward of stage 3, slice 2, micro-batch 4"; "": nothing that the table names.
 function actionOf(timeline, i) {
   const {kind, stage, microbatch} = timeline.columns;
   if (kind[i] < 0) return '';
@@ -183,7 +183,7 @@ function reasonOf(timeline, i) {
   return ['waited for', wordsOf(timeline, c) + ', on ' + timeline.devices[device[c]]];
 }
 
-// What the tip says of an activity: pairs of a name and a text, after a headline.
+// Returns what the tip says of an activity: pairs of a name and a text, after a headline.
 function describe(timeline, i) {
   const {device, bytes, cause} = timeline.columns, seconds = timeline.seconds, out = [];
   const add = (name, text) => out.push([name, text]);

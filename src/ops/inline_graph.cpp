@@ -1,4 +1,4 @@
-#include "exported/inline_graph.h"
+#include "ops/inline_graph.h"
 
 #include <algorithm>
 

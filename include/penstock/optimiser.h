@@ -1,0 +1,69 @@
+// Optimisers: a table with a row for each. A row writes the update of one parameter as graph code, so what is known of ops (how tensors lie
+// in shares, what a window of steps reads) holds for it as for a model, and nothing else knows an optimiser by its name.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/ops.h"
+
+namespace penstock {
+
+// The numbers of an update, which groups of parameters may have for themselves (ParameterSpec::group). A row reads those that it takes.
+struct ParameterGroup {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
+};
+struct UpdateNumber {
+  std::string_view name;  // "beta1"
+  double ParameterGroup::* value;
+  bool below_one = false;  // what is kept is divided by 1 - beta^step; all are at least 0
+};
+std::span<const UpdateNumber> update_numbers();
+
+// A tensor that an optimiser keeps of a parameter, zero at first: state "<name>:<parameter>".
+struct KeptTensor {
+  std::string name;
+  TensorType type;
+};
+
+// The tensors and numbers that the update of one parameter reads.
+struct UpdateSite {
+  Tensor parameter, gradient;  // of one type: f32 or f64, as low precision is widened before
+  std::vector<Tensor> kept;    // as OptimiserInfo::kept says
+  Tensor rate;                 // the learning rate, a floating scalar
+  Tensor step;                 // the one being done, from 1, an i64 scalar
+  ParameterGroup numbers;
+};
+// The parameter and what is kept of it behind the update, of the types before it.
+struct Updated {
+  Tensor parameter;
+  std::vector<Tensor> kept;
+};
+
+// An op that does an update in one pass: of parameter, gradient, what is kept, the learning rate and, where it reads it, the step, all as
+// in UpdateSite but of any floating type, it makes the next parameter and what is kept.
+struct FusedUpdate {
+  std::string op;
+  std::vector<std::string> numbers;  // its attributes
+  bool reads_step = false;
+};
+
+struct OptimiserInfo {
+  std::string name;
+  std::string summary;             // one line
+  std::vector<std::string> takes;  // names of update_numbers()
+  bool decays_gradient = false;    // the weight decay is part of the gradient that `update` and the fused op read
+  std::vector<KeptTensor> (*kept)(const TensorType& parameter) = nullptr;
+  Updated (*update)(const UpdateSite& site) = nullptr;
+  std::optional<FusedUpdate> fused = {};  // the same as `update` to rounding, and taken in its place
+};
+const std::vector<OptimiserInfo>& optimisers();
+// The row of that name. Throws Error for an unknown name (nearest named).
+const OptimiserInfo& find_optimiser(std::string_view name);
+// The names, "a, b and c", of the rows for which `condition` holds.
+std::string optimisers_where(bool (*condition)(const OptimiserInfo&));
+
+}  // namespace penstock

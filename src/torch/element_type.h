@@ -1,0 +1,4 @@
+// The numbers that tell a kernel what its data are; nvcc reads this, too.
+#pragma once
+
+enum ElementType : int { kF32, kBf16, kF16 };

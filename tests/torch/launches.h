@@ -1,0 +1,11 @@
+// What the stand-in was given of our own kernels.
+#pragma once
+
+#include <cstdint>
+
+namespace penstock::test {
+
+// How often the kernel of that name was launched in this process; a replay launches none.
+std::int64_t launches(const char* kernel);
+
+}  // namespace penstock::test
