@@ -71,18 +71,13 @@ Config config_of(int layers, const std::vector<std::string>& settings, const Mod
 void compile_once(const Config& config, const ModelRegistry& models, Phases& phases) {
   const Prepared prepared = phases.time("model", [&] { return prepare(config, models); });
   phases.time("trace", [&] { return training_graph(config, prepared); });
-  std::vector<LowerInput> inputs = phases.time("trace, axes, stages, cut", [&] { return training_inputs(config, prepared); });
-  if (inputs.size() == 1) {
-    Draft draft;
-    double begin = cpu_seconds();
-    run_passes(inputs[0], draft, {}, [&](const LowerPass& pass, const Draft&, double) {
-      phases.note("pass " + std::string(pass.name), cpu_seconds() - begin);
-      begin = cpu_seconds();
-    });
-    phases.time("memory plan, verification", [&] { return program_of(inputs[0], std::move(draft)); });
-  } else {
-    phases.time("passes, memory plan, verification", [&] { return lower(inputs); });
-  }
+  Lowering lowering = phases.time("trace, axes, stages, cut", [&] { return training_lowering(config, prepared); });
+  double begin = cpu_seconds();
+  run_passes(lowering, {}, [&](const LowerPass& pass, const Lowering&, double) {
+    phases.note("pass " + std::string(pass.name), cpu_seconds() - begin);
+    begin = cpu_seconds();
+  });
+  phases.time("memory plan, verification", [&] { return program_of(lowering[0].input, std::move(lowering[0].steps[0])); });
   const Program program = phases.time("all", [&] { return compile_training(config, prepared); });
   phases.time("text", [&] { return print(program); });
 }

@@ -13,7 +13,7 @@
 #include "config/compile.h"
 #include "config/mesh_view.h"
 #include "driver/memory_check.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "lower/passes.h"
 #include "penstock/error.h"
 #include "penstock/graph.h"
@@ -31,10 +31,9 @@ struct CompileFlags {
   bool explain = false, json = false;
 };
 
-std::string draft_text(const CompileFlags& options, const LowerInput& input) {
-  Draft draft;
-  run_passes(input, draft, options.after);
-  return print(draft);
+std::string drafts_text(const CompileFlags& options, Lowering lowering) {
+  run_passes(lowering, options.after);
+  return print(lowering);
 }
 
 // The program of the step as it would run. Throws Error where a device needs more than the limit.
@@ -52,10 +51,10 @@ std::string emit(const CompileFlags& options, const ModelRegistry& models) {
   }
   const Config config = load_config(options.config, models);
   const Prepared prepared = prepare(config, models);
-  if (!options.dump_passes.empty()) dump_passes(training_input(config, prepared), options.dump_passes);
+  if (!options.dump_passes.empty()) dump_passes(training_lowering(config, prepared), options.dump_passes);
   if (options.memory_limit >= 0 && options.form != "program")
     throw Error(concat("--memory-limit is for programs, not for --emit ", options.form), {}, "--emit program, or --explain");
-  if (options.form == "draft") return draft_text(options, training_input(config, prepared));
+  if (options.form == "draft") return drafts_text(options, training_lowering(config, prepared));
   if (options.form == "schedule") return print(prepared.schedule);
   if (options.form == "graph") return print(training_graph(config, prepared));
   if (options.form == "layouts") return layouts_text(training_layouts(config, prepared));

@@ -11,7 +11,7 @@
 #include "cli/config_options.h"
 #include "cli/output.h"
 #include "config/mesh_view.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "penstock/error.h"
 #include "report/layout_costs.h"
 #include "report/mesh_picture.h"

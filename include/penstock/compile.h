@@ -29,14 +29,14 @@ struct CompileOptions {
   SplitAttention attention = SplitAttention::automatic;
   bool recompute = false;  // every backward computes again all that it reads of its forward
   // For a table of several steps: the devices of an actor are HetPipe's workers, which update parameters of their own and may have taken so
-  // many waves fewer of the others' updates than of their own (lower/waves.h). -1: they sum their gradients at each update.
+  // many waves fewer of the others' updates than of their own (lower/waves.cpp). -1: they sum their gradients at each update.
   int distance = -1;
   // Where the devices of an actor, one of each worker, place stages differently: the tables of all workers but the first, whose is the one
   // that is compiled (HetPipe's unequal workers). Device v of an actor runs its row of the v-th, and what workers sum of a stage they sum
   // wherever each of them has it. They have as many actors, steps and micro-batches, and no shares. Empty: all devices run one table.
   std::vector<Schedule> others = {};
   // In a table for several steps: rows of embeddings are looked up while the step before computes, and those that its update has changed
-  // are read again (lower/lookups_ahead.h). Data are read a step ahead, by a thread of each device.
+  // are read again (lower/lookups.cpp). Data are read a step ahead, by a thread of each device.
   bool prefetch = false;
   // States that other programs than the one that updates them read; empty: the floating ones that the step's loop reads.
   std::vector<std::string> parameters = {};

@@ -8,7 +8,7 @@
 #include "config/mesh.h"
 #include "config/workers.h"
 #include "lower/lower.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
@@ -439,13 +439,9 @@ Program compile_training(const Config& config, const Prepared& prepared) {
   return compile(step, schedule_for(step, prepared), compile_options(config, prepared));
 }
 
-std::vector<LowerInput> training_inputs(const Config& config, const Prepared& prepared) {
+Lowering training_lowering(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return compile_inputs(step, schedule_for(step, prepared), compile_options(config, prepared));
-}
-
-LowerInput training_input(const Config& config, const Prepared& prepared) {
-  return std::move(training_inputs(config, prepared)[0]);
+  return compile_lowering(step, schedule_for(step, prepared), compile_options(config, prepared));
 }
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {

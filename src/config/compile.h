@@ -8,8 +8,8 @@
 
 #include "config/chosen_layouts.h"
 #include "config/config.h"
-#include "lower/input.h"
 #include "lower/lower.h"
+#include "lower/passes.h"
 #include "penstock/compile.h"
 #include "penstock/layout.h"
 #include "penstock/plan_file.h"
@@ -87,11 +87,10 @@ Program compile_picture_step(const Prepared& prepared);
 CompileOptions compile_options(const Config& config, const Prepared& prepared);
 OptimiserOptions optimiser_of(const Config& config);
 
-// The inputs of which the passes of lowering make the training program: lower/passes.h shows what each of them leaves.
-std::vector<LowerInput> training_inputs(const Config& config, const Prepared& prepared);  // of all members of the mesh's axes
-LowerInput training_input(const Config& config, const Prepared& prepared);                // of the first
+// What lowering of the training program begins with: lower/passes.h shows what each pass makes of it.
+Lowering training_lowering(const Config& config, const Prepared& prepared);
 
-// Returns the layouts that are decided for a training step along each of the mesh's axes (lower/members.h).
+// Returns the layouts that are decided for a training step along each of the mesh's axes (lower/member_inputs.h).
 std::vector<AxisDecision> training_layouts(const Config& config, const Prepared& prepared);
 
 // The stage DAG of a training step as text: stages, tasks, and the bundles between them with their bytes.

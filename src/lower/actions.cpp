@@ -382,7 +382,7 @@ void lower_actions(const LowerInput& input, Draft& draft) {
     lower_action(rows, actor, action, unit);
     if (input.options.window && !is_sharding(action.kind))
       for (std::size_t r = first; r < row.size(); ++r)
-        row[r].action = numbers[actor.value][&action - input.schedule.actors[actor.value].data()];
+        row[r].window.action = numbers[actor.value][&action - input.schedule.actors[actor.value].data()];
   });
 }
 

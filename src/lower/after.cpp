@@ -229,7 +229,7 @@ void put(Draft& draft, const TaskGroup& group, Run run) {
   invariant(place != runs.end(), "an update group has its U");
   run.kind = Kind::U;
   run.stage = group.update;
-  run.action = place->action;
+  run.window = place->window;
   runs.insert(place, std::move(run));
 }
 
@@ -339,8 +339,8 @@ void put_outputs(Draft& draft, const Places& p, const Given& given) {
 void take_into_actions(Draft& draft) {
   for (std::vector<Run>& runs : draft.actors)
     for (std::int32_t action = -1; Run & run : runs) {
-      if (run.action >= 0) action = run.action;
-      run.action = action;
+      if (run.window.action >= 0) action = run.window.action;
+      run.window.action = action;
     }
 }
 

@@ -33,10 +33,13 @@ struct PlacedClass {
 // Options of a class for a group of so many members of the mesh's only axis, which do its micro-batches as all members would.
 CompileOptions for_group(CompileOptions options, int degree);
 
-// The program of compile() for classes. The first is for all members of the mesh, whether or not micro-batches are of it: what is summed
-// over them, and how, follows from it. `pool`: tasks that earlier programs have left; takes this one's. Throws Error as compile() does, and
-// where a member has no micro-batch.
-Program compile_joined(std::span<const PlacedClass> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
+// The inputs of lowering of the program of compile() for classes, one for each member. The first class is for all members of the mesh,
+// whether or not micro-batches are of it: what is summed over them, and how, follows from it. Throws Error as compile() does, and where a
+// member has no micro-batch.
+std::vector<LowerInput> joined_inputs(std::span<const PlacedClass> classes, const std::vector<std::int32_t>& shape_class,
+                                      const Schedule& schedule, const CompileOptions& options);
+// Their program. `pool`: tasks that earlier programs have left; takes this one's.
+Program compile_joined(std::span<const PlacedClass> classes, const std::vector<std::int32_t>& shape_class, const Schedule& schedule,
                        const CompileOptions& options, TaskPool& pool);
 
 // A class as one member sees it.

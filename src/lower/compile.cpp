@@ -8,9 +8,8 @@
 #include "base/text.h"
 #include "lower/classes.h"
 #include "lower/lower.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "lower/passes.h"
-#include "lower/window.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
 #include "schedule/versions.h"
@@ -119,26 +118,24 @@ LowerOptions recomputing(const Graph& step, const CompileOptions& options) {
   return lowering;
 }
 
-}  // namespace
-
-std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return member_inputs(step, table_for(step, schedule, options.zero), recomputing(step, options));
+LowerOptions with_others(const Graph& step, const CompileOptions& options) {
+  LowerOptions lowering = recomputing(step, options);
+  for (const Schedule& other : options.others) lowering.others.push_back(table_for(step, other, options.zero));
+  return lowering;
 }
+
+}  // namespace
 
 std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   return decide_axes(step, schedule, lower_options(step, options));
 }
 
-LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  LowerInput input = std::move(compile_inputs(step, schedule, options)[0]);
-  if (input.schedule.steps > 1) return step_input(input, 0);
-  return input;
+Lowering compile_lowering(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  return begin_lowering(step, table_for(step, schedule, options.zero), with_others(step, options));
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  LowerOptions lowering = recomputing(step, options);
-  for (const Schedule& other : options.others) lowering.others.push_back(table_for(step, other, options.zero));
-  return lower(step, table_for(step, schedule, options.zero), lowering);
+  return lower(step, table_for(step, schedule, options.zero), with_others(step, options));
 }
 
 // The axis of fewer members has a name of its own, by which its ops find the group's line (LowerInput::lines).
@@ -171,8 +168,8 @@ ShapeClass compile_class(const Graph& step, const Schedule& schedule, const Comp
   return {cut_input(std::move(staged), table, lowering)};
 }
 
-Program compile_joined(std::span<const PlacedClass> classes, std::vector<std::int32_t> shape_class, const Schedule& schedule,
-                       const CompileOptions& options, TaskPool& pool) {
+std::vector<LowerInput> joined_inputs(std::span<const PlacedClass> classes, const std::vector<std::int32_t>& shape_class,
+                                      const Schedule& schedule, const CompileOptions& options) {
   const Schedule table = table_for(classes[0].inputs->front().step, schedule, options.zero);
   std::vector<LowerInput> members;
   for (std::int32_t m = 0; m < std::ssize(*classes[0].inputs); ++m) {
@@ -186,7 +183,12 @@ Program compile_joined(std::span<const PlacedClass> classes, std::vector<std::in
       throw Error(concat("member ", m, " of the mesh's axes has no micro-batch"), {}, "let each member be in some micro-batch's group");
     members.push_back(join_classes(of_member, table, shape_class));
   }
-  return lower(members, &pool);
+  return members;
+}
+
+Program compile_joined(std::span<const PlacedClass> classes, const std::vector<std::int32_t>& shape_class, const Schedule& schedule,
+                       const CompileOptions& options, TaskPool& pool) {
+  return lower(joined_inputs(classes, shape_class, schedule, options), &pool);
 }
 
 Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape_class, const Schedule& schedule,

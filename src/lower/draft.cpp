@@ -39,6 +39,16 @@ TaskId add_task(Draft& draft, std::string name, const TaskGraph& graph) {
   return id;
 }
 
+TaskId add_task(Draft& draft, const Task& task, const std::string& suffix) {
+  return suffix.empty() ? add_task(draft, task.name, task.graph) : add_task(draft, task.name + suffix, Graph(*task.graph));
+}
+
+void renumber(Run& run, const Renumbering& to) {
+  if (run.task) run.task = to.tasks[run.task];
+  for (InstanceId& read : run.reads) read = to.instances[read];
+  for (Write& write : run.writes) write.instance = to.instances[write.instance];
+}
+
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit) {
   const auto [it, added] = draft.inputs.try_emplace({which, unit});
   if (!added) return it->second;

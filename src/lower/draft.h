@@ -14,6 +14,7 @@
 #include "lower/input.h"
 #include "penstock/layout.h"
 #include "penstock/program.h"
+#include "schedule/versions.h"
 
 namespace penstock {
 
@@ -78,6 +79,18 @@ struct Write {
   ResultMode mode = ResultMode::store;
 };
 
+// The place of a run in a window of steps, until its reads are of versions.
+struct InWindow {
+  // Up to the pass `steps`: the number of its action in its step's row. -1: that of the run before it, or none.
+  std::int32_t action = -1;
+  // From `steps` to `versions`: whose run it is, and which version it reads of trained states. -1: none.
+  std::int32_t step = -1;
+  ReadVersion read = {};
+  bool pulls = false;  // the states that it writes keep their version
+
+  bool operator==(const InWindow&) const = default;
+};
+
 // The piece of work that one actor does without being interrupted; an actor's list has its runs in order.
 struct Run {
   // run, copy, output; collectives: of the one of `reads` to the one of `writes`; offload, reload: of each of `reads` to the one beside it.
@@ -86,8 +99,7 @@ struct Run {
   StageId stage{};  // of the action that it belongs to; none: it stands before or after the loop
   Kind kind = Kind::F;
   Unit unit{};
-  // In a table for several steps: the number of its action in its step's row. -1: that of the run before it, or none.
-  std::int32_t action = -1;
+  InWindow window{};
   std::int32_t port = -1;   // output
   std::int32_t axis = -1;   // collectives along an axis of the mesh: which of LowerInput::lines
   std::int32_t group = -1;  // collectives, once devices are known: position in Draft::groups
@@ -131,14 +143,25 @@ struct Free {
   std::int32_t after = 0;  // the run behind which the slot is freed; the number of runs: when all is done
 };
 
+// Whose a draft is as long as there are several: a member's of the mesh's axes, under one worker's table, of one step of a window.
+struct DraftOf {
+  std::int32_t member = 0, worker = 0, step = 0;
+
+  auto operator<=>(const DraftOf&) const = default;
+};
+
 struct Draft {
+  DraftOf of{};
   std::string after;             // the pass that made it; empty: none has yet
   IdVector<TaskId, Task> tasks;  // tasks of equal structure are one
   IdVector<BlockId, ShareBlock> blocks;
   std::map<InputId, Member> sharded_states;
   std::map<ResultId, Member> sharded_results;
   IdVector<InstanceId, Instance> instances;
-  IdVector<ActorId, std::vector<Run>> actors;     // from the pass `devices` on: devices
+  IdVector<ActorId, std::vector<Run>> actors;  // from the pass `devices` on: devices
+  // Of a window, from the pass `steps` on: the loop's operands that something reads a whole step of, in order. Each step has a port of its
+  // own for each, behind the step's inputs.
+  std::vector<std::int32_t> whole_ports;
   std::vector<LoopUse> uses;                      // up to the pass `after`
   std::vector<PartialSum> partials;               // up to the pass `after`
   std::vector<InstanceId> refreshed;              // states whose copies their owner refreshes at the step's end
@@ -156,6 +179,15 @@ InstanceId add(Draft& draft, Instance instance);
 // A task of the graph: one that is there already, or a new one of this name, with a number behind it where others have the name.
 TaskId add_task(Draft& draft, std::string name, Graph graph);
 TaskId add_task(Draft& draft, std::string name, const TaskGraph& graph);  // which keeps the name that it has
+// The ids that a draft's tasks and instances have in another, into which passes join it.
+struct Renumbering {
+  IdVector<TaskId, TaskId> tasks;
+  IdVector<InstanceId, InstanceId> instances;
+};
+// A task of another draft, with `suffix` behind its name.
+TaskId add_task(Draft& draft, const Task& task, const std::string& suffix);
+void renumber(Run& run, const Renumbering& to);
+
 // The instance of a step input as a whole or, of data, of one micro-batch's part; made on first use. With shape classes a micro-batch of
 // which devices share parts has the port of the first part.
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit = {});
@@ -193,9 +225,10 @@ void make_collective(const LowerInput& input, const Op& op, Run& run);
 bool is_beside(const Run& run);
 
 // Text form: print(parse(print(d))) == print(d). An instance goes by its slots' name there, and where several have one, by its home too.
-// Throws Error with file:line:column.
+// Several drafts stand one behind the other. Throws Error with file:line:column.
 std::string print(const Draft& draft);
 Draft parse_draft(std::string_view text, std::string_view file = "draft");
+std::vector<Draft> parse_drafts(std::string_view text, std::string_view file = "draft");
 
 // Throws Error naming run and instance unless the draft is what the pass that it names may leave: ids in range, types of runs and of what
 // they read and write alike, all that is read written before in some order of the actors' work, one owner of each state; transfers and

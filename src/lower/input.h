@@ -81,12 +81,7 @@ StagedStep staged_step(const Graph& traced, const Schedule& schedule, const Lowe
 LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options);
 // The step as the passes read it: cut for the schedule, and both held against each other. Throws Error as lower() does.
 LowerInput lower_input(const Graph& step, const Schedule& schedule, const LowerOptions& options = {});
-// The inputs of the passes for compile(step, schedule, options), one for each member of the mesh's axes (lower/members.h). Throws Error as
-// that does.
-std::vector<LowerInput> compile_inputs(const Graph& step, const Schedule& schedule, const CompileOptions& options);
-// Returns what is decided along each axis of the mesh (lower/members.h).
+// Returns what is decided along each axis of the mesh (lower/member_inputs.h).
 std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options);
-// The input of the first member.
-LowerInput compile_input(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 
 }  // namespace penstock

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "lower/passes.h"
 #include "ops/verify.h"
 #include "penstock/error.h"

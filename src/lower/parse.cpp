@@ -3,6 +3,7 @@
 #include "ir/graph_parser.h"
 #include "lower/draft.h"
 #include "lower/text_names.h"
+#include "penstock/error.h"
 #include "program/reading.h"
 
 namespace penstock {
@@ -10,7 +11,7 @@ namespace {
 
 // The reader's place, and what has been named up to there.
 struct Reader {
-  Cursor in;
+  Cursor& in;
   Draft draft{};
   Names tasks{"task", "@"}, instances{"instance", "%"};
 };
@@ -153,6 +154,16 @@ bool parse_opcode(Cursor& in, Opcode& opcode) {
   return false;
 }
 
+InWindow parse_window(Cursor& in) {
+  InWindow window;
+  if (in.accept("action")) window.action = index(in);
+  if (in.accept("step")) window.step = index(in);
+  if (in.accept("reads")) window.read.version = index(in);
+  if (in.accept("ahead")) window.read.ahead = index(in);
+  window.pulls = in.accept("pulls");
+  return window;
+}
+
 // False where the next line is no run.
 bool parse_run(Reader& r, std::vector<Run>& runs) {
   Run run;
@@ -174,7 +185,7 @@ bool parse_run(Reader& r, std::vector<Run>& runs) {
   if (r.in.accept("root")) run.root = index(r.in);
   if (r.in.accept("by")) run.by = index(r.in);
   if (r.in.accept("message")) run.message = index(r.in);
-  if (r.in.accept("action")) run.action = index(r.in);
+  run.window = parse_window(r.in);
   runs.push_back(std::move(run));
   return true;
 }
@@ -222,13 +233,15 @@ Free parse_free(Reader& r) {
   return {instance, device, number_after(r.in, "after")};
 }
 
-}  // namespace
-
-Draft parse_draft(std::string_view text, std::string_view file) {
-  Reader r{Cursor(file, text)};
-  Cursor& in = r.in;
+Draft parse_one(Cursor& in) {
+  Reader r{in};
   Draft& draft = r.draft;
   in.header("draft", 1);
+  if (in.accept("of")) {
+    draft.of.member = number_after(in, "member");
+    draft.of.worker = number_after(in, "worker");
+    draft.of.step = number_after(in, "step");
+  }
   if (in.accept("after")) draft.after = in.word();
   while (in.accept("task")) parse_task(r);
   while (in.accept("block")) parse_block(r);
@@ -237,6 +250,7 @@ Draft parse_draft(std::string_view text, std::string_view file) {
     next_number(in, "group", draft.groups.size());
     draft.groups.push_back(parse_numbers<std::int32_t>(in));
   }
+  if (in.accept("whole")) draft.whole_ports = parse_numbers<std::int32_t>(in);
   while (in.accept("instance")) parse_instance(r);
   while (in.accept("actor")) parse_row(r);
   while (in.accept("use")) draft.uses.push_back(parse_use(r));
@@ -244,11 +258,31 @@ Draft parse_draft(std::string_view text, std::string_view file) {
   while (in.accept("refresh")) draft.refreshed.push_back(instance_name(r));
   while (in.accept("transfer")) draft.transfers.push_back(parse_transfer(r));
   while (in.accept("free")) draft.frees.push_back(parse_free(r));
+  return std::move(draft);
+}
+
+}  // namespace
+
+std::vector<Draft> parse_drafts(std::string_view text, std::string_view file) {
+  Cursor in(file, text);
+  std::vector<Draft> out;
+  for (bool is_next = true; is_next;) {
+    out.push_back(parse_one(in));
+    const std::size_t behind = in.position();
+    is_next = in.accept("penstock");
+    in.seek(behind);
+  }
   if (!in.at_end())
     in.fail(
-        "expected task, block, sharded, group, instance, actor, use, partial, refresh, transfer, free or the end (in this order), "
-        "or a run of an actor");
-  return std::move(draft);
+        "expected task, block, sharded, group, whole, instance, actor, use, partial, refresh, transfer, free, another draft or the end (in "
+        "this order), or a run of an actor");
+  return out;
+}
+
+Draft parse_draft(std::string_view text, std::string_view file) {
+  std::vector<Draft> drafts = parse_drafts(text, file);
+  if (drafts.size() > 1) throw Error(concat(file, " has ", drafts.size(), " drafts"), {}, "read them by parse_drafts");
+  return std::move(drafts[0]);
 }
 
 }  // namespace penstock

@@ -7,9 +7,8 @@
 
 #include "base/text.h"
 #include "base/words.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "lower/window.h"
-#include "lower/workers.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -31,6 +30,18 @@ constexpr std::array kPasses = {
     LowerPass{"refresh", "Copies of a state that its owner alone updates are out of date when the step ends.", refresh_copies},
     LowerPass{"devices", "Up to here an actor is one device; now each of its devices gets its part of the micro-batches and its shares.",
               spread_groups},
+    LowerPass{"steps", "A device does the steps of a window in one row, in the order of the table, on one set of states.", nullptr,
+              join_steps},
+    LowerPass{"waves", "Workers that update by themselves take each other's updates a wave at a time, behind their own.", exchange_waves},
+    LowerPass{"versions", "An update writes over a state that something behind it still reads as it was before, or as it will be.",
+              read_table_versions},
+    LowerPass{"lookups", "The keys of the next step are there, so its rows of a table can be looked up while this step computes.",
+              look_up_rows},
+    LowerPass{"workers",
+              "Each worker has a table of its own, of which its devices take their rows, and sums with the others what all have.", nullptr,
+              join_workers},
+    LowerPass{"axes", "Members of the mesh's axes have steps of their own up to here; together they are the devices of the program.",
+              nullptr, join_axes},
     LowerPass{"transfers", "What is read elsewhere than where it was made is sent as soon as it is there, once to each reader.",
               make_transfers},
     LowerPass{"order", "Both ends of a pair must start its transfers in one order, or a link with one queue would deadlock.",
@@ -40,6 +51,11 @@ constexpr std::array kPasses = {
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The position of the pass behind the one of this name; empty: the first.
+std::size_t behind(std::string_view pass) {
+  return pass.empty() ? 0 : find_pass(pass) + 1;
 }
 
 }  // namespace
@@ -56,105 +72,154 @@ std::size_t find_pass(std::string_view name) {
   throw Error(concat("lowering has no pass ", quote(name)), {"its passes: " + join(names, ", ")}, did_you_mean(name, names));
 }
 
-void run_passes(const LowerInput& input, Draft& draft, std::string_view last, const PassWatch& watch) {
-  const std::size_t begin = draft.after.empty() ? 0 : find_pass(draft.after) + 1;
-  const std::size_t end = last.empty() ? kPasses.size() : find_pass(last) + 1;
-  for (std::size_t p = begin; p < end; ++p) {
-    const auto start = std::chrono::steady_clock::now();
-    kPasses[p].run(input, draft);
-    const double seconds = seconds_since(start);
-    draft.after = kPasses[p].name;
-    if (watch) watch(kPasses[p], draft, seconds);
-  }
+TableDrafts begin_table(LowerInput input, std::int32_t member, std::int32_t worker) {
+  TableDrafts out;
+  out.steps.resize(input.schedule.steps);
+  out.input = std::move(input);
+  for (std::int32_t step = 0; step < std::ssize(out.steps); ++step) out.steps[step].of = {member, worker, step};
+  return out;
 }
 
-Program lower(const LowerInput& input, TaskPool* pool) {
-  Draft draft;
-  run_passes(input, draft);
-  return program_of(input, std::move(draft), pool);
+void run_passes(const LowerInput& input, Draft& draft, std::string_view last) {
+  const std::size_t end = last.empty() ? kPasses.size() : find_pass(last) + 1;
+  for (std::size_t p = behind(draft.after); p < end; ++p) {
+    if (kPasses[p].change) kPasses[p].change(input, draft);
+    draft.after = kPasses[p].name;
+  }
 }
 
 namespace {
 
-// Lowers up to the pass `devices` and returns the drafts with the input of the passes that follow.
-JoinedSteps up_to_devices(LowerInput input) {
-  std::vector<Draft> drafts(input.schedule.steps);
-  if (drafts.size() == 1) {
-    run_passes(input, drafts[0], "devices");
-    return {std::move(input), std::move(drafts[0])};
-  }
-  for (std::int32_t step = 0; step < std::ssize(drafts); ++step) run_passes(step_input(input, step), drafts[step], "devices");
-  return join_steps(input, drafts);
+void change(TableDrafts& table, Draft& draft, std::string_view last) {
+  if (table.steps.size() == 1) return run_passes(table.input, draft, last);
+  run_passes(step_input(table.input, draft.of.step), draft, last);
 }
 
-// The rest of lowering, from the members' drafts after the pass `devices` on.
-Program joined_program(const std::vector<LowerInput>& inputs, std::vector<Draft> drafts, TaskPool* pool) {
-  Draft draft = inputs.size() == 1 ? std::move(drafts[0]) : join_members(inputs, std::move(drafts));
-  run_passes(inputs[0], draft);
-  return program_of(inputs[0], std::move(draft), pool);
+void run_pass(const LowerPass& pass, Lowering& lowering) {
+  if (pass.join) pass.join(lowering);
+  for (TableDrafts& table : lowering)
+    for (Draft& draft : table.steps)
+      if (pass.join)
+        draft.after = pass.name;
+      else
+        change(table, draft, pass.name);
+}
+
+// Hands out what lowering begins with, each table of a member when its turn comes.
+template <class Take>
+void take_tables(const Graph& traced, const Schedule& schedule, const LowerOptions& options, const Take& take) {
+  check_workers(schedule, options);
+  for (std::size_t worker = 0; worker <= options.others.size(); ++worker) {
+    std::int32_t member = 0;
+    take_members(traced, worker == 0 ? schedule : options.others[worker - 1], options, [&](LowerInput input) {
+      check_table(input);
+      take(begin_table(std::move(input), member++, static_cast<std::int32_t>(worker)));
+    });
+  }
+}
+
+// Lowers a table of one member as far as that does not depend on others.
+TableDrafts lowered_alone(TableDrafts table) {
+  for (Draft& draft : table.steps) change(table, draft, "devices");
+  Lowering alone;
+  alone.push_back(std::move(table));
+  run_passes(alone, "lookups");
+  return std::move(alone[0]);
+}
+
+DraftOf of(const TableDrafts& table) {
+  return table.steps[0].of;
 }
 
 }  // namespace
 
-Program lower(const std::vector<LowerInput>& members, TaskPool* pool) {
-  if (members.size() == 1 && members[0].schedule.steps == 1) return lower(members[0], pool);
-  std::vector<LowerInput> inputs;
-  std::vector<Draft> drafts;
-  for (const LowerInput& member : members) {
-    JoinedSteps joined = up_to_devices(member);
-    inputs.push_back(std::move(joined.input));
-    drafts.push_back(std::move(joined.draft));
+void run_passes(Lowering& lowering, std::string_view last, const PassWatch& watch) {
+  const std::size_t end = last.empty() ? kPasses.size() : find_pass(last) + 1;
+  for (std::size_t p = behind(lowering[0].steps[0].after); p < end; ++p) {
+    const auto start = std::chrono::steady_clock::now();
+    run_pass(kPasses[p], lowering);
+    const double seconds = seconds_since(start);
+    if (watch) watch(kPasses[p], lowering, seconds);
   }
-  return joined_program(inputs, std::move(drafts), pool);
+}
+
+Lowering begin_lowering(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+  Lowering out;
+  take_tables(traced, schedule, options, [&](TableDrafts table) { out.push_back(std::move(table)); });
+  std::ranges::stable_sort(out, {}, of);
+  return out;
+}
+
+Lowering with_drafts(Lowering lowering, std::vector<Draft> drafts) {
+  const std::string after = drafts.empty() ? "" : drafts[0].after;
+  const auto is_done = [&](void (*join)(Lowering&)) {
+    return behind(after) > static_cast<std::size_t>(std::ranges::find(kPasses, join, &LowerPass::join) - kPasses.begin());
+  };
+  if (is_done(join_workers)) std::erase_if(lowering, [](const TableDrafts& table) { return of(table).worker > 0; });
+  if (is_done(join_axes)) lowering.resize(1);
+  std::size_t next = 0;
+  for (TableDrafts& table : lowering) {
+    if (is_done(join_steps)) table.steps.resize(1);
+    for (Draft& draft : table.steps) {
+      if (next == drafts.size() || drafts[next].of != draft.of || drafts[next].after != after)
+        throw Error(
+            concat("draft ", next, " is not that of member ", draft.of.member, ", worker ", draft.of.worker, ", step ", draft.of.step),
+            {concat("after ", after.empty() ? "no pass" : after, " there is one for each, in this order")},
+            "read all drafts of one lowering");
+      draft = std::move(drafts[next++]);
+    }
+    if (is_done(join_steps) && is_window(table.input)) table.input = window_input(table.input, table.steps[0].whole_ports);
+    for (const Draft& draft : table.steps) verify(table.steps.size() == 1 ? table.input : step_input(table.input, draft.of.step), draft);
+  }
+  if (next < drafts.size()) throw Error(concat("there are ", drafts.size(), " drafts, and ", next, " are read"), {}, "read one lowering");
+  return lowering;
+}
+
+std::string print(const Lowering& lowering) {
+  std::string out;
+  for (const TableDrafts& table : lowering)
+    for (const Draft& draft : table.steps) out += print(draft);
+  return out;
+}
+
+Program lower(Lowering lowering, TaskPool* pool) {
+  run_passes(lowering);
+  return program_of(lowering[0].input, std::move(lowering[0].steps[0]), pool);
+}
+
+Program lower(std::vector<LowerInput> members, TaskPool* pool) {
+  Lowering lowering;
+  for (LowerInput& input : members)
+    lowering.push_back(lowered_alone(begin_table(std::move(input), static_cast<std::int32_t>(lowering.size()), 0)));
+  return lower(std::move(lowering), pool);
 }
 
 Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
-  check_workers(schedule, options);
-  std::vector<LowerInput> inputs;
-  std::vector<std::vector<Draft>> drafts;  // of each member, by worker whose table is another
-  const auto take = [&](const Schedule& table, bool is_first) {
-    std::size_t member = 0;
-    take_members(traced, table, options, [&](LowerInput input) {
-      check_table(input);
-      JoinedSteps joined = up_to_devices(std::move(input));
-      if (is_first) {
-        if (!inputs.empty()) {  // joined, they only have to say which member each is
-          joined.input.step = {};
-          joined.input.dag = {};
-        }
-        inputs.push_back(std::move(joined.input));
-        drafts.emplace_back();
-      }
-      drafts[member++].push_back(std::move(joined.draft));
-    });
-  };
-  take(schedule, true);
-  for (const Schedule& other : options.others) take(other, false);
-  std::vector<Draft> of_members;
-  for (std::vector<Draft>& of_workers : drafts)
-    of_members.push_back(of_workers.size() == 1 ? std::move(of_workers[0]) : join_workers(schedule, options, std::move(of_workers)));
-  return joined_program(inputs, std::move(of_members), nullptr);
+  Lowering lowering;
+  take_tables(traced, schedule, options, [&](TableDrafts table) {
+    lowering.push_back(lowered_alone(std::move(table)));
+    if (lowering.size() == 1) return;
+    // Joined, it only has to say whose it is.
+    lowering.back().input.step = {};
+    lowering.back().input.dag = {};
+  });
+  std::ranges::stable_sort(lowering, {}, of);
+  return lower(std::move(lowering));
 }
 
-Program lower_rest(const LowerInput& input, Draft draft) {
-  verify(input, draft);
-  run_passes(input, draft);
-  return program_of(input, std::move(draft));
-}
-
-void dump_passes(const LowerInput& input, const std::string& folder) {
+void dump_passes(Lowering lowering, const std::string& folder) {
   std::filesystem::create_directories(folder);
-  Draft empty;
-  std::string before;
+  std::string before = print(lowering);
   int number = 0;
-  run_passes(input, empty, {}, [&](const LowerPass& pass, const Draft& draft, double seconds) {
-    // Behind its first two lines, the form and the pass, a draft says what it is.
-    const std::string text = print(draft), said = text.substr(text.find('\n', text.find('\n') + 1) + 1);
+  run_passes(lowering, {}, [&](const LowerPass& pass, const Lowering& now, double seconds) {
+    const std::string text = print(now), after = concat("\nafter ", pass.name, "\n");
+    std::string said = text;
+    for (std::size_t at = said.find(after); at != std::string::npos; at = said.find(after, at)) said.erase(at, after.size() - 1);
     const std::string digits = concat(++number < 10 ? "0" : "", number);
     const std::string comment = concat("// ", pass.reason, "\n// ", short_decimal(1000 * seconds, 3), " ms",
                                        said == before ? ", unchanged: the draft is that of the pass before\n" : "\n");
     write_file(concat(folder, "/", digits, "-", pass.name, ".txt"), comment + text);
-    before = said;
+    before = std::move(said);
   });
 }
 

@@ -71,12 +71,22 @@ std::string text_of(const Instance& i, const std::string& handle) {
   return out + " " + types_text(i.types);
 }
 
+// " action 3", or " step 1 reads 2 ahead 1 pulls".
+std::string text_of(const InWindow& window) {
+  std::string out;
+  if (window.action >= 0) out += concat(" action ", window.action);
+  if (window.step >= 0) out += concat(" step ", window.step);
+  if (window.read.version >= 0) out += concat(" reads ", window.read.version);
+  if (window.read.ahead > 0) out += concat(" ahead ", window.read.ahead);
+  return window.pulls ? out + " pulls" : out;
+}
+
 // "run 0F3 @F0(%x, %y) -> (store %z)"; "place 0U" where a later pass puts something.
 std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceId, std::string>& handles) {
   std::string out(run.placeholder ? draft_text::kPlaceholder : name(run.opcode));
   if (run.stage) out += concat(" ", run.stage.value, name(run.kind), run.unit ? concat(run.unit.microbatch) : "");
-  const std::string action = run.action >= 0 ? concat(" action ", run.action) : "";
-  if (run.placeholder) return out + action;
+  const std::string window = text_of(run.window);
+  if (run.placeholder) return out + window;
   if (run.opcode == Opcode::run) out += " @" + shown_name(draft.tasks[run.task].name).substr(1);
   const auto handle = [&](InstanceId i) { return handles[i]; };
   const auto write = [&](const Write& w) { return concat(draft_text::kModes[static_cast<std::size_t>(w.mode)], " ", handle(w.instance)); };
@@ -86,7 +96,7 @@ std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceI
   if (run.group >= 0) out += concat(" in ", run.group);
   if (run.root >= 0) out += concat(" root ", run.root);
   if (run.message >= 0) out += concat(" by ", run.by, " message ", run.message);
-  return out + action;
+  return out + window;
 }
 
 }  // namespace
@@ -96,6 +106,7 @@ std::string print(const Draft& draft) {
   std::string out = "penstock draft 1\n";
   const auto line = [&](const auto&... parts) { out += concat(parts..., "\n"); };
   const auto handle = [&](InstanceId i) { return handles[i]; };
+  if (draft.of != DraftOf()) line("of member ", draft.of.member, " worker ", draft.of.worker, " step ", draft.of.step);
   if (!draft.after.empty()) line("after ", draft.after);
   for (const Task& task : draft.tasks) line("task @", shown_name(task.name).substr(1)), out += print_body(task.graph);
   for (std::size_t b = 0; b < draft.blocks.size(); ++b) line("block ", b, " ", text_of(draft.blocks[b]));
@@ -103,6 +114,7 @@ std::string print(const Draft& draft) {
   for (const auto& [result, member] : draft.sharded_results)
     line("sharded result ", result.value, " ", member.block.value, " ", member.index);
   for (std::size_t g = 0; g < draft.groups.size(); ++g) line("group ", g, " ", list(draft.groups[g]));
+  if (!draft.whole_ports.empty()) line("whole ", list(draft.whole_ports));
   for (const InstanceId i : draft.instances.ids()) line("instance ", handles[i], " ", text_of(draft.instances[i], handles[i]));
   for (std::size_t a = 0; a < draft.actors.size(); ++a) {
     line("actor ", a);

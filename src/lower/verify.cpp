@@ -270,7 +270,7 @@ void verify(const LowerInput& input, const Draft& draft) {
   if (!draft.after.empty()) find_pass(draft.after);
   std::int32_t rows = 0;
   for (std::int32_t size : input.group_size) rows += c.reached("devices") ? size : 1;
-  if (c.reached("transfers")) rows *= input.members;
+  if (c.reached("axes")) rows *= input.members;
   if (c.reached("actions") && std::ssize(draft.actors) != rows)
     c.fail("rows", concat("there are ", draft.actors.size(), ", the table and its groups have ", rows));
   for (const InstanceId i : draft.instances.ids()) check_instance(c, i);

@@ -1,5 +1,13 @@
-#include "lower/waves.h"
-
+// Pass: HetPipe's waves (Park et al., 2005.14038, section 5). The devices of an actor are workers that update parameters of their own by
+// their own gradients at once (sums of gradients that update states are not reduced), and take each other's updates a wave at a time. In
+// the row of a device, behind the last update of wave c, stand for the states that a run updates,
+//
+//   delta   D[c] = W - what W was when the wave began
+//   push    S[c] = all workers' D[c] summed
+//   pull    of wave w = c - distance:  G = G + S[w],  W = G + D[w+1] + ... + D[c]
+//
+// and at the row's end the pulls that are left, so that all workers end with the same bits. G is what the server would have. Steps and
+// versions (what a read of the table names) are those of the worker's own updates: the pull of wave w is part of its last update.
 #include <algorithm>
 #include <map>
 #include <ranges>
@@ -7,8 +15,11 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
+#include "lower/passes.h"
+#include "lower/window.h"
 #include "ops/optimiser.h"
 #include "penstock/error.h"
+#include "schedule/work.h"
 
 namespace penstock {
 namespace {
@@ -62,10 +73,10 @@ std::vector<InstanceId> updated_by(const LowerInput& window, const IdVector<Inpu
 }
 
 // Returns the instances that the updates of a row are made of, whatever stands between: the sums of gradients, and what axes make of them.
-std::set<InstanceId> made_into_updates(const std::vector<PlacedRun>& row, const std::vector<std::vector<InstanceId>>& updated) {
+std::set<InstanceId> made_into_updates(const std::vector<Run>& row, const std::vector<std::vector<InstanceId>>& updated) {
   std::set<InstanceId> out;
   for (std::size_t r = row.size(); r-- > 0;) {
-    const Run& run = row[r].run;
+    const Run& run = row[r];
     const bool counts =
         !updated[r].empty() || std::ranges::any_of(run.writes, [&](const Write& write) { return out.contains(write.instance); });
     if (counts) out.insert(run.reads.begin(), run.reads.end());
@@ -119,17 +130,17 @@ Graph combined(const Waves& w, std::size_t terms, bool difference) {
   return graph;
 }
 
-PlacedRun task(Draft& draft, const Waves& w, const char* name, Graph graph, std::vector<InstanceId> reads, std::vector<Write> writes,
-               std::int32_t step) {
-  PlacedRun out;
-  out.run.kind = Kind::U;
-  out.run.stage = w.stage;
-  out.run.task = add_task(draft, concat(name, ".", draft.tasks.size()), std::move(graph));
-  out.run.reads = std::move(reads);
-  out.run.writes = std::move(writes);
-  out.step = step;
-  out.read = {step + 1};
-  out.pulls = true;
+Run task(Draft& draft, const Waves& w, const char* name, Graph graph, std::vector<InstanceId> reads, std::vector<Write> writes,
+         std::int32_t step) {
+  Run out;
+  out.kind = Kind::U;
+  out.stage = w.stage;
+  out.task = add_task(draft, concat(name, ".", draft.tasks.size()), std::move(graph));
+  out.reads = std::move(reads);
+  out.writes = std::move(writes);
+  out.window.step = step;
+  out.window.read = {step + 1};
+  out.window.pulls = true;
   return out;
 }
 
@@ -140,7 +151,7 @@ std::vector<Write> written(const std::vector<InstanceId>& states) {
 }
 
 // The next wave's updates of all, behind which the worker's own of later waves stand.
-void pull(Draft& draft, Waves& w, std::int32_t step, std::vector<PlacedRun>& out) {
+void pull(Draft& draft, Waves& w, std::int32_t step, std::vector<Run>& out) {
   const InstanceId sum = w.sums[w.pulled++];
   out.push_back(task(draft, w, "pull", combined(w, 2, false), {w.server, sum}, {{w.server, ResultMode::update}}, step));
   std::vector<InstanceId> terms{w.server};
@@ -149,34 +160,34 @@ void pull(Draft& draft, Waves& w, std::int32_t step, std::vector<PlacedRun>& out
   out.push_back(task(draft, w, "pulled", combined(w, count, false), std::move(terms), written(w.states), step));
 }
 
-void begin_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<PlacedRun>& out) {
+void begin_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<Run>& out) {
   const bool is_first = !w.server;
   if (!is_first && distance == 0) return;  // the worker has what the server has
   w.begin = add_all(draft, w, is_first ? "server" : concat("wave.", w.deltas.size()), device);
   if (is_first) w.server = w.begin;
   out.push_back(task(draft, w, "wave", combined(w, 1, false), w.states, {{w.begin}}, step));
-  out.back().read = {step};
+  out.back().window.read = {step};
 }
 
-void end_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<PlacedRun>& out) {
+void end_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<Run>& out) {
   const InstanceId delta = w.deltas.emplace_back(add_all(draft, w, concat("delta.", w.deltas.size()), device));
   std::vector<InstanceId> reads = w.states;
   reads.push_back(w.begin);
   out.push_back(task(draft, w, "delta", combined(w, 2, true), std::move(reads), {{delta}}, step));
-  PlacedRun push;
-  push.run.opcode = Opcode::all_reduce;
-  push.run.kind = Kind::REDUCE_GRAD;
-  push.run.stage = w.stage;
-  push.run.group = w.group;
-  push.run.reads = {delta};
-  push.run.writes = {{w.sums.emplace_back(add_all(draft, w, concat("sum.", w.sums.size()), device))}};
-  push.step = step;
+  Run push;
+  push.opcode = Opcode::all_reduce;
+  push.kind = Kind::REDUCE_GRAD;
+  push.stage = w.stage;
+  push.group = w.group;
+  push.reads = {delta};
+  push.writes = {{w.sums.emplace_back(add_all(draft, w, concat("sum.", w.sums.size()), device))}};
+  push.window.step = step;
   out.push_back(std::move(push));
   if (std::ssize(w.sums) > distance) pull(draft, w, step, out);
 }
 
 // Moments that each worker keeps for itself are alike on all at the end.
-PlacedRun zeros(Draft& draft, InstanceId state, std::int32_t step) {
+Run zeros(Draft& draft, InstanceId state, std::int32_t step) {
   Graph graph;
   const TensorType& type = draft.instances[state].types[0];
   Op& op = graph.ops.emplace_back();
@@ -187,29 +198,46 @@ PlacedRun zeros(Draft& draft, InstanceId state, std::int32_t step) {
   return task(draft, {}, "unused", std::move(graph), {}, {{state, ResultMode::update}}, step);
 }
 
-}  // namespace
+// Throws Error where a W is elsewhere than its forward: workers leave out the sums of gradients where these are read, which is known where
+// they are made.
+void check_sums_at_home(const LowerInput& input) {
+  const Schedule& schedule = input.schedule;
+  const std::vector<std::int32_t> owners = actor_of_stage(schedule);
+  for (std::int32_t actor = 0; actor < input.actors(); ++actor)
+    for (std::int32_t i = 0; const Action& action : schedule.actors[actor]) {
+      if (action.kind == Kind::W && owners[action.stage] != actor)
+        throw Error(
+            concat(place(schedule, {actor, i}), ": ", text(action, schedule.slices, schedule.blocks), " is on actor ", actor,
+                   ", its forward on actor ", owners[action.stage]),
+            {concat("pipeline.distance = ", input.options.distance, " is of workers, whose actors sum their own stages' gradients")},
+            concat("move it to row ", owners[action.stage] + 1, ", or set pipeline.distance = -1"));
+      ++i;
+    }
+}
 
-std::vector<PlacedRun> in_waves(const LowerInput& window, const IdVector<InputId, bool>& trained, std::vector<PlacedRun> row,
-                                ActorId device, Draft& draft) {
+// The row of one device with its waves. `trained`: by state; `producer`: of the step's values. Throws Error where a state that is trained
+// is no parameter but a moment of the optimiser's, as updates are summed.
+std::vector<Run> in_waves(const LowerInput& window, const IdVector<InputId, bool>& trained, const IdVector<ValueId, OpId>& producer,
+                          ActorId device, Draft& draft) {
   const std::int32_t distance = window.options.distance, steps = steps_of_wave(window.schedule), last = window.schedule.steps - 1;
-  const IdVector<ValueId, OpId> producer = producers(window.step);
+  std::vector<Run> row = std::move(draft.actors[device]);
   std::set<InstanceId> unused;
   std::vector<std::vector<InstanceId>> updated;  // by run
-  for (const PlacedRun& placed : row) updated.push_back(updated_by(window, trained, producer, draft, placed.run, unused));
+  for (const Run& run : row) updated.push_back(updated_by(window, trained, producer, draft, run, unused));
   const std::set<InstanceId> own = made_into_updates(row, updated);
   std::map<std::vector<InstanceId>, Waves> waves;
-  std::vector<PlacedRun> out;
+  std::vector<Run> out;
   std::int32_t group = -1;
   StageId summed;  // last
   for (std::size_t r = 0; r < row.size(); ++r) {
-    PlacedRun& placed = row[r];
-    if (placed.run.opcode == Opcode::all_reduce && placed.run.group >= 0 && own.contains(placed.run.reads[0])) {
-      group = placed.run.group;
-      summed = placed.run.stage;
+    Run& run = row[r];
+    if (run.opcode == Opcode::all_reduce && run.group >= 0 && own.contains(run.reads[0])) {
+      group = run.group;
+      summed = run.stage;
       continue;
     }
-    const std::int32_t step = placed.step;
-    const StageId stage = placed.run.stage ? placed.run.stage : summed;
+    const std::int32_t step = run.window.step;
+    const StageId stage = run.stage ? run.stage : summed;
     std::vector<Waves*> own_waves;
     for (const std::vector<InstanceId>& states : exchanged_together(window, draft, updated[r])) {
       invariant(group >= 0, "an update is made of sums over the actor's devices");
@@ -217,7 +245,7 @@ std::vector<PlacedRun> in_waves(const LowerInput& window, const IdVector<InputId
     }
     if (step % steps == 0)
       for (Waves* w : own_waves) begin_wave(draft, *w, distance, step, device, out);
-    out.push_back(std::move(placed));
+    out.push_back(std::move(run));
     if (step % steps == steps - 1 || step == last)
       for (Waves* w : own_waves) end_wave(draft, *w, distance, step, device, out);
   }
@@ -225,6 +253,18 @@ std::vector<PlacedRun> in_waves(const LowerInput& window, const IdVector<InputId
     while (w.pulled < std::ssize(w.sums)) pull(draft, w, last, out);
   for (const InstanceId state : unused) out.push_back(zeros(draft, state, last));
   return out;
+}
+
+}  // namespace
+
+void exchange_waves(const LowerInput& input, Draft& draft) {
+  if (!is_window(input) || input.options.distance < 0) return;
+  check_sums_at_home(input);
+  const IdVector<InputId, bool> trained = trained_states(input);
+  const IdVector<ValueId, OpId> producer = producers(input.step);
+  for (std::int32_t device = 0; const std::int32_t devices : input.group_size)
+    for (std::int32_t d = 0; d < devices; ++d, ++device)
+      if (devices > 1) draft.actors[ActorId(device)] = in_waves(input, trained, producer, ActorId(device), draft);
 }
 
 }  // namespace penstock

@@ -1,33 +1,32 @@
-// A table for a window of training steps (Schedule::steps). Each step is lowered as if it were alone, as far as its devices' runs; then
-// their runs are put into each other in the order of the table, on one set of states, and a run reads the version of the parameters that
-// the table says: the state itself while it has that version, else a copy made of it ahead of the update that writes it over.
+// A table for a window of training steps (Schedule::steps). Each step is lowered as if it were alone, as far as its devices' runs; then the
+// pass `steps` puts their runs into each other in the order of the table, on one set of states, and the pass `versions` has a run read the
+// version of the parameters that the table says.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "lower/draft.h"
-#include "schedule/versions.h"
 
 namespace penstock {
 
-// A run on a device, of a step of the window.
-struct PlacedRun {
-  Run run;
-  std::int32_t step = 0;
-  ReadVersion read = {};  // of the trained states that it reads
-  bool pulls = false;     // what it writes of these belongs to the version that they have
-};
+inline bool is_window(const LowerInput& input) {
+  return input.schedule.steps > 1;
+}
 
-// The input of step `step` alone, of that of a whole window.
+// Returns the input of step `step` alone, of that of a whole window.
 LowerInput step_input(const LowerInput& window, std::int32_t step);
-struct JoinedSteps {
-  LowerInput input;  // of the passes that follow: the window's micro-batches, ports and outputs ("loss.0", "loss.1", ...)
-  Draft draft;
-};
-// The steps' drafts after the pass `devices` as one. Data that are read by micro-batch are a port for all steps; what a step reads whole is
-// a port for each, NAME.0, NAME.1, .... Throws Error where a state that is updated is read on several actors, or before its version is
-// there.
-JoinedSteps join_steps(const LowerInput& window, const std::vector<Draft>& drafts);
+// Returns the input of the passes behind `steps`: the window's micro-batches, ports and outputs ("loss.0", "loss.1", ...). `whole_ports`:
+// the draft's. Data that are read by micro-batch are a port for all steps; what a step reads whole is a port for each, NAME.0, NAME.1, ....
+LowerInput window_input(const LowerInput& window, const std::vector<std::int32_t>& whole_ports);
+
+// Returns the states whose next values depend on the loop's results. Those of all others (how many steps there were) can be made ahead, or
+// are what they were (frozen parameters).
+IdVector<InputId, bool> trained_states(const LowerInput& input);
+// Throws Error unless updates may wait for other actors. `what`: does, as the error's second line.
+void check_window_drained(const LowerInput& window, const std::string& what);
+// Returns the loop's operand that is this port, cut into micro-batches; -1: none is.
+std::int32_t cut_operand(const LowerInput& input, InputId port);
 
 }  // namespace penstock

@@ -1,14 +1,22 @@
-#include "lower/workers.h"
-
+// Pass: the drafts of HetPipe's virtual workers of unequal stages (Park et al., 2005.14038) become one. The devices of an actor are one of
+// each worker, and each worker has a table of its own, in which its stages lie on other actors than in the others'. Each table is lowered
+// as if all devices ran it, as far as their runs; then each device takes its row of its worker's, and what workers sum of a stage, updates
+// or gradients, they sum wherever each of them has it:
+//
+//   device          0         1         2         3
+//   actor, worker   0 0       0 1       1 0       1 1
+//   stages          0 1 2     0 1       3         2 3      stage 2 is summed by devices 0 and 3
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "base/text.h"
 #include "base/words.h"
+#include "lower/passes.h"
 #include "penstock/error.h"
 #include "schedule/versions.h"
 
@@ -56,7 +64,7 @@ void check_versions_alike(const Schedule& schedule, const Schedule& other, const
 }
 
 struct JoiningWorkers {
-  std::vector<std::vector<std::int32_t>> actor_of_stage;  // by worker
+  std::vector<std::vector<std::int32_t>> actor_of_stage{};  // by worker
   std::map<std::vector<std::int32_t>, std::int32_t> groups{};
   // By group and member: what it sums there, in order.
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<InstanceId>> sums{};
@@ -83,24 +91,21 @@ void check_has_stage(const JoiningWorkers& j, std::int32_t group, StageId stage,
 }
 
 void join_worker(JoiningWorkers& j, Draft from, std::int32_t worker) {
-  IdVector<InstanceId, InstanceId> instances(from.instances.size());
-  const auto joined = [&](InstanceId i) {
-    if (!instances[i]) instances[i] = add(j.draft, std::move(from.instances[i]));
-    return instances[i];
+  Renumbering taken{.tasks = std::vector<TaskId>(from.tasks.size()), .instances = std::vector<InstanceId>(from.instances.size())};
+  const std::string suffix = worker > 0 ? concat(".worker", worker) : "";
+  const auto take = [&](InstanceId i) {
+    if (!taken.instances[i]) taken.instances[i] = add(j.draft, std::move(from.instances[i]));
   };
   const auto is_own = [&](ActorId device) { return device && device.value % j.workers() == worker; };
   for (const InstanceId i : from.instances.ids())
-    if (from.instances[i].source == Instance::Source::state && is_own(from.instances[i].home)) joined(i);
+    if (from.instances[i].source == Instance::Source::state && is_own(from.instances[i].home)) take(i);
   for (const ActorId device : from.actors.ids()) {
     if (!is_own(device)) continue;
     for (Run& run : from.actors[device]) {
-      if (run.task) {
-        const Task& task = from.tasks[run.task];
-        run.task = worker > 0 ? add_task(j.draft, concat(task.name, ".worker", worker), Graph(*task.graph))
-                              : add_task(j.draft, task.name, task.graph);
-      }
-      for (InstanceId& read : run.reads) read = joined(read);
-      for (Write& write : run.writes) write.instance = joined(write.instance);
+      if (run.task && !taken.tasks[run.task]) taken.tasks[run.task] = add_task(j.draft, from.tasks[run.task], suffix);
+      std::ranges::for_each(run.reads, take);
+      for (const Write& write : run.writes) take(write.instance);
+      renumber(run, taken);
       if (run.group >= 0) {
         run.group = group_of(j, run.stage);
         check_has_stage(j, run.group, run.stage, device);
@@ -110,7 +115,7 @@ void join_worker(JoiningWorkers& j, Draft from, std::int32_t worker) {
     }
   }
   for (const InstanceId state : from.refreshed)
-    if (instances[state]) j.draft.refreshed.push_back(instances[state]);
+    if (taken.instances[state]) j.draft.refreshed.push_back(taken.instances[state]);
 }
 
 // The first sum of a member of the group that the first member does not make in its place; none: all sum the same.
@@ -125,6 +130,24 @@ InstanceId summed_otherwise(JoiningWorkers& j, std::int32_t group) {
     if (b != own.end()) return *b;
   }
   return {};
+}
+
+TableDrafts joined(std::span<TableDrafts> workers) {
+  JoiningWorkers j;
+  for (const TableDrafts& worker : workers) j.actor_of_stage.push_back(actor_of_stage(worker.input.schedule));
+  const Draft& first = workers[0].steps[0];
+  j.draft.of.member = first.of.member;
+  j.draft.whole_ports = first.whole_ports;
+  j.draft.actors.resize(first.actors.size());
+  for (std::int32_t w = 0; w < j.workers(); ++w) join_worker(j, std::move(workers[w].steps[0]), w);
+  for (std::int32_t group = 0; group < std::ssize(j.draft.groups); ++group)
+    if (const InstanceId other = summed_otherwise(j, group))
+      throw Error(concat("workers whose stages lie differently do not sum ", quote(j.draft.instances[other].name), " alike"),
+                  {"an actor of one adds up terms of several stages, which another has on several actors"},
+                  "leave apart what stages share (--set model.tied=0), or cut all workers alike");
+  TableDrafts out{std::move(workers[0].input), {}};
+  out.steps.push_back(std::move(j.draft));
+  return out;
 }
 
 }  // namespace
@@ -164,18 +187,14 @@ void check_workers(const Schedule& schedule, const LowerOptions& options) {
   }
 }
 
-Draft join_workers(const Schedule& schedule, const LowerOptions& options, std::vector<Draft> drafts) {
-  JoiningWorkers j{{actor_of_stage(schedule)}};
-  for (const Schedule& other : options.others) j.actor_of_stage.push_back(actor_of_stage(other));
-  j.draft.after = drafts[0].after;
-  j.draft.actors.resize(drafts[0].actors.size());
-  for (std::int32_t w = 0; w < j.workers(); ++w) join_worker(j, std::move(drafts[w]), w);
-  for (std::int32_t group = 0; group < std::ssize(j.draft.groups); ++group)
-    if (const InstanceId other = summed_otherwise(j, group))
-      throw Error(concat("workers whose stages lie differently do not sum ", quote(j.draft.instances[other].name), " alike"),
-                  {"an actor of one adds up terms of several stages, which another has on several actors"},
-                  "leave apart what stages share (--set model.tied=0), or cut all workers alike");
-  return std::move(j.draft);
+void join_workers(Lowering& lowering) {
+  Lowering out;
+  for (auto begin = lowering.begin(), end = begin; begin != lowering.end(); begin = end) {
+    const std::int32_t member = begin->steps[0].of.member;
+    end = std::find_if(begin, lowering.end(), [&](const TableDrafts& table) { return table.steps[0].of.member != member; });
+    out.push_back(end - begin == 1 ? std::move(*begin) : joined({begin, end}));
+  }
+  lowering = std::move(out);
 }
 
 }  // namespace penstock

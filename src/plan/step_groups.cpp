@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "cost/evaluate.h"
 #include "lower/lower.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "penstock/error.h"
 #include "stage/loop.h"
 #include "transform/passes.h"

@@ -28,7 +28,7 @@ PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceMo
 PlanGraph measured_graph(const Graph& grouped, const Costs& costs, const CostContext& context);
 
 // The same of the first of the devices over which `options` splits the step's tensors. `whole`: the graph of the step that is not split, at
-// this size of micro-batches. Throws Error as member_inputs (lower/members.h).
+// this size of micro-batches. Throws Error as member_inputs (lower/member_inputs.h).
 PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const LowerOptions& options,
                       const PlanGraph& whole);
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 
 namespace penstock {
 

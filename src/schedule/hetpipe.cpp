@@ -3,8 +3,8 @@
 //
 // Here N is as small as keeps the pipeline of at most f micro-batches in flight busy: 1 + ceil((f-1)/m), with f = p unless --in-flight says
 // otherwise. So it is PipeDream with vertical sync, and 2BW where m >= p-1. Time and activations are PipeDream's. The paper's workers push
-// their updates once in N mini-batches, as they do with pipeline.distance (lower/waves.h); else they sum gradients at each update over the
-// axis `data`, so they miss no more of each other than of their own.
+// their updates once in N mini-batches, as they do with pipeline.distance (lower/waves.cpp); else they sum gradients at each update over
+// the axis `data`, so they miss no more of each other than of their own.
 //
 //   penstock schedule hetpipe --actors 3 --microbatches 1 --window 4 --show
 //   actor 0 | @0F0 @0F1 @0F2 .    .    .    .    B0------- @1F3 B1------- .    B2------- .    B3-------

@@ -22,7 +22,7 @@ std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule);
 // The largest number of updates that a stage has had between what a gradient was made with and its own (PipeDream: p-1-i on actor i).
 std::int32_t staleness(const Schedule& schedule, std::int32_t actor);
 
-// Steps of a wave of HetPipe's workers (lower/waves.h): as many as each has in flight, one more than an update is late at most.
+// Steps of a wave of HetPipe's workers (lower/waves.cpp): as many as each has in flight, one more than an update is late at most.
 std::int32_t steps_of_wave(const Schedule& schedule);
 // The most updates of another worker, of those of the steps before its own, that what an action reads lacks, where pulls may be `distance`
 // waves late.

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "models/registry.h"
 #include "report/layout_costs.h"
 #include "report/mesh_picture.h"

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "config/compile.h"
 #include "lower/lower.h"
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 #include "models/support.h"
 
 namespace penstock {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lower/input.h"
+#include "lower/passes.h"
 #include "models/registry.h"
 #include "penstock/step.h"
 
@@ -21,10 +21,10 @@ const char* const kTable = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
 const char* const kGathers = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1UNSHARD,1F0,1F1,1B0,1B1,1REDUCE_GRAD\n";
 
 LowerInput training(const CompileOptions& options, const char* table = kTable) {
-  return compile_input(training_step(*perceptron(), 8, 4, 4, {}), parse_schedule(table, "table.csv"), options);
+  return std::move(compile_lowering(training_step(*perceptron(), 8, 4, 4, {}), parse_schedule(table, "table.csv"), options)[0].input);
 }
 LowerInput evaluation(const CompileOptions& options, const char* table = kTable) {
-  return compile_input(evaluation_step(*perceptron(), 8, 4, 4), parse_schedule(table, "table.csv"), options);
+  return std::move(compile_lowering(evaluation_step(*perceptron(), 8, 4, 4), parse_schedule(table, "table.csv"), options)[0].input);
 }
 
 // Their sums or parameters are in shares between the runs of a stage; a table that says itself when they are whole stays as it is.

@@ -53,8 +53,7 @@ OptimiserOptions random_optimiser(Random& random, const Model& model) {
 }
 
 void expect_same(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  const LowerInput input = compile_input(step, schedule, options);
-  EXPECT_EQ(test::difference(lower(input), test::symbols_of(step)), "");
+  EXPECT_EQ(test::difference(compile(step, schedule, options), test::symbols_of(step)), "");
 }
 
 // Random tables for branches and for tied weights, some of whose micro-batches run elsewhere, with all that a table can ask for besides.

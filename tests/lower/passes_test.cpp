@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "base/text.h"
 #include "config/compile.h"
+#include "lower/classes.h"
 #include "models/registry.h"
+#include "penstock/compile.h"
 #include "penstock/step.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -29,9 +32,19 @@ Config config_of(const std::vector<std::string>& settings) {
   return load_config("", overrides, builtin_models());
 }
 
-LowerInput input_of(const std::vector<std::string>& settings) {
+Lowering lowering_of(const std::vector<std::string>& settings) {
   const Config config = config_of(settings);
-  return training_input(config, prepare(config, builtin_models()));
+  return training_lowering(config, prepare(config, builtin_models()));
+}
+
+LowerInput input_of(const std::vector<std::string>& settings) {
+  return std::move(lowering_of(settings)[0].input);
+}
+
+Lowering begin(LowerInput input) {
+  Lowering out;
+  out.push_back(begin_table(std::move(input)));
+  return out;
 }
 
 LowerInput perceptron(const std::string& csv, const LowerOptions& options = {}, bool updates = false) {
@@ -122,7 +135,8 @@ TEST(Passes, NamesAreFoundAndReasonsGiven) {
   }
   EXPECT_EQ(message_of([] { find_pass("reduces"); }),
             "lowering has no pass \"reduces\"\n"
-            "  its passes: blocks, actions, offload, reduce, before, after, refresh, devices, transfers, order, frees\n"
+            "  its passes: blocks, actions, offload, reduce, before, after, refresh, devices, steps, waves, versions, lookups, "
+            "workers, axes, transfers, order, frees\n"
             "  hint: did you mean \"reduce\"?");
 }
 
@@ -152,24 +166,86 @@ std::vector<std::string> random_settings(Random& random) {
   return settings;
 }
 
-// The draft after any pass reads back as the same text, is right, and lowered on from there gives the same program.
+// The drafts after any pass read back as the same text, are right, and lowered on from there give the same program.
+void expect_continued(const Lowering& begun) {
+  std::vector<std::string> texts = {print(begun)};
+  Lowering last = begun;
+  run_passes(last, {}, [&](const LowerPass& pass, const Lowering& now, double seconds) {
+    EXPECT_GE(seconds, 0);
+    texts.push_back(print(now));
+    EXPECT_EQ(message_of([&] { EXPECT_EQ(print(with_drafts(begun, parse_drafts(texts.back()))), texts.back()); }), "no error") << pass.name;
+  });
+  const std::string program = print(program_of(last[0].input, last[0].steps[0]));
+  EXPECT_EQ(print(lower(begun)), program);
+  for (const std::string& text : texts) EXPECT_EQ(print(lower(with_drafts(begun, parse_drafts(text)))), program) << text.substr(0, 60);
+}
+
 TEST(Passes, RandomConfigurationsContinueFromAnyDraft) {
   for (std::uint64_t seed = 0; seed < test::rounds(20u); ++seed) {
     Random random(seed);
     const std::vector<std::string> settings = random_settings(random);
     SCOPED_TRACE(concat("seed ", seed, ": ", join(settings, " ")));
-    const LowerInput input = input_of(settings);
-    std::vector<std::string> drafts = {print(Draft())};
-    Draft last;
-    run_passes(input, last, {}, [&](const LowerPass& pass, const Draft& draft, double seconds) {
-      EXPECT_GE(seconds, 0);
-      EXPECT_EQ(message_of([&] { verify(input, draft); }), "no error");
-      drafts.push_back(print(draft));
-      EXPECT_EQ(print(parse_draft(drafts.back())), drafts.back()) << pass.name;
-    });
-    const std::string program = print(program_of(input, last));
-    for (const std::string& draft : drafts) EXPECT_EQ(print(lower_rest(input, parse_draft(draft))), program) << draft.substr(0, 60);
+    expect_continued(lowering_of(settings));
   }
+}
+
+const std::vector<std::string> kSmallGpt = {"model.name=gpt", "layers=4", "heads=2",       "width=8",        "context=4",
+                                            "vocabulary=16",  "batch=8",  "optimiser=sgd", "microbatches=2", "actors=2"};
+
+std::vector<std::string> small_gpt(std::initializer_list<std::string> settings) {
+  std::vector<std::string> out = kSmallGpt;
+  out.insert(out.end(), settings);
+  return out;
+}
+
+// Steps of a window, workers, members of axes: each has drafts of its own until they are joined, and all of them are shown.
+TEST(Passes, WhatPassesJoinContinuesFromAnyDraft) {
+  const struct {
+    std::vector<std::string> settings;
+    std::size_t first, alone, joined;  // drafts: of no pass, after `steps`, after `workers`
+  } cases[] = {
+      {small_gpt({"schedule=pipedream-2bw", "window=3", "pipeline.data=2", "tensor=2", "clip=0", "tied=0"}), 6, 2, 2},
+      {small_gpt({"schedule=pipedream", "window=3", "tensor=2", "pipeline.context=2", "clip=0", "tied=0"}), 12, 4, 4},
+      {small_gpt({"schedule=hetpipe", "window=4", "pipeline.data=2", "pipeline.distance=0", "momentum=0",
+                  "pipeline.workers=[[3, 1], [2, 2]]", "clip=0", "tied=0", "weight_decay=0"}),
+       8, 2, 1},
+      {small_gpt({"schedule=1f1b", "pipeline.data=2", "tensor=2", "pipeline.workers=[[3, 1], [2, 2]]", "tied=0"}), 4, 4, 2},
+      {small_gpt({"schedule=zeropp", "zero=3", "pipeline.data=2", "tensor=2"}), 2, 2, 2},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(join(c.settings, " "));
+    const Lowering begun = lowering_of(c.settings);
+    std::map<std::string_view, std::size_t> drafts;
+    const auto count = [](const Lowering& lowering) {
+      std::size_t out = 0;
+      for (const TableDrafts& table : lowering) out += table.steps.size();
+      return out;
+    };
+    Lowering last = begun;
+    run_passes(last, {}, [&](const LowerPass& pass, const Lowering& now, double) { drafts[pass.name] = count(now); });
+    EXPECT_EQ(count(begun), c.first);
+    EXPECT_EQ((std::vector{drafts["devices"], drafts["steps"], drafts["workers"], drafts["axes"], drafts["frees"]}),
+              (std::vector{c.first, c.alone, c.joined, std::size_t{1}, std::size_t{1}}));
+    expect_continued(begun);
+  }
+}
+
+// Micro-batches of shapes of their own, one of both members of an axis and one of each alone.
+TEST(Passes, ShapeClassesOfAMeshContinueFromAnyDraft) {
+  ModelOptions sizes;
+  sizes.stages = 2;
+  sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
+  const auto model = make_model(builtin_models(), "mlp", sizes);
+  const Schedule table = parse_schedule("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", "table.csv");
+  const CompileOptions options{.axes = {{"tensor", 2, {"mlp"}}}};
+  const auto step = [&](int rows, int length) { return training_step(*model, rows, length, 1, {}, BatchCount::port); };
+  const ShapeClass both = compile_class(step(2, 4), table, for_group(options, 2)),
+                   one = compile_class(step(3, 2), table, for_group(options, 1));
+  const std::vector<PlacedClass> classes = {{&both}, {&one, 0}, {&one, 1}};
+  Lowering begun;
+  for (LowerInput& input : joined_inputs(classes, {0, 1, 2}, table, options))
+    begun.push_back(begin_table(std::move(input), static_cast<std::int32_t>(begun.size())));
+  expect_continued(begun);
 }
 
 TEST(Passes, RandomTablesLeaveGoodDrafts) {
@@ -188,10 +264,11 @@ TEST(Passes, RandomTablesLeaveGoodDrafts) {
     if (seed % 2 == 0) schedule = test::with_extras(random, std::move(schedule), shape);
     const LowerInput input = lower_input(step, schedule);
     Draft draft;
-    run_passes(input, draft, {}, [&](const LowerPass&, const Draft& now, double) {
-      EXPECT_EQ(message_of([&] { verify(input, now); }), "no error");
-      EXPECT_EQ(print(parse_draft(print(now))), print(now));
-    });
+    for (const LowerPass& pass : lower_passes()) {
+      run_passes(input, draft, pass.name);
+      EXPECT_EQ(message_of([&] { verify(input, draft); }), "no error");
+      EXPECT_EQ(print(parse_draft(print(draft))), print(draft));
+    }
     program_of(input, draft);
   }
 }
@@ -199,22 +276,24 @@ TEST(Passes, RandomTablesLeaveGoodDrafts) {
 TEST(Passes, DumpedDraftsAreOnePerPass) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "penstock_passes";
   std::filesystem::remove_all(folder);
-  const LowerInput input = perceptron(kGpipe);
-  dump_passes(input, folder.string());
+  const Lowering begun = begin(perceptron(kGpipe));
+  dump_passes(begun, folder.string());
   std::vector<std::string> files, unchanged;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string text = read_file(entry.path().string());
     files.push_back(entry.path().filename().string());
     if (text.find(" ms, unchanged") != std::string::npos) unchanged.push_back(files.back());
-    lower_rest(input, parse_draft(text, files.back()));
+    lower(with_drafts(begun, parse_drafts(text, files.back())));
   }
   std::ranges::sort(files);
   std::ranges::sort(unchanged);
-  EXPECT_EQ(files,
-            (std::vector<std::string>{"01-blocks.txt", "02-actions.txt", "03-offload.txt", "04-reduce.txt", "05-before.txt", "06-after.txt",
-                                      "07-refresh.txt", "08-devices.txt", "09-transfers.txt", "10-order.txt", "11-frees.txt"}));
+  EXPECT_EQ(files, (std::vector<std::string>{"01-blocks.txt", "02-actions.txt", "03-offload.txt", "04-reduce.txt", "05-before.txt",
+                                             "06-after.txt", "07-refresh.txt", "08-devices.txt", "09-steps.txt", "10-waves.txt",
+                                             "11-versions.txt", "12-lookups.txt", "13-workers.txt", "14-axes.txt", "15-transfers.txt",
+                                             "16-order.txt", "17-frees.txt"}));
   EXPECT_EQ(unchanged, (std::vector<std::string>{"01-blocks.txt", "03-offload.txt", "04-reduce.txt", "05-before.txt", "07-refresh.txt",
-                                                 "08-devices.txt"}));
+                                                 "08-devices.txt", "09-steps.txt", "10-waves.txt", "11-versions.txt", "12-lookups.txt",
+                                                 "13-workers.txt", "14-axes.txt"}));
   std::filesystem::remove_all(folder);
 }
 

@@ -1,6 +1,4 @@
 // Workers whose tables place stages differently.
-#include "lower/workers.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

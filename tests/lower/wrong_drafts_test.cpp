@@ -87,7 +87,8 @@ const Wrong kWrongs[] = {
      "draft after actions: use 99: the loop has no such operand, or there is no such actor"},
     {"actions", "after actions", "after action",
      "lowering has no pass \"action\"\n"
-     "  its passes: blocks, actions, offload, reduce, before, after, refresh, devices, transfers, order, frees\n"
+     "  its passes: blocks, actions, offload, reduce, before, after, refresh, devices, steps, waves, versions, lookups, "
+     "workers, axes, transfers, order, frees\n"
      "  hint: did you mean \"actions\"?"},
     {"after", "after after", "after before", "draft after before: instance %embedding.weight of 0: its home is 0, there are 2"},
     {"after", "state 0 on 0 (", "state 0 on 0 copy (",
@@ -160,7 +161,9 @@ void expect_refused(const LowerInput& input, const Wrong& wrong) {
   const std::size_t place = text.find(wrong.from);
   ASSERT_NE(place, std::string::npos) << wrong.after << ": " << wrong.from;
   text.replace(place, std::string_view(wrong.from).size(), wrong.to);
-  EXPECT_EQ(message_of([&] { lower_rest(input, parse_draft(text)); }), wrong.message);
+  Lowering begun;
+  begun.push_back(begin_table(input));
+  EXPECT_EQ(message_of([&] { with_drafts(begun, {parse_draft(text)}); }), wrong.message);
 }
 
 TEST(WrongDrafts, AreRefused) {
@@ -188,8 +191,8 @@ struct Unreadable {
 TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
   const std::string task = "task @F0\ngraph @F0(%x: f32[2]) -> (f32[2]) {\n  return %x\n}\n", block = "block 0 (f32[2])\n";
   const std::string sections =
-      "expected task, block, sharded, group, instance, actor, use, partial, refresh, transfer, free or the end (in this order), "
-      "or a run of an actor";
+      "expected task, block, sharded, group, whole, instance, actor, use, partial, refresh, transfer, free, another draft or the end (in "
+      "this order), or a run of an actor";
   const Unreadable unreadable[] = {
       {"actor 1", 7, "expected actor 0"},
       {"block 1 (f32[2])", 7, "expected block 0"},
@@ -227,6 +230,20 @@ TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
       message_of(
           [&] { parse_draft("penstock draft 1\n" + task + "instance %tokens data 0 (f32[2])\nactor 0\n  run 0F0 @F0(%token) -> ()\n"); }),
       "draft:8:15: there is no instance %token\n    run 0F0 @F0(%token) -> ()\n                ^ near here\n  hint: did you mean %tokens?");
+}
+
+// What was read must be all drafts that there are after a pass, each where it belongs.
+TEST(WrongDrafts, ThatAreNotThoseOfTheLoweringAreRefused) {
+  Lowering begun;
+  begun.push_back(begin_table(perceptron()));
+  const std::string one = "penstock draft 1\n", other = "penstock draft 1\nof member 1 worker 0 step 0\n";
+  EXPECT_EQ(
+      message_of([&] { with_drafts(begun, parse_drafts(other)); }),
+      "draft 0 is not that of member 0, worker 0, step 0\n  after no pass there is one for each, in this order\n  hint: read all drafts "
+      "of one lowering");
+  EXPECT_EQ(message_of([&] { with_drafts(begun, parse_drafts(one + other)); }),
+            "there are 2 drafts, and 1 are read\n  hint: read one lowering");
+  EXPECT_EQ(message_of([&] { parse_draft(one + other); }), "draft has 2 drafts\n  hint: read them by parse_drafts");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "lower/members.h"
+#include "lower/member_inputs.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,6 @@
-// The members' drafts become one.
+// Pass: the drafts of the members of the mesh's axes become one: the device d of member m is device d * members + m. Here runs along an
+// axis get their groups, and who reads what another member gives reads it where that wrote it.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -6,7 +8,7 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
-#include "lower/members.h"
+#include "lower/passes.h"
 
 namespace penstock {
 namespace {
@@ -21,13 +23,14 @@ struct Taken {
 };
 
 struct JoiningMembers {
-  const std::vector<LowerInput>& inputs;
+  const Lowering& lowering;
   std::map<GivenAlong, std::vector<InstanceId>> given{};
   std::vector<Taken> taken{};
   std::map<std::vector<std::int32_t>, std::int32_t> groups{};
   Draft draft{};
 
-  std::int32_t members() const { return static_cast<std::int32_t>(inputs.size()); }
+  std::int32_t members() const { return static_cast<std::int32_t>(lowering.size()); }
+  const MemberLine& line(std::int32_t member, std::int32_t axis) const { return lowering[member].input.lines[axis]; }
   ActorId device(ActorId of_member, std::int32_t member) const { return ActorId(of_member.value * members() + member); }
 };
 
@@ -40,19 +43,18 @@ std::int32_t group(JoiningMembers& j, std::vector<std::int32_t> devices) {
 // The devices beside one along an axis.
 std::vector<std::int32_t> beside(const JoiningMembers& j, ActorId of_member, std::int32_t member, std::int32_t axis) {
   std::vector<std::int32_t> out;
-  const MemberLine& line = j.inputs[member].lines[axis];
+  const MemberLine& line = j.line(member, axis);
   for (std::int32_t place = 0; place < line.size; ++place) out.push_back(j.device(of_member, line.member_at(member, place)).value);
   return out;
 }
 
 // A message leaves nothing but that its readers read what the other member wrote: the transfers follow from that as between actors.
-void note_message(JoiningMembers& j, const Run& run, std::int32_t first, ActorId actor, std::int32_t member) {
-  const MemberLine& line = j.inputs[member].lines[run.axis];
+void note_message(JoiningMembers& j, const Run& run, ActorId actor, std::int32_t member) {
+  const MemberLine& line = j.line(member, run.axis);
   const std::int32_t giver = line.member_at(member, (line.place + run.by) % line.size);
   std::vector<InstanceId>& own = j.given[{actor, run.axis, run.message, run.unit, member}];
-  for (const Write& write : run.writes)
-    j.taken.push_back({InstanceId(write.instance.value + first), {actor, run.axis, run.message, run.unit, giver}, own.size()});
-  own.emplace_back(run.reads[0].value + first);
+  for (const Write& write : run.writes) j.taken.push_back({write.instance, {actor, run.axis, run.message, run.unit, giver}, own.size()});
+  own.push_back(run.reads[0]);
 }
 
 void read_where_made(JoiningMembers& j) {
@@ -72,24 +74,19 @@ void read_where_made(JoiningMembers& j) {
         if (const auto found = made.find(read); found != made.end()) read = found->second;
 }
 
-Run joined(JoiningMembers& j, Run run, const std::vector<std::vector<std::int32_t>>& groups, const IdVector<TaskId, TaskId>& tasks,
-           std::int32_t first, ActorId actor, std::int32_t member) {
-  if (run.task) run.task = tasks[run.task];
-  for (InstanceId& read : run.reads) read.value += first;
-  for (Write& write : run.writes) write.instance.value += first;
-  if (run.axis >= 0) {
-    run.group = group(j, beside(j, actor, member, run.axis));
-  } else if (run.group >= 0) {
-    std::vector<std::int32_t> devices;
-    for (std::int32_t d : groups[run.group]) devices.push_back(j.device(ActorId(d), member).value);
-    run.group = group(j, std::move(devices));
-  }
-  return run;
+// The group of devices in which the run is done; `own`: the groups of the member's draft.
+std::int32_t group_of(JoiningMembers& j, const Run& run, const std::vector<std::vector<std::int32_t>>& own, ActorId actor,
+                      std::int32_t member) {
+  if (run.axis >= 0) return group(j, beside(j, actor, member, run.axis));
+  if (run.group < 0) return -1;
+  std::vector<std::int32_t> devices;
+  for (const std::int32_t d : own[run.group]) devices.push_back(j.device(ActorId(d), member).value);
+  return group(j, std::move(devices));
 }
 
 // The member that gives a broadcast has a copy of what it gives.
-void push_broadcast(const LowerInput& input, Run run, std::int32_t axis, std::vector<Run>& row) {
-  if (input.lines[axis].place != run.root) {
+void push_broadcast(const MemberLine& line, Run run, std::vector<Run>& row) {
+  if (line.place != run.root) {
     run.reads.clear();
     return row.push_back(std::move(run));
   }
@@ -101,55 +98,66 @@ void push_broadcast(const LowerInput& input, Run run, std::int32_t axis, std::ve
   row.push_back(std::move(copy));
 }
 
-void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
-  const LowerInput& input = j.inputs[member];
-  const auto first = static_cast<std::int32_t>(j.draft.instances.size()), blocks = static_cast<std::int32_t>(j.draft.blocks.size());
-  IdVector<TaskId, TaskId> tasks;
-  for (Task& task : from.tasks) {
-    std::string name = member > 0 ? concat(task.name, ".member", member) : task.name;
-    tasks.push_back(member > 0 ? add_task(j.draft, std::move(name), Graph(*task.graph)) : add_task(j.draft, std::move(name), task.graph));
-  }
+Renumbering take(JoiningMembers& j, Draft& from, std::int32_t member) {
+  Renumbering out;
+  const std::string suffix = member > 0 ? concat(".member", member) : "";
+  for (const Task& task : from.tasks) out.tasks.push_back(add_task(j.draft, task, suffix));
+  const auto blocks = static_cast<std::int32_t>(j.draft.blocks.size());
   for (ShareBlock& block : from.blocks) j.draft.blocks.push_back(std::move(block));
   for (Instance& instance : from.instances) {
     if (instance.home) instance.home = j.device(instance.home, member);
     if (instance.block) instance.block.value += blocks;
-    if (instance.source == Instance::Source::state && input.is_copy[instance.input]) instance.owned = false;
-    j.draft.instances.push_back(std::move(instance));
+    if (instance.source == Instance::Source::state && j.lowering[member].input.is_copy[instance.input]) instance.owned = false;
+    out.instances.push_back(add(j.draft, std::move(instance)));
   }
+  for (const InstanceId state : from.refreshed) j.draft.refreshed.push_back(out.instances[state]);
+  return out;
+}
+
+void join_member(JoiningMembers& j, Draft from, std::int32_t member) {
+  const Renumbering taken = take(j, from, member);
   for (const ActorId actor : from.actors.ids()) {
     std::vector<Run>& row = j.draft.actors[j.device(actor, member)];
     for (Run& run : from.actors[actor]) {
       if (run.opcode == Opcode::output && member > 0) continue;
+      renumber(run, taken);
       if (run.message >= 0) {
-        note_message(j, run, first, actor, member);
+        note_message(j, run, actor, member);
         continue;
       }
-      const std::int32_t axis = run.axis;
-      Run here = joined(j, std::move(run), from.groups, tasks, first, actor, member);
-      if (here.opcode == Opcode::broadcast)
-        push_broadcast(input, std::move(here), axis, row);
+      run.group = group_of(j, run, from.groups, actor, member);
+      if (run.opcode == Opcode::broadcast)
+        push_broadcast(j.line(member, run.axis), std::move(run), row);
       else
-        row.push_back(std::move(here));
+        row.push_back(std::move(run));
     }
   }
-  for (InstanceId state : from.refreshed) j.draft.refreshed.emplace_back(state.value + first);
+}
+
+Draft joined(Lowering& lowering) {
+  JoiningMembers j{lowering};
+  const Draft& first = lowering[0].steps[0];
+  const std::size_t devices = first.actors.size();
+  j.draft.actors.resize(devices * lowering.size());
+  j.draft.sharded_states = first.sharded_states;
+  j.draft.sharded_results = first.sharded_results;
+  j.draft.whole_ports = first.whole_ports;
+  for (std::size_t m = 0; m < lowering.size(); ++m) {
+    Draft& draft = lowering[m].steps[0];
+    invariant(draft.actors.size() == devices, "all members have as many devices");
+    join_member(j, std::move(draft), static_cast<std::int32_t>(m));
+  }
+  read_where_made(j);
+  return std::move(j.draft);
 }
 
 }  // namespace
 
-Draft join_members(const std::vector<LowerInput>& inputs, std::vector<Draft> drafts) {
-  JoiningMembers j{inputs};
-  const std::size_t devices = drafts[0].actors.size();
-  j.draft.actors.resize(devices * drafts.size());
-  j.draft.after = drafts[0].after;
-  j.draft.sharded_states = drafts[0].sharded_states;
-  j.draft.sharded_results = drafts[0].sharded_results;
-  for (std::size_t m = 0; m < drafts.size(); ++m) {
-    invariant(drafts[m].actors.size() == devices, "all members have as many devices");
-    join_member(j, std::move(drafts[m]), static_cast<std::int32_t>(m));
-  }
-  read_where_made(j);
-  return std::move(j.draft);
+void join_axes(Lowering& lowering) {
+  if (lowering.size() == 1) return;
+  Draft draft = joined(lowering);
+  lowering.resize(1);
+  lowering[0].steps[0] = std::move(draft);
 }
 
 }  // namespace penstock

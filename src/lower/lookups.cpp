@@ -1,5 +1,8 @@
-#include "lower/lookups_ahead.h"
-
+// Pass: rows of embeddings are looked up a step before they are read (NestPipe, 2604.06956). In a table for a window of steps the keys of
+// all of them are there, so while a step computes, what the next one names of a table is taken from the table as it is. Behind the update
+// the rows of keys that both steps have are read again: "gather, U, patch dirty rows". An update that leaves all other rows as they are
+// makes this the same to the bit. Any device can read any part of the data, so it knows all keys of its step, also those of other devices;
+// of a table whose rows lie along an axis it has its own rows ahead, and zeros for others.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -7,6 +10,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "lower/passes.h"
+#include "lower/window.h"
 #include "ops/optimiser.h"
 #include "penstock/error.h"
 #include "transform/rewrite.h"
@@ -18,8 +23,9 @@ namespace {
 using Ports = std::set<InputId>;
 
 struct Lookups {
-  const LowerInput& input;  // of a step
+  const LowerInput& input;
   Draft& draft;
+  std::int32_t microbatches;                                           // of a step
   IdVector<ValueId, OpId> outer, inner;                                // who makes each value of the step, of the loop's body
   std::map<std::pair<InputId, std::int32_t>, InstanceId> data{};       // of a port, the part of a micro-batch of the window
   std::map<InstanceId, Ports> ports{};                                 // of each table that has been asked for
@@ -114,8 +120,8 @@ std::vector<InstanceId> changed_between(Lookups& l, InstanceId table, std::size_
   for (std::size_t step = 0; step < updates.size(); ++step) {
     if (updates[step] < begin || updates[step] > end) continue;
     for (const InputId port : ports_of(l, table))
-      for (std::int32_t m = 0; m < l.input.microbatches; ++m)
-        out.push_back(l.data.at({port, static_cast<std::int32_t>(step) * l.input.microbatches + m}));
+      for (std::int32_t m = 0; m < l.microbatches; ++m)
+        out.push_back(l.data.at({port, static_cast<std::int32_t>(step) * l.microbatches + m}));
   }
   return out;
 }
@@ -191,8 +197,8 @@ void patch_lookups(Lookups& l, Run& reader, const std::vector<Lookup>& lookups, 
   reader.task = add_task(l.draft, concat(l.draft.tasks[reader.task].name, ".patched"), std::move(graph));
 }
 
-Lookups lookups_in(const LowerInput& step, const std::vector<Run>& row, Draft& draft) {
-  Lookups l{step, draft, producers(step.step), producers(*step.loop_op().body)};
+Lookups lookups_in(const LowerInput& input, const std::vector<Run>& row, Draft& draft) {
+  Lookups l{input, draft, input.microbatches / input.schedule.steps, producers(input.step), producers(*input.loop_op().body)};
   for (const InstanceId i : draft.instances.ids())
     if (const Instance& instance = draft.instances[i]; instance.source == Instance::Source::data && instance.unit)
       l.data[{instance.input, instance.unit.microbatch}] = i;
@@ -202,15 +208,17 @@ Lookups lookups_in(const LowerInput& step, const std::vector<Run>& row, Draft& d
   return l;
 }
 
-}  // namespace
-
-void look_up_ahead(const LowerInput& step, std::vector<Run>& row, ActorId device, Draft& draft) {
-  Lookups l = lookups_in(step, row, draft);
+// In a device's row, for each `embedding` of a table as it is in an F: behind the F of the same micro-batch of the step before a run that
+// looks the rows up, and in the F's task `embedding_patched` instead. Throws Error where an update may change rows that no sample of its
+// step names.
+void look_up_ahead(const LowerInput& input, ActorId device, Draft& draft) {
+  std::vector<Run> row = std::move(draft.actors[device]);
+  Lookups l = lookups_in(input, row, draft);
   std::map<std::size_t, std::vector<Run>> made;  // behind which run
   for (std::size_t r = 0; r < row.size(); ++r) {
     Run& run = row[r];
     if (run.opcode != Opcode::run || run.kind != Kind::F || !run.unit) continue;
-    const auto before = l.forwards.find({run.stage, run.unit.microbatch - step.microbatches});
+    const auto before = l.forwards.find({run.stage, run.unit.microbatch - l.microbatches});
     l.forwards[{run.stage, run.unit.microbatch}] = r;
     if (before == l.forwards.end()) continue;
     const std::vector<Lookup> lookups = lookups_of(l, run, before->second, r);
@@ -223,7 +231,14 @@ void look_up_ahead(const LowerInput& step, std::vector<Run>& row, ActorId device
     out.push_back(std::move(row[r]));
     if (const auto behind = made.find(r); behind != made.end()) std::ranges::move(behind->second, std::back_inserter(out));
   }
-  row = std::move(out);
+  draft.actors[device] = std::move(out);
+}
+
+}  // namespace
+
+void look_up_rows(const LowerInput& input, Draft& draft) {
+  if (!is_window(input) || !input.options.prefetch) return;
+  for (const ActorId device : draft.actors.ids()) look_up_ahead(input, device, draft);
 }
 
 }  // namespace penstock

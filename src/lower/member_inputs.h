@@ -1,5 +1,5 @@
 // The members of the mesh's axes inside of an actor: each gets a step of its own on what it has (transform/layouts.h), which is lowered as
-// if it were alone as far as its devices' runs. Then all drafts become one, in which it is settled who sends what when.
+// if it were alone as far as its devices' runs. Then the pass `axes` makes one of all drafts, in which it is settled who sends what when.
 #pragma once
 
 #include <functional>
@@ -35,8 +35,5 @@ struct AxisDecision {
 std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const LowerOptions& options);
 // Returns the layouts as text (transform/layouts.h).
 std::string layouts_text(const std::vector<AxisDecision>& axes);
-
-// The members' drafts after the pass `devices` as one: the device d of member m is device d * members + m.
-Draft join_members(const std::vector<LowerInput>& inputs, std::vector<Draft> drafts);
 
 }  // namespace penstock
