@@ -10,6 +10,7 @@
 #include "config/mesh.h"
 #include "devices/device_name.h"
 #include "penstock/optimiser.h"
+#include "trace/decays.h"
 
 namespace penstock {
 namespace {
@@ -105,6 +106,14 @@ ConfigKey optimiser_key(std::string* target) {
   return key;
 }
 
+ConfigKey decay_key(std::string* target) {
+  ConfigKey key{"train", "decay", "", "", target};
+  for (const DecayInfo& row : decays())
+    if (!row.given) key.words.push_back(row.name);
+  key.meaning = concat("how the learning rate falls: ", join(key.words, ", "));
+  return key;
+}
+
 ConfigKey device_key(std::string* target) {
   ConfigKey key = choice("run", "device", "where stages compute: cpu; cuda, or one card, cuda:1; or standin, which behaves as a GPU does",
                          target, device_kinds());
@@ -187,8 +196,7 @@ std::vector<ConfigKey> train_keys(Config::Train& t) {
       {"train", "learning_rate", "", "after the warm-up", &t.learning_rate, 0, kLargest},
       {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &t.final_fraction, 0, 1},
       {"train", "warmup", "steps", "in which the learning rate rises", &t.warmup, 0, kMany},
-      choice("train", "decay", "how the learning rate falls: cosine, linear, wsd or constant", &t.decay,
-             {"cosine", "linear", "wsd", "constant"}),
+      decay_key(&t.decay),
       {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &t.decay_end, 0, kMany},
       {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &t.decay_steps, 0, kMany},
       {"train", "clip", "", "greatest global norm of the gradients; 0: any", &t.clip, 0, kLargest},
