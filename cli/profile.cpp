@@ -157,7 +157,7 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
   };
   profiling.progress = [](const std::string& text) { std::fprintf(stderr, "profile: %s\n", text.c_str()); };
   Costs measured;
-  if (config.batch.planner == "pad") {
+  if (!plans_batches(config)) {
     measured = measure_costs(*devices.cluster, devices.isolation.get(), programs_of(config, prepared), state, profiling);
   } else {
     BatchSteps steps(config, prepared, *data);

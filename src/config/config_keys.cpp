@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "batch/batch_planners.h"
 #include "config/mesh.h"
 #include "devices/device_name.h"
 #include "penstock/optimiser.h"
@@ -114,6 +115,13 @@ ConfigKey decay_key(std::string* target) {
   return key;
 }
 
+ConfigKey batch_planner_key(std::string* target) {
+  ConfigKey key{"batch", "planner", "", "", target};
+  for (const BatchPlannerInfo& row : batch_planners()) key.words.push_back(row.name);
+  key.meaning = concat("what plans batches (penstock batch --help): ", join(key.words, ", "));
+  return key;
+}
+
 ConfigKey device_key(std::string* target) {
   ConfigKey key = choice("run", "device", "where stages compute: cpu; cuda, or one card, cuda:1; or standin, which behaves as a GPU does",
                          target, device_kinds());
@@ -159,8 +167,7 @@ std::vector<ConfigKey> data_keys(Config::Data& d) {
 
 std::vector<ConfigKey> batch_keys(Config::Batch& b) {
   return {
-      choice("batch", "planner", "micro-batches of sequences with lengths of their own: pad: alike, as long as the context", &b.planner,
-             {"pad", "dynapipe", "balanced", "searched", "infinipipe", "flexsp", "dip", "shapes"}),
+      batch_planner_key(&b.planner),
       by_path(choice("batch", "rows",
                      "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.rows,
                      {"padded", "ragged"})),

@@ -13,10 +13,6 @@
 namespace penstock {
 namespace {
 
-bool plans_batches(const Config& config) {
-  return config.batch.planner != "pad";
-}
-
 // Named samples where the step has any, else a drawn batch.
 class CheckData : public DataSource {
  public:
