@@ -11,6 +11,7 @@
 #include "config/mesh.h"
 #include "devices/device_name.h"
 #include "penstock/optimiser.h"
+#include "program/backends.h"
 #include "trace/decays.h"
 
 namespace penstock {
@@ -112,6 +113,13 @@ ConfigKey decay_key(std::string* target) {
   for (const DecayInfo& row : decays())
     if (!row.given) key.words.push_back(row.name);
   key.meaning = concat("how the learning rate falls: ", join(key.words, ", "));
+  return key;
+}
+
+ConfigKey backend_key(std::string* target) {
+  ConfigKey key{"pipeline", "backend", "", "", target};
+  key.words = backend_names();
+  key.meaning = join(backends(), "; ", [](const BackendInfo& row) { return concat(row.name, ": ", row.summary); });
   return key;
 }
 
@@ -251,8 +259,7 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       {"pipeline", "transfers", "share", "of a stage's forward that a transfer takes: of every link, or of each", &p.transfers, 0, 1e6},
       {"pipeline", "frozen", "shares", "of a stage's forward that each stage in front takes which is not trained", &p.frozen, 0, 1e6},
       {"pipeline", "split_backward", "", "each B as I and then W, fused pairs apart", &p.split_backward},
-      choice("pipeline", "backend", "threads; gloo or nccl: between processes, nccl on devices other than cpu", &p.backend,
-             {"threads", "gloo", "nccl"}),
+      backend_key(&p.backend),
       choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.recompute, {"none", "inputs"}),
       choice("pipeline", "update", "at the end of a step; by stage; or by stage and validated", &p.update, {"end", "stage", "validated"}),
       {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &p.deadline, 0.001, 1e6},
