@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// What a planner plans. alike: nothing, as all batches have one program.
+// The batches that a planner plans. alike: none, as all have one program.
 enum class BatchesOf { alike, sequences, images };
 enum class BatchRows { padded, ragged, either };   // either: batch.rows says it
 enum class TextsIn { one_piece, slices, groups };  // groups of an actor's devices have a part each
@@ -34,8 +34,8 @@ struct BatchPlannerInfo {
   BatchRows rows = BatchRows::padded;
   TextsIn texts = TextsIn::one_piece;  // in other pieces than one they are texts alone, not pairs
   bool given_table = false;            // each batch runs the configured table: of any number of stages, and within no limit of memory
-  PlannedBatch (*plan)(const BatchQuestion& question) = nullptr;  // of sequences
-  // Of texts with images; null: all images of a micro-batch are one part, in the configured table.
+  PlannedBatch (*plan)(const BatchQuestion& question) = nullptr;  // plans sequences
+  // Plans texts with images; null: all images of a micro-batch are one part, in the configured table.
   ModuleResult (*plan_modules)(const ModuleProblem& problem, const ModuleSearchOptions& options) = nullptr;
 };
 

@@ -46,8 +46,8 @@ void check_unused(const LowerInput& window, const Instance& state, const IdVecto
     if (forgets(window.step.ops[made])) return;
   throw Error(concat("schedule ", window.schedule.name, ": workers sum their updates, and ", quote(state.name), " is no parameter"),
               {"what an optimiser keeps beside the parameters would be another on each worker"},
-              concat("set train.momentum = 0 and an optimiser that then needs nothing of it, ", optimisers_where(can_forget),
-                     "; or pipeline.distance = -1"));
+              concat("set train.momentum = 0 and an optimiser that then keeps nothing that counts (", optimisers_where(can_forget),
+                     "), or pipeline.distance = -1"));
 }
 
 // The parameters, in order, of which the run writes the next value; `unused`: what it keeps beside them. Throws Error where that counts.
