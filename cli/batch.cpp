@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/words.h"
+#include "batch/batch_planners.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "penstock/error.h"
@@ -101,6 +102,12 @@ void batch_command(const BatchArguments& arguments) {
   }
 }
 
+std::string run_planners() {
+  std::string out = "Planners of the batches of a run (batch.planner):\n";
+  for (const BatchPlannerInfo& planner : batch_planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
+  return out;
+}
+
 }  // namespace
 
 void add_batch(CLI::App& app) {
@@ -116,10 +123,10 @@ void add_batch(CLI::App& app) {
   CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object");
   csv->excludes(show)->excludes(json);
   show->excludes(json);
-  command->footer(
-      "Example:\n  penstock batch list\n"
-      "  penstock batch partition '{\"values\": [8, 7, 6, 5, 4], \"bins\": 2}'\n"
-      "  penstock batch cyclic '{\"actors\": 4, \"forward\": [5, 1, 1, 4], \"sizes\": [5, 1, 1, 4], \"cap\": 6}' --show");
+  command->footer(run_planners() +
+                  "Example:\n  penstock batch list\n"
+                  "  penstock batch partition '{\"values\": [8, 7, 6, 5, 4], \"bins\": 2}'\n"
+                  "  penstock batch cyclic '{\"actors\": 4, \"forward\": [5, 1, 1, 4], \"sizes\": [5, 1, 1, 4], \"cap\": 6}' --show");
   command->callback([arguments] {
     if (arguments->kind != "list" && arguments->instance.empty()) throw CLI::RequiredError("instance");
     batch_command(*arguments);

@@ -13,6 +13,7 @@
 #include "driver/ranks.h"
 #include "driver/thread_cluster.h"
 #include "penstock/error.h"
+#include "program/backends.h"
 
 namespace penstock {
 namespace {
@@ -46,7 +47,7 @@ ExecutorFactory executors_of(const Config& config, const std::vector<int>& group
   if (!config.run.straggler.empty() && config.run.device != "cpu")
     throw Error(concat("run.straggler is ", config.run.straggler, ", and run.device ", config.run.device),
                 {"what is held back is the host, and that device works by itself"}, "--device cpu");
-  return held_back(backend_executors(config, config.pipeline.backend == "gloo"), stragglers_of(config, groups));
+  return held_back(backend_executors(config, find_backend(config.pipeline.backend).host_waits), stragglers_of(config, groups));
 }
 
 std::unique_ptr<Cluster> local_cluster(int devices, const Config& config, std::shared_ptr<const DataSource> data) {
@@ -67,7 +68,7 @@ Workbench workbench_of(const Config& config, const ModelRegistry& models) {
 
 void check_processes(const Config& config) {
   const std::optional<Ranks> ranks = ranks_from_environment();
-  if (config.pipeline.backend == "threads" && ranks && ranks->size > 1)
+  if (!find_backend(config.pipeline.backend).processes && ranks && ranks->size > 1)
     throw Error(concat(ranks->size, " processes were started, but pipeline.backend is threads"), {}, "--backend gloo");
 }
 
@@ -76,11 +77,12 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   const std::optional<Ranks> ranks = ranks_from_environment();
   const int devices = devices_in(groups), processes = ranks ? ranks->size : 1;
   check_processes(config);
-  if (config.pipeline.backend == "nccl" && config.run.device == "cpu")
-    throw Error("pipeline.backend is nccl, and run.device cpu", {"NCCL sends what lies in a device's own memory"},
+  const BackendInfo& sending = find_backend(config.pipeline.backend);
+  if (sending.between_devices && config.run.device == "cpu")
+    throw Error(concat("pipeline.backend is ", sending.name, ", and run.device cpu"), {"it sends what lies in a device's own memory"},
                 "--backend gloo, or another --device");
   const ExecutorFactory executors = executors_of(config, groups);
-  if (config.pipeline.backend == "threads") return make_thread_cluster(devices, executors, std::move(data), thread_options(config));
+  if (!sending.processes) return make_thread_cluster(devices, executors, std::move(data), thread_options(config));
   const std::string launch = concat("penstock launch -n ", devices, " -- train --backend ", config.pipeline.backend);
   const bool single = devices == static_cast<int>(groups.size());  // whether each actor is one device
   if (!ranks)
@@ -98,7 +100,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));
   options.folder = config.run.out;
   options.device = config.run.device;
-  options.nccl = config.pipeline.backend == "nccl";
+  options.nccl = sending.between_devices;
   if (ranks->rank == 0) return backend().make_gloo_cluster(*ranks, executors, std::move(data), options);
   backend().serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;

@@ -18,6 +18,7 @@
 #include "cost/figures_for.h"
 #include "penstock/error.h"
 #include "profile/plan_local.h"
+#include "profile/variants.h"
 #include "report/plan_page.h"
 
 namespace penstock {
@@ -221,11 +222,12 @@ void settle_device(PlanArguments& arguments) {
 void plan_command(PlanArguments& arguments) {
   settle_device(arguments);
   check_numbers(arguments);
-  if (!arguments.varied.empty() || arguments.planner == kSequences || arguments.planner == kDiffusionPipe)
-    return plan_variants_command(arguments);
+  if (!arguments.varied.empty() || find_variant_planner(arguments.planner)) return plan_variants_command(arguments);
   if (arguments.slice_unit > 0)
     throw Error("--slice-unit is of slices that are planned", {}, "--vary slices=planned, or --planner sequences");
-  const bool groups = planner_named(arguments.planner).equal_groups;  // ahead of anything that is measured for it
+  std::vector<std::string> others;
+  for (const VariantPlanner& planner : variant_planners()) others.push_back(planner.name);
+  const bool groups = planner_named(arguments.planner, others).equal_groups;  // ahead of anything that is measured for it
   if (!arguments.only.empty() && !groups) throw Error("--only is of --planner degrees and sequences");
   if (groups && arguments.cluster == "local")
     throw Error("--cluster local and --planner degrees", {}, "degrees are for a cluster's FILE, or --devices");
@@ -241,9 +243,9 @@ void plan_command(PlanArguments& arguments) {
   PlanReport report{.planned = std::move(found[0]), .assumed = {}, .explanation = {}};
   const PlannedModel& best = report.planned;
   add_timeline(report.planned);
-  std::vector<OtherPlan> others;
-  for (std::size_t i = 1; i < found.size(); ++i) others.push_back({found[i].plan.planner, found[i].file.predicted_time});
-  if (arguments.explain && !groups) report.explanation = explain(arguments.planner, best.problem, best.plan, others, options);
+  std::vector<OtherPlan> slower;
+  for (std::size_t i = 1; i < found.size(); ++i) slower.push_back({found[i].plan.planner, found[i].file.predicted_time});
+  if (arguments.explain && !groups) report.explanation = explain(arguments.planner, best.problem, best.plan, slower, options);
   report.assumed = assumed(arguments, best.problem);
   if (!arguments.out.empty()) write_file(arguments.out, print(best.file));
   print_plan(arguments, report);
@@ -252,11 +254,8 @@ void plan_command(PlanArguments& arguments) {
 std::string planner_lines() {
   std::string out = "Planners:\n";
   for (const PlannerInfo& planner : planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
-  return out +
-         concat("  ", kSequences,
-                ": orders of sequences whole and in slices, with context parallelism and recomputation, each compiled and predicted\n  ",
-                kDiffusionPipe,
-                ": the cut of a trained backbone, and frozen stages in the idle time of the step before (DiffusionPipe, 2405.01248)\n");
+  for (const VariantPlanner& planner : variant_planners()) out += concat("  ", planner.name, ": ", planner.summary, "\n");
+  return out;
 }
 
 // The flags refer to `arguments`.

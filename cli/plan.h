@@ -45,9 +45,7 @@ struct PlanReport {
 };
 void print_plan(const PlanArguments& arguments, const PlanReport& report);
 
-// Whole configurations are compared, by --vary or for sequences: plan_variants.cpp.
-inline constexpr const char* kSequences = "sequences";
-inline constexpr const char* kDiffusionPipe = "diffusionpipe";
+// Whole configurations are compared, by --vary or a planner of them (profile/variants.h): plan_variants.cpp.
 void plan_variants_command(const PlanArguments& arguments);
 
 // The cluster that flags or a file name; throws Error where they do not fit each other. graph: what a graph's file says of devices.

@@ -50,9 +50,8 @@ std::string text_of(const PlannedModel& planned, const PlanArguments& arguments)
   const std::string bound = plan.lower_bound > 0 ? concat("; no plan takes less than ", seconds_text(plan.lower_bound),
                                                           ", which leaves a gap of ", fixed(100 * gap_of(plan), 1), " %")
                                                  : "";
-  // The others end by themselves.
-  const bool until = arguments.planner == "best" || arguments.planner == "exact";
-  const std::string limit = until ? concat(" of at most ", seconds_text(arguments.options.seconds)) : "";
+  const std::string limit =
+      planner_named(arguments.planner).searches ? concat(" of at most ", seconds_text(arguments.options.seconds)) : "";
   return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, " in ", seconds_text(plan.search_seconds), limit, "\n\n",
                 table({"stage", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows), "\nA step of ",
                 counted(plan.samples, "sample"), " in ", counted(plan.microbatches, "micro-batch"), " takes ",

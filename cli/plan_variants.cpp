@@ -1,4 +1,4 @@
-// penstock plan of whole configurations: --vary, and planner sequences.
+// penstock plan of whole configurations: --vary, and planners of these.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -56,7 +56,8 @@ Compared compared_of(const PlanArguments& arguments) {
     throw Error(concat("--planner ", arguments.planner, " says itself what it varies"), {}, "leave out --vary, or --planner");
   if (!arguments.micro_batches.empty())
     throw Error("--micro-batches says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
-  if (!arguments.only.empty() && arguments.planner != kSequences)
+  const VariantPlanner* planner = find_variant_planner(arguments.planner);
+  if (!arguments.only.empty() && !(planner && planner->takes_only))
     throw Error("--only is of --planner degrees and sequences", {}, "--vary KEY=VALUE fixes a key");
   if (!arguments.out.empty() && !arguments.out.ends_with(".toml"))
     throw Error(concat("--out ", arguments.out, ": a configuration is written"), {}, "--out FILE.toml, which train takes");
@@ -112,9 +113,9 @@ PlannedVariants planned(const Compared& of) {
   if (arguments.limited) planning.limit = TimeLimit(arguments.options.seconds);
   std::vector<Settings> settings;
   if (arguments.varied.empty()) {
-    const bool fills = arguments.planner == kDiffusionPipe;
-    settings = fills ? filling_settings(of.base, of.devices) : sequence_settings(of.base, of.devices);
-    if (!fills) planning.is_needless = recomputes_needlessly;
+    const VariantPlanner& planner = *find_variant_planner(arguments.planner);
+    settings = planner.settings(of.base, of.devices);
+    planning.is_needless = planner.is_needless;
     if (!arguments.only.empty()) settings = with_values(std::move(settings), arguments.only);
   } else {
     std::vector<Varied> varied;

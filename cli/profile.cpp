@@ -19,6 +19,7 @@
 #include "profile/profile_batches.h"
 #include "profile/unsteady.h"
 #include "profile/workbench.h"
+#include "program/backends.h"
 #include "report/table.h"
 
 namespace penstock {
@@ -129,7 +130,7 @@ nlohmann::ordered_json json_of(const Costs& costs, const std::vector<UnsteadyTim
 
 // A null cluster means that this process was not the controller. Only threads of the host run their tasks without communication.
 ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, const std::shared_ptr<const DataSource>& data) {
-  if (config.pipeline.backend != "threads" || config.run.device != "cpu")
+  if (find_backend(config.pipeline.backend).processes || config.run.device != "cpu")
     return {nullptr, configured_cluster("profile", config, groups, data)};
   check_processes(config);
   ClusterOptions options;
@@ -157,7 +158,7 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
   };
   profiling.progress = [](const std::string& text) { std::fprintf(stderr, "profile: %s\n", text.c_str()); };
   Costs measured;
-  if (config.batch.planner == "pad") {
+  if (!plans_batches(config)) {
     measured = measure_costs(*devices.cluster, devices.isolation.get(), programs_of(config, prepared), state, profiling);
   } else {
     BatchSteps steps(config, prepared, *data);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
+#include "program/backends.h"
 #include "schedule/kinds.h"
 
 namespace penstock {
@@ -76,8 +77,8 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
       ->take_all()
       ->expected(1, -1);
   command.add_option("--costs", arguments.costs, "what penstock profile measured, instead of the times above")->type_name("FILE");
-  command.add_option("--backend", arguments.backend, "threads, gloo or nccl: whose costs")
-      ->check(CLI::IsMember({"threads", "gloo", "nccl"}));
+  command.add_option("--backend", arguments.backend, concat(join(backend_names(), ", "), ": whose costs"))
+      ->check(CLI::IsMember(backend_names()));
 }
 
 double checked(const std::string& flag, double value) {

@@ -31,6 +31,7 @@
 #include "report/timeline_html.h"
 #include "report/timeline_json.h"
 #include "state/checkpoint.h"
+#include "trace/decays.h"
 
 namespace penstock {
 namespace {
@@ -99,7 +100,7 @@ void print_finished(const TrainOptions& options, const Config& config, const Tra
 void print_resumed(const Config& config, const TrainingStart& start) {
   std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
   const std::string rate = learning_rate_text(config.train), before = learning_rate_text(*start.before);
-  const bool over = config.train.decay != "constant" && end_of_decay(config.train) < config.train.steps;
+  const bool over = find_decay(config.train.decay).falls() && end_of_decay(config.train) < config.train.steps;
   std::fprintf(stderr, "learning rate %s%s%s\n", rate.c_str(), rate == before ? ", as before" : concat("; before: ", before).c_str(),
                over ? concat("; --set decay_end=", config.train.steps, " lets it fall until the last step").c_str() : "");
 }

@@ -186,10 +186,17 @@ struct PlannerInfo {
   // Whether it plans groups of equal devices (degrees.h), and times them itself: for graphs of many nodes; the problem's sizes of
   // micro-batches are those of one replica.
   bool equal_groups = false;
+  bool cpus = false;      // whether its stages may be on host processors
+  bool searches = false;  // whether it may search until the time is over; the others end by themselves
+  // Whether it asks the others and takes the fastest plan. Where equal groups can be planned too, these are asked for beside it.
+  bool races = false;
+  // The planner whose stages take equal times, where its own suit 1f1b: both are asked where the table is searched behind the plan. "": its
+  // own do.
+  std::string even = {};
 };
 const std::vector<PlannerInfo>& planners();  // the first is the default
-// The one of this name. Throws Error with all that there are.
-const PlannerInfo& planner_named(const std::string& name);
+// The one of this name. Throws Error with all that there are, and with `others`, which may be asked for in the same place.
+const PlannerInfo& planner_named(const std::string& name, const std::vector<std::string>& others = {});
 // The same by any planner, a user's own too: its stages are checked, timed and named here. Throws Error also for stages that are no plan of
 // the problem.
 Plan make_plan(const PlannerInfo& planner, const PlanProblem& problem, const PlanOptions& options = {});

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "config/mesh.h"
+#include "config/planned_config.h"
 #include "config/workers.h"
 #include "lower/lower.h"
 #include "lower/member_inputs.h"
@@ -117,7 +118,7 @@ int fitting_chunks(const Config& config, const ModelRegistry& models) {
 // have as many stages by others, which are not in these places.
 void check_layers(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
   const auto layers = config.model.numbers.find("layers");
-  const bool by_name = schedule.cells.empty() && config.pipeline.schedule != "plan";
+  const bool by_name = schedule.cells.empty() && !is_planned(config);
   if (schedule.blocks.empty() || !by_name || layers == config.model.numbers.end()) return;
   const auto [actors, chunks] = std::pair(config.pipeline.actors, config.pipeline.chunks);
   const auto there = static_cast<std::int64_t>(layers->second);
@@ -149,7 +150,7 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
   } catch (const Error& error) {
     make_model(config, 1, models);
     if (schedule.cells.empty()) {
-      const int chunks = config.pipeline.schedule == "plan" ? 0 : fitting_chunks(config, models);
+      const int chunks = is_planned(config) ? 0 : fitting_chunks(config, models);
       if (chunks == 0) throw;
       throw Error(split(error.what(), '\n').front(),
                   {concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ",
@@ -284,7 +285,7 @@ void check_waves(const Config& config, const Schedule& schedule) {
 // Throws Error where something else makes tables than the window's.
 void check_window(const Config& config, const Schedule& schedule) {
   if (schedule.steps == 1) return;
-  if (config.batch.planner != "pad")
+  if (plans_batches(config))
     throw Error(concat(schedule.name, " is for a window of ", schedule.steps, " steps; batch.planner = ", quote(config.batch.planner),
                        " makes a table for each batch"),
                 {}, "leave out one or the other");

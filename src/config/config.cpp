@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/toml.h"
 #include "base/words.h"
+#include "batch/batch_planners.h"
 #include "config/config_keys.h"
 #include "config/planned_config.h"
 #include "lower/lower.h"
@@ -20,6 +21,8 @@
 
 namespace penstock {
 namespace {
+
+constexpr const char* kByPlan = "plan";  // pipeline.schedule where a plan says it
 
 // One assignment of a value to a key, from the file or the command line.
 struct Assignment {
@@ -323,7 +326,7 @@ void check_batch(const Config& config) {
   if (batch % microbatches != 0)
     throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
                 {"every micro-batch has the same number of sequences"});
-  if (const int slices = slices_of(config); slices > 1 && config.batch.planner != "pad")
+  if (const int slices = slices_of(config); slices > 1 && plans_batches(config))
     throw Error(concat("pipeline.slices = ", slices, " cuts sequences of one length; batch.planner = ", quote(config.batch.planner),
                        " plans batches of several"),
                 {}, "leave out pipeline.slices, or set batch.planner = \"pad\"");
@@ -349,12 +352,20 @@ void take_from_table(Config& config) {
 
 }  // namespace
 
+bool plans_batches(const Config& config) {
+  return find_batch_planner(config.batch.planner).batches != BatchesOf::alike;
+}
+
+bool is_planned(const Config& config) {
+  return config.pipeline.schedule == kByPlan;
+}
+
 void take_plan(Config& config, const PlanFile& plan) {
   Config::Pipeline& pipeline = config.pipeline;
   const Config::Pipeline defaults;
   pipeline.actors = static_cast<std::int64_t>(plan.schedule.actors.size());
   pipeline.microbatches = plan.microbatches;
-  pipeline.schedule = "plan";
+  pipeline.schedule = kByPlan;
   pipeline.chunks = defaults.chunks;
   pipeline.window = defaults.window;
   pipeline.in_flight = pipeline.group = pipeline.unit = 0;

@@ -48,11 +48,7 @@ struct Config {
   // How a batch of sequences with lengths of their own is cut into micro-batches (batch/plan_batch.h). A micro-batch of n sequences of s
   // tokens takes fixed + n (s/linear + s^2/quadratic) milliseconds on a stage.
   struct Batch {
-    // pad: equal micro-batches, all sequences as long as the context; dynapipe: batch/plan_batch.h; balanced: as many ragged rows of nearly
-    // equal work as pipeline.microbatches says, in the configuration's own table; searched: batch/searched_batch.h; infinipipe: long
-    // documents in slices, batch/infinipipe.h. For
-    // texts with images dip, or shapes, which only leaves out padding: driver/module_steps.h.
-    std::string planner = "pad";
+    std::string planner = "pad";     // of batch/batch_planners.h
     std::string rows = "padded";     // or "ragged": searched puts all samples of a micro-batch one after the other in a row
     std::int64_t slices = 4;         // into which infinipipe may cut a document, at most
     std::string costs;               // a file of costs that `penstock profile` measured with a planner; "": the figures below
@@ -132,6 +128,8 @@ struct Config {
 };
 
 int slices_of(const Config& config);
+// Whether each batch has a program of its own.
+bool plans_batches(const Config& config);
 // run.straggler: by which factor each device is held back, of actors of so many devices. Throws Error where it names one that there is not,
 // or a factor below 1.
 std::vector<double> stragglers_of(const Config& config, const std::vector<int>& groups);

@@ -7,9 +7,12 @@
 #include <map>
 
 #include "base/text.h"
+#include "batch/batch_planners.h"
 #include "config/mesh.h"
 #include "devices/device_name.h"
 #include "penstock/optimiser.h"
+#include "program/backends.h"
+#include "trace/decays.h"
 
 namespace penstock {
 namespace {
@@ -105,6 +108,28 @@ ConfigKey optimiser_key(std::string* target) {
   return key;
 }
 
+ConfigKey decay_key(std::string* target) {
+  ConfigKey key{"train", "decay", "", "", target};
+  for (const DecayInfo& row : decays())
+    if (!row.given) key.words.push_back(row.name);
+  key.meaning = concat("how the learning rate falls: ", join(key.words, ", "));
+  return key;
+}
+
+ConfigKey backend_key(std::string* target) {
+  ConfigKey key{"pipeline", "backend", "", "", target};
+  key.words = backend_names();
+  key.meaning = join(backends(), "; ", [](const BackendInfo& row) { return concat(row.name, ": ", row.summary); });
+  return key;
+}
+
+ConfigKey batch_planner_key(std::string* target) {
+  ConfigKey key{"batch", "planner", "", "", target};
+  for (const BatchPlannerInfo& row : batch_planners()) key.words.push_back(row.name);
+  key.meaning = concat("what plans batches (penstock batch --help): ", join(key.words, ", "));
+  return key;
+}
+
 ConfigKey device_key(std::string* target) {
   ConfigKey key = choice("run", "device", "where stages compute: cpu; cuda, or one card, cuda:1; or standin, which behaves as a GPU does",
                          target, device_kinds());
@@ -150,8 +175,7 @@ std::vector<ConfigKey> data_keys(Config::Data& d) {
 
 std::vector<ConfigKey> batch_keys(Config::Batch& b) {
   return {
-      choice("batch", "planner", "micro-batches of sequences with lengths of their own: pad: alike, as long as the context", &b.planner,
-             {"pad", "dynapipe", "balanced", "searched", "infinipipe", "flexsp", "dip", "shapes"}),
+      batch_planner_key(&b.planner),
       by_path(choice("batch", "rows",
                      "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.rows,
                      {"padded", "ragged"})),
@@ -187,8 +211,7 @@ std::vector<ConfigKey> train_keys(Config::Train& t) {
       {"train", "learning_rate", "", "after the warm-up", &t.learning_rate, 0, kLargest},
       {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &t.final_fraction, 0, 1},
       {"train", "warmup", "steps", "in which the learning rate rises", &t.warmup, 0, kMany},
-      choice("train", "decay", "how the learning rate falls: cosine, linear, wsd or constant", &t.decay,
-             {"cosine", "linear", "wsd", "constant"}),
+      decay_key(&t.decay),
       {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &t.decay_end, 0, kMany},
       {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &t.decay_steps, 0, kMany},
       {"train", "clip", "", "greatest global norm of the gradients; 0: any", &t.clip, 0, kLargest},
@@ -236,8 +259,7 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       {"pipeline", "transfers", "share", "of a stage's forward that a transfer takes: of every link, or of each", &p.transfers, 0, 1e6},
       {"pipeline", "frozen", "shares", "of a stage's forward that each stage in front takes which is not trained", &p.frozen, 0, 1e6},
       {"pipeline", "split_backward", "", "each B as I and then W, fused pairs apart", &p.split_backward},
-      choice("pipeline", "backend", "threads; gloo or nccl: between processes, nccl on devices other than cpu", &p.backend,
-             {"threads", "gloo", "nccl"}),
+      backend_key(&p.backend),
       choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.recompute, {"none", "inputs"}),
       choice("pipeline", "update", "at the end of a step; by stage; or by stage and validated", &p.update, {"end", "stage", "validated"}),
       {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &p.deadline, 0.001, 1e6},

@@ -1,6 +1,7 @@
 #include "config/learning_rate.h"
 
 #include "base/text.h"
+#include "trace/decays.h"
 
 namespace penstock {
 
@@ -10,7 +11,7 @@ std::int64_t end_of_decay(const Config::Train& train) {
 
 std::string learning_rate_text(const Config::Train& train) {
   const std::string warm = concat(train.learning_rate, train.warmup > 0 ? concat(" from step ", train.warmup) : "");
-  if (train.decay == "constant") return warm + ", constant";
+  if (!find_decay(train.decay).falls()) return warm + ", constant";
   const std::string late = train.decay_steps > 0 ? concat(" over ", train.decay_steps, " steps") : "";
   return concat(warm, ", ", train.decay, late, " to ", train.learning_rate * train.final_fraction, " at step ", end_of_decay(train));
 }

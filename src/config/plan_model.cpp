@@ -81,8 +81,9 @@ ModelProblem with_splits(const Config& config, const ModelRegistry& models, cons
   return out;
 }
 
-// Planner degrees: tensors are split inside of a node or, where no such plan is, over several.
-PlannedModel planned_degrees(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const ModelProblem& whole) {
+// Equal groups: tensors are split inside of a node or, where no such plan is, over several.
+PlannedModel planned_groups(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const PlannerInfo& planner,
+                            const ModelProblem& whole) {
   constexpr int kMostSplit = 64;
   const DegreesLimits& only = planning.options.degrees.only;
   const auto devices = static_cast<int>(planning.cluster.devices.size());
@@ -90,8 +91,7 @@ PlannedModel planned_degrees(const Config& config, const ModelRegistry& models, 
   const bool is_fixed = only.tensor > 0 || only.context > 0;
   const int wide = std::min(devices, is_fixed ? devices : std::max(node, kMostSplit));
   const auto plan = [&](int most) {
-    return planned_model(steps_of(config, models), with_splits(config, models, planning, whole, most), planner_named("degrees"),
-                         planning.options);
+    return planned_model(steps_of(config, models), with_splits(config, models, planning, whole, most), planner, planning.options);
   };
   if (is_fixed || wide == node) return plan(wide);
   try {
@@ -150,9 +150,9 @@ PlanFile model_plan(const Config& config, const ModelRegistry& models, const Nod
 std::vector<PlannedModel> plan_model(const Config& config, const ModelRegistry& models, const ModelPlanning& planning) {
   const PlannerInfo& planner = planner_named(planning.planner);
   const ModelProblem own = problem_of(config, models, planning, planner.equal_groups);
-  if (planner.name == "degrees") return {planned_degrees(config, models, planning, own)};
+  if (planner.equal_groups) return {planned_groups(config, models, planning, planner, own)};
   std::optional<GroupedProblem> equal;
-  if (planner.name == "best") equal = problem_of(config, models, planning, /*equal_groups=*/true);
+  if (planner.races) equal = problem_of(config, models, planning, /*equal_groups=*/true);
   return planned_models(steps_of(config, models), own, equal, planner, planning.options);
 }
 

@@ -9,5 +9,7 @@ namespace penstock {
 // Sets the keys that the plan decides, whatever they were: a run of the configuration then is one of the plan, which prepare() takes.
 // Throws Error where the batch cannot be cut as the plan says.
 void take_plan(Config& config, const PlanFile& plan);
+// Whether it did.
+bool is_planned(const Config& config);
 
 }  // namespace penstock

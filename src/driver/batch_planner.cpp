@@ -17,18 +17,13 @@ PlanStep plan_with(const Config& config, const Prepared& prepared, const Dataset
 
 }  // namespace
 
-void check_rows(const Config& config) {
-  if (config.batch.planner == "pad" && config.batch.rows != "padded")
-    throw Error("batch.planner = \"pad\" pads every sequence, and batch.rows is \"ragged\"", {}, "--set batch.planner=searched");
-}
-
 PlanStep batch_planner(const Config& config, const Prepared& prepared, const Dataset& data) {
-  const std::string& planner = config.batch.planner;
+  const BatchPlannerInfo& planner = find_batch_planner(config.batch.planner);
   check_rows(config);
-  if (planner == "pad") return {};
-  if (planner == "dip" || planner == "shapes") return plan_with<ModuleSteps>(config, prepared, data);
+  if (planner.batches == BatchesOf::alike) return {};
+  if (planner.batches == BatchesOf::images) return plan_with<ModuleSteps>(config, prepared, data);
   if ((config.data.documents.empty() && config.data.pairs.empty()) || reads_images(data_of(config, *prepared.model)))
-    throw Error(concat("batch.planner = ", quote(planner), " cuts batches of sequences with lengths of their own"), {},
+    throw Error(concat("batch.planner = ", quote(planner.name), " cuts batches of sequences with lengths of their own"), {},
                 "name them: --set data.documents=FOLDER, or --set data.pairs=FILE.jsonl; or leave out batch.planner");
   return plan_with<BatchSteps>(config, prepared, data);
 }

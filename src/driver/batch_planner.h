@@ -15,10 +15,7 @@ namespace penstock {
 // Plans a batch of these samples and makes its program. All calls come from one thread, whichever it is.
 using PlanStep = std::function<BatchStep(const std::vector<std::int64_t>& samples)>;
 
-// Throws Error where rows are to hold several samples and nothing plans such rows.
-void check_rows(const Config& config);
-
-// The planner that the configuration names; none where all batches have one program ("pad"). All must outlive it. Throws Error where it
+// The planner that the configuration names; none where all batches have one program. All must outlive it. Throws Error where it
 // plans no such data, model or mesh, as BatchSteps and ModuleSteps do.
 PlanStep batch_planner(const Config& config, const Prepared& prepared, const Dataset& data);
 

@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "base/words.h"
-#include "batch/infinipipe.h"
 #include "lower/stage_bytes.h"
 #include "ops/definition.h"
 #include "penstock/error.h"
@@ -37,10 +36,20 @@ CostFormula formula_of(const Config::Batch& batch) {
   return {.fixed = batch.fixed * kMillisecond, .linear = batch.linear / kMillisecond, .quadratic = batch.quadratic / kMillisecond};
 }
 
+std::string planner_text(const Config& config) {
+  return concat("batch.planner = ", quote(config.batch.planner));
+}
+
 }  // namespace
 
+void check_rows(const Config& config) {
+  if (find_batch_planner(config.batch.planner).rows != BatchRows::padded || config.batch.rows != "ragged") return;
+  throw Error(concat(planner_text(config), " pads rows, and batch.rows is \"ragged\""), {},
+              "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
+}
+
 void check_own_stages(const Config& config, const Prepared& prepared) {
-  const std::string planner = concat("batch.planner = ", quote(config.batch.planner));
+  const std::string planner = planner_text(config);
   if (prepared.plan)
     throw Error(concat(planner, " plans the model's own stages, and ", prepared.plan->file, " has others"), {},
                 "leave out batch.planner or the plan");
@@ -58,12 +67,13 @@ void check_own_stages(const Config& config, const Prepared& prepared) {
 
 BatchSteps::BatchSteps(const Config& config, const Prepared& prepared, const Dataset& data)
     : config_(config),
+      planner_(find_batch_planner(config.batch.planner)),
       prepared_(prepared),
       data_(data),
       reads_pairs_(rows_of(config, *prepared.model).inputs > 0),
       programs_(config, prepared) {
   check_planner();
-  if (config.batch.planner == "flexsp") groups_ = group_options();
+  if (planner_.texts == TextsIn::groups) groups_ = group_options();
   if (config.batch.memory > 0) limit_ = config.batch.memory;
   read_costs();
 }
@@ -73,35 +83,34 @@ void BatchSteps::check_planner() const {
   const Schedule& schedule = prepared_.schedule;
   if (batch.memory > 0 && batch.memory_limit > 0)
     throw Error("batch.memory and batch.memory_limit are both given", {}, "limit tokens, or bytes");
+  if (!planner_.plan)
+    throw Error(concat(planner_text(config_), " plans no batches of sequences, which are what is measured"), {}, "leave out batch.planner");
   check_own_stages(config_, prepared_);
-  if (batch.planner == "balanced") {
+  if (planner_.given_table) {
     if (batch.memory > 0 || batch.memory_limit > 0)
-      throw Error("batch.planner = \"balanced\" keeps no limit of memory", {},
+      throw Error(concat(planner_text(config_), " keeps no limit of memory"), {},
                   "raise pipeline.microbatches, so that a row holds fewer tokens, or set batch.planner = \"searched\"");
     return;
   }
-  if (batch.planner == "infinipipe" || batch.planner == "flexsp") check_texts();
-  if (batch.planner == "flexsp") check_groups();
-  if (batch.planner == "dynapipe" && batch.rows == "ragged")
-    throw Error("batch.planner = \"dynapipe\" pads rows, and batch.rows is \"ragged\"", {},
-                "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
+  if (planner_.texts != TextsIn::one_piece) check_texts();
+  if (planner_.texts == TextsIn::groups) check_groups();
+  check_rows(config_);
   if (schedule.stages() != config_.pipeline.actors)
-    throw Error(concat("batch.planner = ", quote(batch.planner), " plans one stage for each actor; schedule ", schedule.name, " has ",
-                       schedule.stages(), " for ", config_.pipeline.actors),
+    throw Error(concat(planner_text(config_), " plans one stage for each actor; schedule ", schedule.name, " has ", schedule.stages(),
+                       " for ", config_.pipeline.actors),
                 {}, "set pipeline.chunks = 1 and a schedule of one chunk: the order of each batch is planned anyway");
 }
 
 void BatchSteps::check_texts() const {
-  const std::string& planner = config_.batch.planner;
+  const bool in_groups = planner_.texts == TextsIn::groups;
   if (reads_pairs_)
-    throw Error(concat("batch.planner = ", quote(planner), planner == "flexsp" ? " splits texts over devices" : " cuts texts into slices",
-                       "; model ", quote(config_.model.name), " reads pairs"),
+    throw Error(concat(planner_text(config_), in_groups ? " splits texts over devices" : " cuts texts into slices", "; model ",
+                       quote(config_.model.name), " reads pairs"),
                 {}, "set batch.planner = \"searched\" and batch.rows = \"ragged\"");
-  const int devices = planner == "flexsp" ? devices_of_actor(config_) : std::ranges::max(devices_of_actors(prepared_));
+  const int devices = in_groups ? devices_of_actor(config_) : std::ranges::max(devices_of_actors(prepared_));
   if (devices > 1)
-    throw Error(concat("batch.planner = ", quote(planner), " plans actors of one ", planner == "flexsp" ? "replica" : "device",
-                       " each; one has ", devices),
-                {}, "leave out the other axes of --mesh");
+    throw Error(concat(planner_text(config_), " plans actors of one ", in_groups ? "replica" : "device", " each; one has ", devices), {},
+                "leave out the other axes of --mesh");
 }
 
 void BatchSteps::check_groups() const {
@@ -109,7 +118,7 @@ void BatchSteps::check_groups() const {
   if (axes.size() == 1 && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
       std::has_single_bit(static_cast<unsigned>(axes[0].size)))
     return;
-  throw Error("batch.planner = \"flexsp\" divides the members of one axis, over which sequences are split, into groups",
+  throw Error(concat(planner_text(config_), " divides the members of one axis, over which sequences are split, into groups"),
               {axes.empty() ? "the mesh has no axis inside of an actor"
                             : concat("the mesh has ", join(axes, ", ", [](const LayoutAxis& a) { return concat(a.name, "=", a.size); }))},
               "give it one of a power of two members, such as --mesh pipe=2,context=4");
@@ -150,7 +159,7 @@ void BatchSteps::read_costs() {
   const Config::Batch& batch = config_.batch;
   const int stages = prepared_.schedule.stages();
   std::vector<HeldFit> held;
-  if (batch.planner != "balanced" && (batch.memory_limit > 0 || !batch.costs.empty())) held = held_fits();
+  if (!planner_.given_table && (batch.memory_limit > 0 || !batch.costs.empty())) held = held_fits();
   if (batch.costs.empty()) {
     costs_ = stage_costs(formula_of(batch), stages);
   } else {
@@ -186,7 +195,7 @@ std::vector<StageBytes> BatchSteps::first_slice_bytes(const BatchLoad& slice) {
 std::vector<HeldFit> BatchSteps::held_fits() {
   const std::int64_t context = data_.tokens(), round = this->round();
   const Schedule table = small_table(config_);
-  const bool in_slices = config_.batch.planner == "infinipipe";  // a row to each slice
+  const bool in_slices = planner_.texts == TextsIn::slices;  // a row to each slice
   std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.actors)), kept(live), sent(live);
   for (const auto& [samples, share] : {std::pair{1, 8}, {1, 4}, {2, 8}, {3, 16}, {1, 2}}) {
     if (in_slices && samples > 1) continue;
@@ -241,11 +250,11 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
                                .search = {.candidates = batch.candidates, .seed = static_cast<std::uint64_t>(config_.train.seed)}};
   for (SampleLengths& sample : problem.samples) sample = {std::min(sample.input, data_.tokens()), std::min(sample.target, data_.tokens())};
   problem.order = longest_first(problem.samples);
-  if (batch.planner == "balanced") return balanced_batch(problem, prepared_.schedule);
-  if (batch.planner == "infinipipe")
-    return infinipipe_batch(problem, {.context = data_.tokens(), .slices = static_cast<int>(batch.slices)});
-  if (batch.planner == "flexsp") return flexsp_batch(problem, groups_);
-  return batch.planner == "searched" ? search_batch(problem) : dynapipe_batch(problem);
+  return planner_.plan({.batch = std::move(problem),
+                        .table = prepared_.schedule,
+                        .context = data_.tokens(),
+                        .slices = static_cast<int>(batch.slices),
+                        .groups = groups_});
 }
 
 BatchStep BatchSteps::lowered(const std::vector<std::int64_t>& samples, PlannedBatch plan) {

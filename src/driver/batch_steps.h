@@ -5,9 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "batch/flexsp.h"
+#include "batch/batch_planners.h"
 #include "batch/measured_costs.h"
-#include "batch/searched_batch.h"
 #include "config/shape_programs.h"
 #include "data/dataset.h"
 #include "lower/stage_bytes.h"
@@ -29,12 +28,13 @@ struct BatchStep {
   Network network;                            // likewise
 };
 
+// Throws Error where rows are to hold several samples and the planner pads them.
+void check_rows(const Config& config);
 // Throws Error where the configuration's stages are a plan's, or slices of the model's, as batches are planned for the model's own; and
 // where ZeRO's shares would depend on a batch.
 void check_own_stages(const Config& config, const Prepared& prepared);
 
-// Plans batches as [batch] of the configuration says (batch/searched_batch.h, batch/infinipipe.h). Balanced rows are run by the
-// configuration's own table, whose stages may be more than actors; other planners have tables of their own. Where the devices of an actor
+// Plans batches of sequences as [batch] of the configuration says (batch/batch_planners.h). Where the devices of an actor
 // share every micro-batch, what is planned are teams: as many samples of nearly one length as there are devices, each of which takes one.
 // So all parts of a micro-batch have one shape. All calls come from one thread, whichever it is.
 class BatchSteps {
@@ -51,13 +51,12 @@ class BatchSteps {
 
  private:
   bool is_ragged() const {
-    const std::string& planner = config_.batch.planner;
-    return planner == "balanced" || planner == "infinipipe" || planner == "flexsp" || config_.batch.rows == "ragged";
+    return planner_.rows == BatchRows::ragged || (planner_.rows == BatchRows::either && config_.batch.rows == "ragged");
   }
   std::int64_t round() const;  // to multiples of which lengths are rounded up
   SampleLengths lengths_of(std::int64_t sample) const;
   void check_planner() const;
-  void check_texts() const;  // of InfiniPipe's and FlexSP's
+  void check_texts() const;  // of a planner that has them in several pieces
   void check_groups() const;
   FlexspOptions group_options();
   PlannedBatch plan(const std::vector<std::int64_t>& samples, double limit) const;
@@ -66,6 +65,7 @@ class BatchSteps {
   std::vector<HeldFit> held_fits();
 
   const Config& config_;
+  const BatchPlannerInfo& planner_;
   const Prepared& prepared_;
   const Dataset& data_;
   bool reads_pairs_;  // whether the model reads each sample as an input and a target

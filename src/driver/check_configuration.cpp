@@ -8,14 +8,11 @@
 #include "driver/check_window.h"
 #include "driver/controller.h"
 #include "penstock/error.h"
+#include "program/backends.h"
 #include "schedule/in_one_row.h"
 
 namespace penstock {
 namespace {
-
-bool plans_batches(const Config& config) {
-  return config.batch.planner != "pad";
-}
 
 // Named samples where the step has any, else a drawn batch.
 class CheckData : public DataSource {
@@ -125,8 +122,9 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
   const std::unique_ptr<Cluster> one = o.local(devices_of_actors(in_row)[0], data);
   const Program program = compile_training(o.config, pipelined), row = compile_training(plain, in_row);
   check_validation(o.config, pipelined, program);
-  // Three or more processes over Gloo, and workers whose stages lie differently, add up what each has in another order.
-  const bool alike = (o.config.pipeline.backend != "gloo" && pipelined.others.empty()) || pipelined.replicas[0] < 3;
+  // Workers whose stages lie differently add up what each has in another order, too.
+  const bool in_order = !find_backend(o.config.pipeline.backend).sums_in_any_order && pipelined.others.empty();
+  const bool alike = in_order || pipelined.replicas[0] < 3;
   const bool is_single =
       std::ranges::max(counts) == 1 && !has_trained_copies(program, pipelined) && last_stages(shape_of(pipelined.schedule)) == 1;
   const bool is_exact = has_workers ? alike : is_single;

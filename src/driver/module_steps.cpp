@@ -49,6 +49,7 @@ bool splits_backwards(const Schedule& schedule) {
 
 ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const Dataset& data)
     : config_(config),
+      planner_(find_batch_planner(config.batch.planner)),
       prepared_(prepared),
       data_(data),
       costs_{config.batch.image_fixed, config.batch.image_linear, config.batch.fixed, config.batch.linear, config.batch.quadratic},
@@ -64,10 +65,10 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
   if (std::ranges::max(devices) > 1)
     throw Error(concat(planner, " plans actors of one device each; one has ", std::ranges::max(devices)), {},
                 "leave out the other axes of --mesh");
-  part_ = config.batch.planner == "shapes" ? std::numeric_limits<std::int32_t>::max()
-          : config.batch.part > 0          ? config.batch.part
-                                           : part_of(costs_, most_images(config, prepared));
-  if (config.batch.planner == "shapes") return;
+  part_ = planner_.given_table    ? std::numeric_limits<std::int32_t>::max()
+          : config.batch.part > 0 ? config.batch.part
+                                  : part_of(costs_, most_images(config, prepared));
+  if (planner_.given_table) return;
   const int actors = static_cast<int>(config.pipeline.actors);
   if (vision_stages_ % actors != 0 || text_stages_ % actors != 0 || vision_stages_ == 0)
     throw Error(concat(planner, " spreads the encoder and the text each over all ", actors, " actors; they have ", vision_stages_, " and ",
@@ -116,12 +117,12 @@ Schedule ModuleSteps::given_table(const std::vector<BatchShape>& shapes) const {
 BatchStep ModuleSteps::step(const std::vector<std::int64_t>& samples) {
   const std::vector<BatchShape> shapes = shapes_of(samples);
   const int actors = static_cast<int>(config_.pipeline.actors);
-  if (config_.batch.planner == "shapes") return lowered(samples, shapes, given_table(shapes));
+  if (planner_.given_table) return lowered(samples, shapes, given_table(shapes));
   ModuleProblem problem = module_problem(shapes, costs_, actors, vision_stages_ / actors, text_stages_ / actors);
   problem.most_live = static_cast<int>(config_.batch.live);
   problem.folded = folded_;
   problem.split = splits_backwards(prepared_.schedule);
-  const ModuleResult found = search_modules(
+  const ModuleResult found = planner_.plan_modules(
       problem, {.rollouts = config_.batch.rollouts, .nodes = config_.batch.nodes, .seed = static_cast<std::uint64_t>(config_.train.seed)});
   BatchStep out = lowered(samples, shapes, schedule_of(problem, found.table));
   out.predicted = found.table.makespan * kMillisecond;

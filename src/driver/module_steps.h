@@ -12,9 +12,9 @@
 namespace penstock {
 
 // Micro-batches are equally many samples each, in the order drawn; each is padded to its longest text, and has the images that are there.
-// batch.planner = "dip" plans parts and table (batch/modules.h); where stages lie, and whether backwards are split, is as in the configured
-// schedule, whose table evaluation runs. With "shapes" all images of a micro-batch are one part, and the table is
-// the configured schedule's, the same for every batch.
+// The planner makes a table over parts of them (batch/modules.h); where stages lie, and whether backwards are split, is as in the
+// configured schedule, whose table evaluation runs. With a planner that makes none (BatchPlannerInfo::given_table) all images of a
+// micro-batch are one part, and the configured table runs.
 class ModuleSteps {
  public:
   // All must outlive it. Throws Error where the model reads no images, or its stages do not go over all actors in whole rounds.
@@ -28,6 +28,7 @@ class ModuleSteps {
   Schedule given_table(const std::vector<BatchShape>& shapes) const;
 
   const Config& config_;
+  const BatchPlannerInfo& planner_;
   const Prepared& prepared_;
   const Dataset& data_;
   ModuleCosts costs_;

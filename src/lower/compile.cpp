@@ -11,6 +11,7 @@
 #include "lower/member_inputs.h"
 #include "lower/passes.h"
 #include "penstock/error.h"
+#include "schedule/forward_stages.h"
 #include "schedule/kinds.h"
 #include "schedule/versions.h"
 #include "stage/loop.h"
@@ -89,13 +90,7 @@ bool has_gathers(const Schedule& schedule) {
 }
 
 Schedule forward_only(Schedule schedule) {
-  schedule = one_step(schedule, 0);
-  schedule.cells.clear();
-  for (auto& actions : schedule.actors) {
-    std::erase_if(actions, [](const Action& action) { return action.kind != Kind::F; });
-    for (Action& action : actions) action.fused_with_next = false;
-  }
-  return schedule;
+  return forwards_of(one_step(schedule, 0));
 }
 
 namespace {

@@ -12,8 +12,10 @@
 #include "base/text.h"
 #include "lower/passes.h"
 #include "lower/window.h"
+#include "ops/definition.h"
 #include "ops/optimiser.h"
 #include "penstock/error.h"
+#include "penstock/optimiser.h"
 #include "transform/rewrite.h"
 
 namespace penstock {
@@ -37,11 +39,16 @@ struct Lookups {
   throw Error(concat("pipeline.prefetch: rows of ", quote(l.draft.instances[table].name), " cannot be looked up ahead"), {why}, hint);
 }
 
+bool can_leave_rows(const OptimiserInfo& optimiser) {
+  return optimiser.fused && !find_op(optimiser.fused->op)->update->by_rows.empty();
+}
+
 // Throws Error unless rows with a gradient of zero stay as they are. Gives the gradient.
 ValueId gradient_of(const Lookups& l, InstanceId table, ValueId next) {
-  constexpr const char* kHint = "use train.optimiser = \"sgd\" with momentum = 0 and weight_decay = 0";
   const Op& update = l.input.step.ops[l.outer[next]];
-  if (!update_of_rows(update, {})) refuse(l, table, concat("an update ", moves_rows(update), " changes rows that no sample names"), kHint);
+  if (!update_of_rows(update, {}))
+    refuse(l, table, concat("an update ", moves_rows(update), " changes rows that no sample names"),
+           concat("use an optimiser that can leave them, with momentum = 0 and weight_decay = 0: ", optimisers_where(can_leave_rows)));
   return update.operands[1];
 }
 

@@ -17,8 +17,10 @@
 #include "base/text.h"
 #include "lower/passes.h"
 #include "lower/window.h"
+#include "ops/definition.h"
 #include "ops/optimiser.h"
 #include "penstock/error.h"
+#include "penstock/optimiser.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -45,13 +47,18 @@ bool is_parameter(const LowerInput& window, InputId state, const IdVector<ValueI
   return made && is_update(window.step.ops[made]) && window.step.ops[made].results[0] == next;
 }
 
+bool can_forget(const OptimiserInfo& optimiser) {
+  return optimiser.fused && !find_op(optimiser.fused->op)->update->momentum.empty();
+}
+
 // Throws unless the state is what an update keeps that no parameter depends on (of sgd without momentum, its last gradient).
 void check_unused(const LowerInput& window, const Instance& state, const IdVector<ValueId, OpId>& producer) {
   if (const OpId made = producer[window.step.outputs[state.input.index()]])
     if (forgets(window.step.ops[made])) return;
   throw Error(concat("schedule ", window.schedule.name, ": workers sum their updates, and ", quote(state.name), " is no parameter"),
               {"what an optimiser keeps beside the parameters would be another on each worker"},
-              "set train.optimiser = \"sgd\" and train.momentum = 0, or pipeline.distance = -1");
+              concat("set train.momentum = 0 and an optimiser that then keeps nothing that counts (", optimisers_where(can_forget),
+                     "), or pipeline.distance = -1"));
 }
 
 // The parameters, in order, of which the run writes the next value; `unused`: what it keeps beside them. Throws Error where that counts.

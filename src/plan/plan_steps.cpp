@@ -95,7 +95,7 @@ PlannedModel plan_steps(const std::vector<Graph>& steps, const StepPlanning& pla
   if (held.elements > 0) count_states(held, options.degrees);
   // Equal groups are planned by trained parameters and published times alone.
   std::optional<GroupedProblem> equal;
-  if (planning.planner.name == "best" && !planning.costs && planning.replicas && held.frozen < 0.01 * held.parameters)
+  if (planning.planner.races && !planning.costs && planning.replicas && held.frozen < 0.01 * held.parameters)
     equal = problem_of(sizes, planning, kMostNodes);
   const GroupedProblem own = problem_of(sizes, planning, planning.planner.equal_groups ? kMostNodes : planning.nodes);
   // Nodes are the same at all sizes, so any step will do where replicas together have a size that none was given in.

@@ -112,7 +112,7 @@ PlannedModel shared_groups(const StepOfSize& step, const GroupedProblem& of, Pla
     options.degrees.only.data = data;
     options.seconds = limit.left() / (data < most ? 2 : 1);
     try {
-      PlannedModel found = planned_model(step, shares, planner_named("degrees"), options);
+      PlannedModel found = planned_model(step, shares, groups_planner(), options);
       if (!best || is_better(found, *best)) best = std::move(found);
     } catch (const Error&) {
       // None with so many replicas.
@@ -123,7 +123,7 @@ PlannedModel shared_groups(const StepOfSize& step, const GroupedProblem& of, Pla
 }
 
 PlannedModel equal_groups(const StepOfSize& step, const GroupedProblem& of, const PlanOptions& options) {
-  return of.problem.batches.empty() ? planned_model(step, of, planner_named("degrees"), options) : shared_groups(step, of, options);
+  return of.problem.batches.empty() ? planned_model(step, of, groups_planner(), options) : shared_groups(step, of, options);
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ std::vector<PlannedModel> planned_models(const StepOfSize& step, const GroupedPr
     TimeLimit limit(options.seconds, options.clock);
     try {
       found.push_back(equal_groups(step, *equal, runnable_groups(options, options.seconds / 2)));
-      found[0].file.planner = concat(planner.name, " (degrees)");
+      found[0].file.planner = concat(planner.name, " (", groups_planner().name, ")");
     } catch (const Error&) {
       // No equal groups fit the batch, or the memory.
     }

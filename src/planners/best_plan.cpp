@@ -75,12 +75,12 @@ struct Question {
   int size;  // of its micro-batches; 0: as the planner takes them
 };
 
-// One for each of the planners; of those that take one size, one with each.
+// One for each of the planners that end by themselves; of those that take one size, one with each.
 std::vector<Question> questions_for(const PlanProblem& problem) {
   std::vector<Question> questions;
   const std::vector<int> sizes = allowed_batches(problem);
   for (const PlannerInfo& planner : planners()) {
-    if (planner.name == "best" || planner.name == "exact" || planner.equal_groups) continue;
+    if (planner.searches || planner.equal_groups) continue;
     if (!planner.smallest_size) questions.push_back({&planner, 0});
     for (const int size : sizes)
       if (planner.smallest_size) questions.push_back({&planner, size == measured_samples(problem.graph) ? 0 : size});

@@ -18,6 +18,9 @@ Plan plan_by_hetpipe(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options);
 Plan plan_by_degrees(const PlanProblem& problem, const PlanOptions& options);
 
+// The planner of equal groups.
+const PlannerInfo& groups_planner();
+
 // For equal groups that a run can have, within so many seconds: no schedule gathers parameters block by block.
 PlanOptions runnable_groups(PlanOptions options, double seconds);
 

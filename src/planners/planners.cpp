@@ -21,13 +21,13 @@ void check_length(const PlanProblem& problem, const Plan& plan) {
               "larger --micro-batches, or a smaller --batch");
 }
 
-// Only two planners can use host processors: throws Error for the others where a node needs one.
-void check_processors(const PlanGraph& graph, const std::string& planner) {
-  if (planner == "best" || planner == "max-load") return;
+// Throws Error where a node needs a host processor, which few planners can use.
+void check_processors(const PlanGraph& graph, const PlannerInfo& planner) {
+  if (planner.cpus) return;
   for (const PlanNode& node : graph.nodes)
     if (node.costs.empty())
       throw Error(concat("node ", quote(node.name), " of ", graph.name, " runs on host processors only"),
-                  {concat("planner ", planner, " has stages on devices only")}, "--planner max-load");
+                  {concat("planner ", planner.name, " has stages on devices only")}, "--planner max-load");
 }
 
 // Throws Error for a plan whose micro-batches have other sizes than those that the problem says.
@@ -63,13 +63,32 @@ void name_stages(const PlanGraph& graph, Plan& plan) {
 
 const std::vector<PlannerInfo>& planners() {
   static const std::vector<PlannerInfo> all = {
-      {"best", "the fastest plan of all planners in simulation, improved by local search", plan_by_best},
-      {"exact", "every split of a small graph, its devices and micro-batches, in simulation", plan_by_exact},
+      {.name = "best",
+       .summary = "the fastest plan of all planners in simulation, improved by local search",
+       .plan = plan_by_best,
+       .cpus = true,
+       .searches = true,
+       .races = true,
+       .even = "pipedream"},
+      {.name = "exact",
+       .summary = "every split of a small graph, its devices and micro-batches, in simulation",
+       .plan = plan_by_exact,
+       .searches = true},
       {"graphpipe", "stages that branch and join, the shortest way at the least time per sample (GraphPipe, 2406.17145)",
        plan_by_graphpipe},
-      {"pipedream", "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)", plan_by_pipedream, true},
-      {"piper", "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)", plan_by_piper, true},
-      {"max-load", "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)", plan_by_max_load, true},
+      {.name = "pipedream",
+       .summary = "replicated stages of nested downsets, level by level (Narayanan et al., SOSP 2019)",
+       .plan = plan_by_pipedream,
+       .smallest_size = true},
+      {.name = "piper",
+       .summary = "data and tensor degrees and recomputation for each stage (Tarnawski et al., NeurIPS 2021)",
+       .plan = plan_by_piper,
+       .smallest_size = true},
+      {.name = "max-load",
+       .summary = "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)",
+       .plan = plan_by_max_load,
+       .smallest_size = true,
+       .cpus = true},
       {"dapple", "a chain of stages with replicas, placed machine by machine, by the latency of its pivot (DAPPLE, 2007.01045)",
        plan_by_dapple},
       {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
@@ -78,21 +97,28 @@ const std::vector<PlannerInfo>& planners() {
        plan_by_hetpipe},
       {"dawnpiper", "a chain of stages cut between any nodes, with recomputation where memory binds (DawnPiper, 2505.05856)",
        plan_by_dawnpiper},
-      {"degrees", "pipeline, data, tensor, context and sharding degrees, chunks and schedule of equal groups (docs/planning.md)",
-       plan_by_degrees, false, true},
+      {.name = "degrees",
+       .summary = "pipeline, data, tensor, context and sharding degrees, chunks and schedule of equal groups (docs/planning.md)",
+       .plan = plan_by_degrees,
+       .equal_groups = true},
   };
   return all;
 }
 
-const PlannerInfo& planner_named(const std::string& name) {
+const PlannerInfo& planner_named(const std::string& name, const std::vector<std::string>& others) {
   std::vector<std::string> names;
   for (const PlannerInfo& planner : planners()) {
     if (planner.name == name) return planner;
     names.push_back(planner.name);
   }
+  names.insert(names.end(), others.begin(), others.end());
   const std::string near = nearest(name, names);
   throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
               near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
+const PlannerInfo& groups_planner() {
+  return *std::ranges::find_if(planners(), &PlannerInfo::equal_groups);
 }
 
 Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options) {
@@ -101,7 +127,7 @@ Plan make_plan(const std::string& planner, const PlanProblem& problem, const Pla
 
 Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOptions& options) {
   check_problem(problem);
-  if (!info.equal_groups) check_processors(problem.graph, info.name);
+  if (!info.equal_groups) check_processors(problem.graph, info);
   const auto begin = std::chrono::steady_clock::now();
   const bool asked = info.smallest_size && !problem.batches.empty();
   Plan plan = asked ? plan_at_sizes(info, problem, options) : info.plan(problem, options);

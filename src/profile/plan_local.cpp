@@ -271,7 +271,8 @@ bool is_cut_alike(const PlannedModel& a, const PlannedModel& b) {
 // longer than the others; the fastest table is often one that waits less, for which equal stages are better.
 void cut_anew(const Local& of, std::vector<PlannedModel>& found) {
   PlannedModel last = found.front();
-  for (const std::string& planner : {of.planning.planner, of.planning.planner == "best" ? std::string("pipedream") : of.planning.planner}) {
+  const PlannerInfo& own = planner_named(of.planning.planner);
+  for (const std::string& planner : {own.name, own.even.empty() ? own.name : own.even}) {
     PlannedModel next;
     try {
       next = planned(of, planner, scaled_to_stages(last), one_of_all(of));

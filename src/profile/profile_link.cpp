@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "profile/line.h"
 #include "profile/profile.h"
+#include "program/backends.h"
 #include "program/memory_plan.h"
 
 namespace penstock {
@@ -145,7 +146,7 @@ void measure_link(Cluster& cluster, const ProfileOptions& options, std::int64_t 
   const Line transit = fit(all, &Times::transit), sending = fit(all, &Times::send);
   const double send = undisturbed(common.send), receive = undisturbed(common.receive);
   Link link;
-  link.second_end_copies = options.backend == "threads" && !options.by_itself;
+  link.second_end_copies = !find_backend(options.backend).processes && !options.by_itself;
   if (options.by_itself) {
     link.latency = transit.fixed;
     link.bandwidth = bandwidth_of(transit);

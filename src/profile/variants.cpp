@@ -349,6 +349,21 @@ double ConfigVariant::largest() const {
   return prediction.memory.empty() ? 0 : static_cast<double>(std::ranges::max(prediction.memory));
 }
 
+const std::vector<VariantPlanner>& variant_planners() {
+  static const std::vector<VariantPlanner> all = {
+      {"sequences", "orders of sequences whole and in slices, with context parallelism and recomputation, each compiled and predicted",
+       sequence_settings, recomputes_needlessly, /*takes_only=*/true},
+      {"diffusionpipe", "the cut of a trained backbone, and frozen stages in the idle time of the step before (DiffusionPipe, 2405.01248)",
+       filling_settings},
+  };
+  return all;
+}
+
+const VariantPlanner* find_variant_planner(std::string_view name) {
+  const auto found = std::ranges::find(variant_planners(), name, &VariantPlanner::name);
+  return found == variant_planners().end() ? nullptr : &*found;
+}
+
 PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlanning planning) {
   PlannedVariants out{.considered = settings.size()};
   for (const Settings& one : settings) {

@@ -81,6 +81,17 @@ struct PlannedVariants {
 // Throws Error where none can be run, with the reasons, and where none fits, with the smallest.
 PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlanning planning);
 
+// A planner of whole configurations. It is none of planners() (penstock/plan.h), as these find stages of a graph and know no configuration.
+struct VariantPlanner {
+  std::string name;
+  std::string summary;  // one line
+  std::vector<Settings> (*settings)(const Config& config, int devices);
+  bool (*is_needless)(const Settings& settings, const ConfigVariant& before) = nullptr;  // as in VariantPlanning
+  bool takes_only = false;  // whether some values of its settings may be asked for alone (plan --only)
+};
+const std::vector<VariantPlanner>& variant_planners();
+const VariantPlanner* find_variant_planner(std::string_view name);  // null: there is none of this name
+
 // By published figures of the cluster's device: tasks by its roofline, transfers and collectives over the cluster's links, of which device
 // d of the program is device d. Throws Error where the program has more devices than the cluster.
 Prediction predict_on(const Program& program, const ClusterSpec& cluster, const std::string& device);

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/backends.h"
 
 namespace penstock {
 
@@ -21,7 +22,7 @@ ProfileOptions profile_options(const Config& config, int rounds) {
 }
 
 void check_threads(const Config& config) {
-  if (config.pipeline.backend == "threads") return;
+  if (!find_backend(config.pipeline.backend).processes) return;
   throw Error(concat("--cluster local measures threads; pipeline.backend is ", config.pipeline.backend), {},
               "plan with threads and run the plan with any backend");
 }

@@ -87,7 +87,8 @@ void explain_next(const PlanProblem& problem, const Plan& best, std::vector<Othe
   options.seconds /= static_cast<double>(planners().size());
   if (others.empty() && !best.degrees)
     for (const PlannerInfo& planner : planners()) {
-      if (planner.name == "exact" || planner.equal_groups) continue;  // of what is left, the planners that give one plan at once
+      const bool is_asked_by_race = planner.searches && !planner.races;
+      if (is_asked_by_race || planner.equal_groups) continue;
       try {
         const Plan plan = make_plan(planner, problem, options);
         if (nodes_of(plan) != nodes_of(best)) others.push_back({plan.planner, plan.predicted_time});
@@ -116,13 +117,14 @@ void one_more_unit(ClusterSpec& cluster) {
 void add_changes(const std::string& planner, const PlanProblem& of, const Plan& best, PlanOptions options, PlanExplanation& out) {
   options.seconds /= 3;
   if (best.degrees) options = runnable_groups(options, options.seconds);
+  const PlannerInfo& info = best.degrees ? groups_planner() : planner_named(planner);
   const auto add = [&](const std::string& what, auto change) {
     PlanProblem problem = of;
     problem.samples = step_samples(of);  // the same step, however many devices there are
     change(problem.cluster);
     PlanExplanation::Change& found = out.changes.emplace_back(PlanExplanation::Change{what});
     try {
-      found.predicted_time = std::min(make_plan(best.degrees ? "degrees" : planner, problem, options).predicted_time, out.planned_time);
+      found.predicted_time = std::min(make_plan(info, problem, options).predicted_time, out.planned_time);
     } catch (const Error& error) {
       found.refused = split(error.what(), '\n').front();
     }

@@ -8,12 +8,14 @@
 #include "base/words.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
+#include "schedule/forward_stages.h"
 #include "schedule/kinds.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::string_view kFused = "OVERLAP_F_B";  // torch's name of a fused pair, whatever it holds
+constexpr std::string_view kFeedsLine = "#feeds", kForwardLine = "#forward";  // in front of a file's rows
+constexpr std::string_view kFused = "OVERLAP_F_B";                            // torch's name of a fused pair, whatever it holds
 
 struct Place {
   std::string_view file;
@@ -171,9 +173,9 @@ std::pair<std::int32_t, std::int32_t> parse_feeding(std::string_view cell, const
 double parse_forward_time(std::string_view cell, const Place& place) {
   double out = 0;
   const auto [end, failure] = std::from_chars(cell.data(), cell.data() + cell.size(), out);
-  if (failure == std::errc() && end == cell.data() + cell.size() && out > 0 && out <= 1e6) return out;
+  if (failure == std::errc() && end == cell.data() + cell.size() && is_relative_time(out)) return out;
   throw Error(concat(text(place), ": cannot read ", shown(cell), " as what a forward takes over that of a stage that is trained"), {},
-              "it is above 0 and at most 1e6");
+              concat("it is ", kRelativeTimes));
 }
 
 // A line in front of the rows; what it says may not have been said.
@@ -181,10 +183,10 @@ void parse_line_in_front(std::string_view line, Table& table) {
   const std::vector<std::string> cells = split(line, ',');
   Place place{table.file, ++table.in_front, 1};
   const std::string_view what = unquoted(cells[0]);
-  const bool feeds = what == kFeeds, known = feeds || what == kForward;
+  const bool feeds = what == kFeedsLine, known = feeds || what == kForwardLine;
   if (!known || !table.rows.empty() || (feeds ? table.feeds.has_value() : !table.forward_times.empty()))
     throw Error(concat(text(place), ": ", shown(what), known ? " stands twice, or behind a row" : " is not known"), {},
-                concat("in front of a table's rows may stand ", kFeeds, ",0>1,1>2 and ", kForward, ",0.5, once each"));
+                concat("in front of a table's rows may stand ", kFeedsLine, ",0>1,1>2 and ", kForwardLine, ",0.5, once each"));
   if (feeds) table.feeds.emplace();
   for (std::size_t i = 1; i < cells.size(); ++i) {
     ++place.cell;
@@ -298,11 +300,11 @@ std::vector<std::vector<std::int32_t>> predecessors_of(const Table& table, std::
     throw Error(concat(table.file, ": ", what, " names stage ", stage, " of a table with ", counted(stages, "stage")), {},
                 "leave it out, or add the stage's actions");
   };
-  check(kForward, static_cast<std::int32_t>(table.forward_times.size()) - 1);
+  check(kForwardLine, static_cast<std::int32_t>(table.forward_times.size()) - 1);
   if (!table.feeds) return out;
   out.resize(static_cast<std::size_t>(stages));
   for (const auto& [from, to] : *table.feeds) {
-    check(kFeeds, to);
+    check(kFeedsLine, to);
     std::vector<std::int32_t>& before = out[static_cast<std::size_t>(to)];
     if (std::find(before.begin(), before.end(), from) == before.end()) before.push_back(from);
   }
@@ -312,13 +314,13 @@ std::vector<std::vector<std::int32_t>> predecessors_of(const Table& table, std::
 std::string text_in_front(const Schedule& schedule) {
   std::string out;
   if (!schedule.predecessors.empty()) {
-    out += kFeeds;
+    out += kFeedsLine;
     for (std::size_t stage = 0; stage < schedule.predecessors.size(); ++stage)
       for (const std::int32_t before : schedule.predecessors[stage]) out += concat(",", before, ">", stage);
     out += '\n';
   }
   if (!schedule.forward_times.empty()) {
-    out += kForward;
+    out += kForwardLine;
     for (const double time : schedule.forward_times) out += concat(",", number(time));
     out += '\n';
   }

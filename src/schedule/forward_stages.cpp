@@ -11,6 +11,10 @@ bool is_of_backward(Kind kind) {
 
 }  // namespace
 
+bool is_relative_time(double time) {
+  return time > 0 && time <= 1e6;
+}
+
 void add_forward_stages(Schedule& schedule, const std::vector<double>& times) {
   const auto count = static_cast<std::int32_t>(times.size());
   for (std::vector<Action>& row : schedule.actors)
@@ -35,6 +39,16 @@ Schedule without_absent_backwards(Schedule schedule, const StageShape& shape) {
     for (std::size_t i = 0; i + 1 < row.size(); ++i)
       if (is_absent(row[i + 1])) row[i].fused_with_next = false;
     std::erase_if(row, is_absent);
+  }
+  return schedule;
+}
+
+Schedule forwards_of(Schedule schedule) {
+  schedule.steps = 1;
+  schedule.cells.clear();
+  for (std::vector<Action>& row : schedule.actors) {
+    std::erase_if(row, [](const Action& action) { return action.kind != Kind::F; });
+    for (Action& action : row) action = {action.stage, Kind::F, action.microbatch, action.count};
   }
   return schedule;
 }

@@ -12,9 +12,6 @@ inline constexpr int kMostForwards = 1 << 27;
 
 inline constexpr int kKindCount = static_cast<int>(Kind::RECV_B) + 1;
 
-// The lines in front of a file's rows.
-inline constexpr std::string_view kFeeds = "#feeds", kForward = "#forward";
-
 // The kind of that name; false where there is none.
 bool parse_kind(std::string_view name, Kind& out);
 

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/folded.h"
+#include "schedule/forward_stages.h"
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
 #include "schedule/traits.h"
@@ -187,7 +188,7 @@ void check_more_than_one(const ScheduleInfo& info, const std::string& flag, int 
 void check_frozen(const ScheduleInfo& info, const ScheduleOptions& options) {
   if (options.frozen.empty()) return;
   for (const double time : options.frozen)
-    if (!(time > 0 && time <= 1e6)) throw Error(concat(info.name, ": --frozen must be above 0 and at most 1e6, not ", number(time)));
+    if (!is_relative_time(time)) throw Error(concat(info.name, ": --frozen must be ", kRelativeTimes, ", not ", number(time)));
   if (takes(info, "--window"))
     throw Error(concat(info.name, " orders a window's steps itself, so it takes no --frozen"), {},
                 "frozen stages are placed in a table of one step, which --window repeats: 1f1b, zb-h1, gpipe");
@@ -203,7 +204,7 @@ void check_balance(const ScheduleInfo& info, const ScheduleOptions& options) {
     throw Error(concat(info.name, ": --balance gives ", options.balance.size(), " times for ", options.actors, " actors"), {},
                 "give one for each actor's stage");
   for (const double time : options.balance)
-    if (!(time > 0 && time <= 1e6)) throw Error(concat(info.name, ": --balance must be above 0 and at most 1e6, not ", number(time)));
+    if (!is_relative_time(time)) throw Error(concat(info.name, ": --balance must be ", kRelativeTimes, ", not ", number(time)));
 }
 
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
@@ -289,13 +290,7 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
     schedule = repeated(std::move(schedule), options.window);
   schedule.name = entry.info.name;
   if (options.split_backward) schedule.actors = split_backwards(schedule.actors);
-  if (options.forward_only) {
-    schedule.steps = 1;  // without updates there is one version of the parameters
-    for (auto& row : schedule.actors) {
-      std::erase_if(row, [](const Action& action) { return action.kind != Kind::F; });
-      for (Action& action : row) action = {action.stage, Kind::F, action.microbatch, action.count};
-    }
-  }
+  if (options.forward_only) schedule = forwards_of(std::move(schedule));
   return own.slices == options.slices ? schedule : sliced(schedule, options.slices);
 }
 

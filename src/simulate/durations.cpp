@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/backends.h"
 
 namespace penstock {
 namespace {
@@ -13,9 +14,10 @@ constexpr std::size_t kMissingNamed = 4;  // in a message
 
 std::string measuring_command(const Program& program, const CostContext& context) {
   const std::size_t devices = program.devices.size();
-  const bool gloo = context.backend == "gloo";
-  return concat("penstock ", gloo ? concat("launch -n ", devices, " -- ") : "", "profile CONFIG.toml --actors ", devices,
-                gloo ? " --backend gloo" : "", " --out ", context.file, " measures them, with the configuration of this program");
+  const bool processes = find_backend(context.backend).processes;
+  return concat("penstock ", processes ? concat("launch -n ", devices, " -- ") : "", "profile CONFIG.toml --actors ", devices,
+                processes ? concat(" --backend ", context.backend) : "", " --out ", context.file,
+                " measures them, with the configuration of this program");
 }
 
 // "F0 (F of stage 0)", by task.
@@ -159,11 +161,11 @@ Network network_of(const Costs& costs, const CostContext& context) {
   }
   std::vector<std::string> measured;
   for (const auto& [backend, link] : costs.links) measured.push_back(backend);
-  const bool gloo = context.backend == "gloo";
+  const bool processes = find_backend(context.backend).processes;
   throw Error(concat(context.file, " has no links of backend ", context.backend),
               {concat("measured: ", measured.empty() ? "none" : join(measured, ", "))},
-              concat("penstock ", gloo ? "launch -n 2 -- " : "", "profile CONFIG.toml --backend ", context.backend, " --out ", context.file,
-                     " measures them"));
+              concat("penstock ", processes ? "launch -n 2 -- " : "", "profile CONFIG.toml --backend ", context.backend, " --out ",
+                     context.file, " measures them"));
 }
 
 }  // namespace penstock

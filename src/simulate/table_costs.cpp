@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/backends.h"
 
 namespace penstock {
 namespace {
@@ -13,10 +14,10 @@ namespace {
 std::string measuring_command(const Schedule& schedule, const CostContext& context) {
   const std::int32_t actors = static_cast<std::int32_t>(schedule.actors.size());
   const std::int32_t chunks = (schedule.whole_stages() + actors - 1) / std::max(actors, 1);
-  const bool gloo = context.backend == "gloo";
-  return concat("penstock ", gloo ? concat("launch -n ", actors, " -- ") : "", "profile CONFIG.toml --schedule ", schedule.name,
+  const bool processes = find_backend(context.backend).processes;
+  return concat("penstock ", processes ? concat("launch -n ", actors, " -- ") : "", "profile CONFIG.toml --schedule ", schedule.name,
                 " --actors ", actors, chunks > 1 && !schedule.name.ends_with(".csv") ? concat(" --chunks ", chunks) : "",
-                gloo ? " --backend gloo" : "", " --out ", context.file, " measures them");
+                processes ? concat(" --backend ", context.backend) : "", " --out ", context.file, " measures them");
 }
 
 // Measured seconds of a stage by kind; not all kinds need to be there.

@@ -9,6 +9,7 @@
 #include "driver/thread_cluster.h"
 #include "penstock/error.h"
 #include "profile/measured.h"
+#include "program/backends.h"
 #include "program/state_parts.h"
 #include "program/verify.h"
 #include "state/safetensors.h"
@@ -159,9 +160,12 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
   if (devices < 1 || options.threads < 1 || !(options.deadline > 0))
     throw Error(concat("a session of ", devices, " devices, ", options.threads, " threads each and a deadline of ", options.deadline, " s"),
                 {}, "all are above 0");
-  if (options.backend != "gloo" && options.backend != "nccl")
-    throw Error(concat("there is no backend ", quote(options.backend), " over ranks"), {}, "gloo or nccl");
-  const bool nccl = options.backend == "nccl";
+  std::vector<std::string> over_ranks;
+  for (const BackendInfo& row : backends())
+    if (row.processes) over_ranks.push_back(row.name);
+  if (std::ranges::find(over_ranks, options.backend) == over_ranks.end())
+    throw Error(concat("there is no backend ", quote(options.backend), " over ranks"), {}, join(over_ranks, " or "));
+  const bool nccl = find_backend(options.backend).between_devices;
   const c10::Device device = open_device(options.device);
   const ExecutorFactory executors = torch_executor_factory(options.threads, device, options.ranks.has_value() && !nccl,
                                                            options.fuse ? std::make_shared<KernelCompiler>(device) : nullptr);

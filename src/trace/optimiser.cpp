@@ -1,8 +1,8 @@
 // The optimiser as graph code: learning rate, gradient norm, clipping.
 #include <algorithm>
-#include <numbers>
 
 #include "penstock/step.h"
+#include "trace/decays.h"
 
 namespace penstock {
 
@@ -11,7 +11,7 @@ namespace {
 // The step after which the learning rate falls.
 int begin_of_decay(const OptimiserOptions& options) {
   if (options.decay_steps > 0) return std::max(options.warmup, options.steps - options.decay_steps);
-  return options.decay == "wsd" ? std::max(options.warmup, options.steps - std::max(1, options.steps / 10)) : options.warmup;
+  return find_decay(options.decay).late ? std::max(options.warmup, options.steps - std::max(1, options.steps / 10)) : options.warmup;
 }
 
 // The factor of the learning rate at step t: it falls from 1 to final_fraction.
@@ -19,17 +19,15 @@ Tensor decay_factor(Tensor t, const OptimiserOptions& options) {
   const int begin = begin_of_decay(options);
   Tensor progress = (t - begin) / std::max(1, options.steps - begin);
   progress = minimum(maximum(progress, full_like(progress, 0)), full_like(progress, 1));
-  const double last = options.final_fraction;
-  if (options.decay == "cosine") return (1 - last) / 2 * (cos(progress * std::numbers::pi) + 1) + last;
-  return progress * (last - 1) + 1;
+  return find_decay(options.decay).left(progress, options.final_fraction);
 }
 
 }  // namespace
 
 Tensor learning_rate_schedule(Tensor step, const OptimiserOptions& options) {
   const Tensor t = to(step, DType::f32);
-  const bool constant = options.decay == "constant";
-  const Tensor falling = constant ? full_like(t, options.learning_rate) : options.learning_rate * decay_factor(t, options);
+  const bool falls = find_decay(options.decay).falls();
+  const Tensor falling = falls ? options.learning_rate * decay_factor(t, options) : full_like(t, options.learning_rate);
   if (options.warmup <= 0) return falling;
   return where(le(t, options.warmup), t * (options.learning_rate / options.warmup), falling);
 }

@@ -11,6 +11,7 @@
 #include "base/words.h"
 #include "ops/builder.h"
 #include "penstock/error.h"
+#include "trace/decays.h"
 #include "trace/microbatch_port.h"
 #include "trace/update.h"
 
@@ -267,7 +268,7 @@ void append(std::vector<Tensor>& out, const Parameters& parameters) {
 // The learning rate of each group; one for all where there are none.
 std::vector<Tensor> rates_of(Reader& reader, Tensor step, const OptimiserOptions& options) {
   const std::size_t groups = std::max<std::size_t>(1, options.groups.size());
-  if (options.decay != "given") return std::vector<Tensor>(groups, learning_rate_schedule(step, options));
+  if (!find_decay(options.decay).given) return std::vector<Tensor>(groups, learning_rate_schedule(step, options));
   const Tensor given = reader.take();
   std::vector<Tensor> out;
   for (std::size_t group = 0; group < groups; ++group) out.push_back(select(given, 0, static_cast<std::int64_t>(group)));
@@ -334,7 +335,7 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   const int state_size = static_cast<int>(inputs.size());
   const Inputs ports = ports_of(model, batch, context, rows);
   add_batch(inputs, ports, batch, rows.several ? context : 0, count);
-  if (options.decay == "given") {
+  if (find_decay(options.decay).given) {
     const auto groups = static_cast<std::int64_t>(std::max<std::size_t>(1, options.groups.size()));
     inputs.emplace_back("learning_rates", TensorType{DType::f64, {groups}});
   }
@@ -354,7 +355,7 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
     const Tensor norm = over(global_norm(sums.gradients), sums.count);
     // The mean and the clipping are one factor, so that they take one pass over the gradients.
     const auto unclipped = [&] { return over(full_like(norm, 1), sums.count); };
-    const Tensor clipping = options.decay == "given" ? norm + kClipMargin : norm;
+    const Tensor clipping = find_decay(options.decay).given ? norm + kClipMargin : norm;
     const Tensor factor = options.clip > 0 ? over(clip_factor(clipping, options.clip), sums.count) : unclipped();
     const Tensor step = state.step + 1;
     const std::vector<Tensor> rates = rates_of(reader, step, options);

@@ -134,6 +134,9 @@ class Images(ProgramTest):
                       self.refusal(*PLANNED, "--chunks", 1, "--schedule", "1f1b"))  # fmt: skip
         table = self.path("halves.csv")
         table.write_text("0F0,1F0,1B0,0B0\n2F0,3F0,3B0,2B0\n")
+        self.assertIn('batch.planner = "dip" pads rows, and batch.rows is "ragged"', self.refusal(*PLANNED, "--set", "batch.rows=ragged"))
+        costs = self.path("costs.json")
+        self.assert_fails(run("profile", *MODEL, *PLANNED, "--out", costs), 'batch.planner = "dip" plans no batches of sequences', "leave out batch.planner")
         self.assertIn('batch.planner = "dip": the stages of schedule', self.refusal(*PLANNED, "--schedule", table, "--microbatches", 1))
         self.assertIn("reads texts with images, but data.text names", self.refusal("--text", self.text))
         self.assertIn("images of 9 x 9 are not cut evenly into patches of 4 x 4", self.refusal("--set", "image_size=9"))

@@ -113,7 +113,8 @@ class Optimisers(ProgramTest):
         self.refused("its update has no rule by which it could be predicted\n  hint: optimisers that have one: adamw, adam and sgd", "lion",
                      *window, "--mesh", "pipe=2", "--schedule", "xpipe")  # fmt: skip
         for optimiser in ("adafactor", "lion", "nesterov"):
-            self.refused("what an optimiser keeps beside the parameters would be another on each worker", optimiser, *window, "--mesh", "pipe=2,data=2",
+            self.refused("what an optimiser keeps beside the parameters would be another on each worker\n"
+                         "  hint: set train.momentum = 0 and an optimiser that then keeps nothing that counts (sgd)", optimiser, *window, "--mesh", "pipe=2,data=2",
                          "--microbatches", "1", "--schedule", "hetpipe", "--set", "pipeline.distance=0")  # fmt: skip
         self.refused("the optimiser lion takes no momentum, which is 0.5\n  it takes beta1, beta2, weight_decay\n"
                      "  hint: leave out momentum, or take another optimiser", "lion", "--set", "momentum=0.5")  # fmt: skip

@@ -124,6 +124,7 @@ class PlanTest(ProgramTest):
         fails(CHAIN, 'there is no planner "pipdream"', "did you mean pipedream?",
               devices=("--devices", 2, "--bandwidth", 1e9, "--planner", "pipdream"))  # fmt: skip
         fails(CHAIN, 'there is no planner "dgrees"', "did you mean degrees?", devices=("--devices", 2, "--planner", "dgrees"))
+        fails(CHAIN, 'there is no planner "sequence"', "did you mean sequences?", devices=("--devices", 2, "--planner", "sequence"))
         fails(CHAIN, "a step of 2000000000 samples has 2000000000 micro-batches of 1", "--micro-batches SIZES",
               devices=("--devices", 2, "--bandwidth", 1e9, "--batch", 2_000_000_000))  # fmt: skip
         self.assert_fails(run("plan", "gtp"), '"gtp" is neither a file nor a model', "candle-uno", "did you mean gpt?")

@@ -238,7 +238,7 @@ class Sequences(ProgramTest):
         self.assertIn("fits into no micro-batch", self.refusal(*documents, *PLANNED, "--set", "batch.memory=8"))
         self.assertIn("there are fewer sequences than one batch takes", self.refusal(*self.documents(count=3, seed=8)))
         self.assertIn("both data.text and data.documents", self.refusal(*documents, "--set", "data.text=README.md"))
-        self.assertIn('batch.planner = "pad" pads every sequence', self.refusal(*documents, "--set", "batch.rows=ragged"))
+        self.assertIn('batch.planner = "pad" pads rows', self.refusal(*documents, "--set", "batch.rows=ragged"))
         self.assertIn('batch.planner = "balanced" keeps no limit of memory', self.refusal(*documents, *RAGGED, "--set", "batch.memory=64"))
         self.assertIn('batch.planner = "dynapipe" pads rows', self.refusal(*documents, *PLANNED, "--set", "batch.rows=ragged"))
         shorter = "the model does not read texts in rows that are shorter than its context"

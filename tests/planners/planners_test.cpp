@@ -7,6 +7,7 @@
 
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
+#include "planners/planner_list.h"
 #include "support/errors.h"
 #include "support/random_plan.h"
 #include "support/rounds.h"
@@ -31,10 +32,19 @@ TEST(Planners, TheDefaultIsBest) {
   for (const PlannerInfo& planner : planners()) EXPECT_FALSE(planner.summary.empty());
 }
 
+TEST(Planners, TheOneForEqualStagesIsInTheList) {
+  for (const PlannerInfo& planner : planners())
+    if (!planner.even.empty()) EXPECT_EQ(planner_named(planner.even).even, "") << planner.name;
+  EXPECT_TRUE(groups_planner().equal_groups);
+}
+
 TEST(Planners, UnknownNames) {
   const std::string message = failure(three_nodes(), "exakt");
   EXPECT_TRUE(message.starts_with("there is no planner \"exakt\"\n  planners: best, exact")) << message;
   EXPECT_TRUE(message.ends_with("hint: did you mean exact?")) << message;
+  const std::string other = message_of([] { planner_named("elsewere", {"elsewhere"}); });
+  EXPECT_NE(other.find(", degrees, elsewhere\n"), std::string::npos) << other;
+  EXPECT_TRUE(other.ends_with("hint: did you mean elsewhere?")) << other;
 }
 
 TEST(Planners, ProblemsThatAreNone) {

@@ -72,6 +72,15 @@ TEST(Variants, SequencesAreWholeInSlicesAndSplit) {
   EXPECT_TRUE(std::ranges::none_of(of_three, [](const Settings& s) { return text(s).find("helixpipe") != std::string::npos; }));
 }
 
+TEST(Variants, PlannersOfConfigurationsHaveNamesOfTheirOwn) {
+  for (const VariantPlanner& planner : variant_planners()) {
+    EXPECT_EQ(find_variant_planner(planner.name), &planner);
+    EXPECT_FALSE(planner.summary.empty());
+    EXPECT_EQ(std::ranges::count(planners(), planner.name, &PlannerInfo::name), 0) << planner.name;
+  }
+  EXPECT_EQ(find_variant_planner("best"), nullptr);
+}
+
 TEST(Variants, RecomputesOnlyWhatDoesNotFit) {
   const auto recomputing = [](const char* schedule, const char* kept) {
     return Settings{{"schedule", schedule, ""}, {"recompute", kept, ""}};

@@ -236,9 +236,9 @@ TEST(LookupsAhead, StandBehindTheForwardOfTheStepBefore) {
 
 TEST(LookupsAhead, RefusesUpdatesThatChangeOtherRows) {
   const auto refusal = [](const Bags& bags) { return message_of([&] { compiled(bags, nestpipe(1, 2), true); }); };
-  const std::string begin = "pipeline.prefetch: rows of \"w\" cannot be looked up ahead\n  an update ",
-                    end =
-                        " changes rows that no sample names\n  hint: use train.optimiser = \"sgd\" with momentum = 0 and weight_decay = 0";
+  const std::string
+      begin = "pipeline.prefetch: rows of \"w\" cannot be looked up ahead\n  an update ",
+      end = " changes rows that no sample names\n  hint: use an optimiser that can leave them, with momentum = 0 and weight_decay = 0: sgd";
   EXPECT_EQ(refusal({.momentum = 0.5}), begin + "with momentum = 0.5" + end);
   EXPECT_EQ(refusal({.weight_decay = 0.125}), begin + "with weight_decay = 0.125" + end);
   EXPECT_EQ(refusal({.is_plain = true}), begin + "by \"sub\"" + end);
