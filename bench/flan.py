@@ -3,7 +3,7 @@
 
     bench/flan.py [--tokens 65536] [--batches 3] [--contexts 512 1024 2048 4096 8192] [--seed 1]
 
-No GPU takes part. What a stage takes for n samples of s tokens is the roofline of published figures (src/simulate/devices.toml, with
+No GPU takes part. What a stage takes for n samples of s tokens is the roofline of published figures (src/predict/simulate/devices.toml, with
 attention's scores in memory as the kernels of 2021 to 2023 had them): launches, products at the efficiency that Megatron-LM's runs had, passes
 over scores, and the sums of tensor parallelism over NVLink. Lengths are drawn (docs/batches.md); a batch has so many real tokens. Each way to
 form micro-batches takes the tensor x pipe x data split of the 32 devices that is best for it among those whose states fit. Padding and packing
@@ -19,7 +19,7 @@ import tomllib
 
 from common import ROOT, penstock
 
-DEVICE = tomllib.loads((ROOT / "src/simulate/devices.toml").read_text())["devices"]["a100-80-2021"]
+DEVICE = tomllib.loads((ROOT / "src/predict/simulate/devices.toml").read_text())["devices"]["a100-80-2021"]
 PEAK = DEVICE["bf16"] * 1e12 * DEVICE["efficiency"]
 MEMORY, BANDWIDTH, NVLINK, LAUNCH = 40e9, 1555e9, 300e9, 4e-6
 DEVICES, BYTES, STATE_BYTES = 32, 2, 16  # of an activation; of a parameter with its gradient and AdamW's moments

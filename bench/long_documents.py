@@ -52,7 +52,7 @@ class Costs:
 
     def __init__(self, options):
         cluster = tomllib.loads((ROOT / options.cluster).read_text())
-        figures = tomllib.loads((ROOT / "src/simulate/devices.toml").read_text())
+        figures = tomllib.loads((ROOT / "src/predict/simulate/devices.toml").read_text())
         options.device = cluster["devices"][0]["device"]
         self.devices = cluster["devices"][0]["count"]
         self.node = cluster["levels"][0]["size"]

@@ -32,7 +32,7 @@ COLLECTIVES = r"all_reduce|all_gather|reduce_scatter|all_to_all|broadcast"
 
 def write_text(file):
     """A text of one batch: its sequences come in another order in each step, which only the order of sums can see."""
-    letters = "".join(path.read_text() for path in sorted((ROOT / "src/ops").glob("*.cpp"))).encode("ascii", "ignore")
+    letters = "".join(path.read_text() for path in sorted((ROOT / "src/step/ops").glob("*.cpp"))).encode("ascii", "ignore")
     file.write_bytes(letters[: BATCH * CONTEXT + 1])
 
 

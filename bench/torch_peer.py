@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.distributed.pipelining, or plain PyTorch, on the reference work (src/models/reference.cpp): bench/peer.py's other side.
+"""torch.distributed.pipelining, or plain PyTorch, on the reference work (src/front/models/reference.cpp): bench/peer.py's other side.
 
     OMP_NUM_THREADS=1 .venv/bin/python bench/torch_peer.py sequential 64 16 2 [f32|autocast|bf16 [8 [even]]]
     OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_peer.py 1F1B 64 16 2

@@ -5,7 +5,7 @@ file(GLOB beside_libtorch "${PENSTOCK_LIBTORCH}/../nvidia/cu*" "${PENSTOCK_LIBTO
 list(REVERSE beside_libtorch)  # the newest first
 set(toolkits $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda)
 
-# The compiler of kernels, which only src/cuda/kernels.cu needs, and NVRTC can stand in for: PyTorch's neighbour before one that happens to be installed.
+# The compiler of kernels, which only src/run/cuda/kernels.cu needs, and NVRTC can stand in for: PyTorch's neighbour before one that happens to be installed.
 find_program(PENSTOCK_NVCC nvcc HINTS ${beside_libtorch} ${toolkits} PATH_SUFFIXES bin DOC "NVIDIA's compiler")
 
 # The major version of CUDA of which libtorch wants the runtime, from what its library is linked to.
@@ -36,11 +36,11 @@ endfunction()
 
 # What is compiled as the program runs (cuda/runtime_compiler.h): generated kernels' headers and, for builds without nvcc, our own kernels.
 function(penstock_embed_kernel_texts target)
-  penstock_embed_into(${target} cuda::kKernelsText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/cuda/kernels.cu)
-  penstock_embed_into(${target} cuda::kElementTypeText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/torch/element_type.h)
-  penstock_embed_into(${target} cuda::kPreludeText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/cuda/prelude.cuh)
-  penstock_embed_into(${target} cuda::kBlocksText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/cuda/blocks.cuh)
-  penstock_embed_into(${target} cuda::kChainText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/cuda/chain.cuh)
+  penstock_embed_into(${target} cuda::kKernelsText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/run/cuda/kernels.cu)
+  penstock_embed_into(${target} cuda::kElementTypeText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/run/torch/element_type.h)
+  penstock_embed_into(${target} cuda::kPreludeText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/run/cuda/prelude.cuh)
+  penstock_embed_into(${target} cuda::kBlocksText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/run/cuda/blocks.cuh)
+  penstock_embed_into(${target} cuda::kChainText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/run/cuda/chain.cuh)
 endfunction()
 
 penstock_libtorch_cuda(cuda_version)
@@ -52,9 +52,9 @@ if(cuda_version)
   endif()
 endif()
 if(cuda_headers)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cpp)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/run/cuda/*.cpp)
   add_library(penstock_cuda MODULE ${cuda_sources})
-  target_include_directories(penstock_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(penstock_cuda PRIVATE ${penstock_includes})
   target_include_directories(penstock_cuda SYSTEM PRIVATE "${cuda_headers}")
   target_link_libraries(penstock_cuda PRIVATE "${PENSTOCK_LIBTORCH}/lib/libtorch_cuda.so" "${PENSTOCK_LIBTORCH}/lib/libc10_cuda.so" penstock_libtorch)
   set_target_properties(penstock_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})

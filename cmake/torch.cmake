@@ -14,29 +14,29 @@ penstock_libtorch_version(PENSTOCK_LIBTORCH_VERSION)
 add_library(penstock_libtorch INTERFACE)
 penstock_use_libtorch(penstock_libtorch)
 
-file(GLOB torch_sources CONFIGURE_DEPENDS src/torch/*.cpp)
+file(GLOB torch_sources CONFIGURE_DEPENDS src/run/torch/*.cpp)
 add_library(penstock_torch STATIC ${torch_sources})
 target_link_libraries(penstock_torch PUBLIC penstock_core PRIVATE penstock_libtorch)
 target_compile_options(penstock_torch PRIVATE $<$<CONFIG:Release>:-O2>)  # where a step's time goes; for the rest -O1 is as fast and a fifth less to compile
-list(REMOVE_ITEM torch_sources ${PROJECT_SOURCE_DIR}/src/torch/gloo_transport.cpp)  # the slowest
+list(REMOVE_ITEM torch_sources ${PROJECT_SOURCE_DIR}/src/run/torch/gloo_transport.cpp)  # the slowest
 penstock_together(penstock_torch 2 ${torch_sources})
 
 # Where operators of tensors are included, the headers of single operations instead of all two thousand: half of the time of compiling.
-set_source_files_properties(src/torch/kernels_normalisation.cpp src/torch/kernels_optimiser.cpp PROPERTIES COMPILE_DEFINITIONS AT_PER_OPERATOR_HEADERS)
+set_source_files_properties(src/run/torch/kernels_normalisation.cpp src/run/torch/kernels_optimiser.cpp PROPERTIES COMPILE_DEFINITIONS AT_PER_OPERATOR_HEADERS)
 
 # Our own loops, once per instruction set; the machine that runs them chooses. NaN and infinity keep their meaning. gcc 12 warns about its
 # own AVX-512 header (bug 105593).
 set(vector_options -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wno-uninitialized -Wno-maybe-uninitialized)
-set_source_files_properties(src/torch/vector_generic.cpp PROPERTIES COMPILE_OPTIONS "${vector_options}")
+set_source_files_properties(src/run/torch/vector_generic.cpp PROPERTIES COMPILE_OPTIONS "${vector_options}")
 set(avx2_options ${vector_options} -mavx2 -mfma)
 set(avx512_options ${avx2_options} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set_source_files_properties(src/torch/vector_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2_options}")
-  set_source_files_properties(src/torch/vector_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512_options}")
-  set_source_files_properties(src/torch/vector_avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${avx512_options};-mavx512bf16")
-  set_source_files_properties(src/torch/vector.cpp PROPERTIES COMPILE_DEFINITIONS PENSTOCK_X86)
+  set_source_files_properties(src/run/torch/vector_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2_options}")
+  set_source_files_properties(src/run/torch/vector_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512_options}")
+  set_source_files_properties(src/run/torch/vector_avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${avx512_options};-mavx512bf16")
+  set_source_files_properties(src/run/torch/vector.cpp PROPERTIES COMPILE_DEFINITIONS PENSTOCK_X86)
 else()
-  set_source_files_properties(src/torch/vector_avx2.cpp src/torch/vector_avx512.cpp src/torch/vector_avx512_bf16.cpp PROPERTIES HEADER_FILE_ONLY ON)
+  set_source_files_properties(src/run/torch/vector_avx2.cpp src/run/torch/vector_avx512.cpp src/run/torch/vector_avx512_bf16.cpp PROPERTIES HEADER_FILE_ONLY ON)
 endif()
 
 # The commands. A user's own program links them with libtorch, and calls penstock::run with its models.

@@ -95,7 +95,7 @@ def is_code(line):
 
 def layers(root):
     """The folders, lowest first: the rows of the table in docs/architecture.md."""
-    return re.findall(r"^\| `(?:src|include)/(\w+)` \|", (root / "docs/architecture.md").read_text(), re.MULTILINE)
+    return re.findall(r"^\| `(?:src(?:/\w+)?|include)/(\w+)` \|", (root / "docs/architecture.md").read_text(), re.MULTILINE)
 
 
 def folder_of(member, root):
@@ -103,7 +103,7 @@ def folder_of(member, root):
     if found := re.match(r"unity_(\w+?)_\d+_cxx", member):
         return found.group(1)
     apart = ("models", "planners", "report", "data", "devices", "profile")  # folders with files that are compiled by themselves
-    return next((folder for folder in apart if (root / "src" / folder / member.removesuffix(".o")).exists()), "penstock")  # texts as data
+    return next((folder for folder in apart if any((root / "src").glob(f"*/{folder}/{member.removesuffix('.o')}"))), "penstock")  # texts as data
 
 
 def upward_calls(root, library):
@@ -125,7 +125,7 @@ def upward_calls(root, library):
 
 def carriers(root):
     """By option of pipeline.*: the structs that have a member of its name."""
-    config = (root / "src/config/config.h").read_text()
+    config = (root / "src/front/config/config.h").read_text()
     pipeline = re.search(r"^  struct Pipeline \{$(.*?)^  \}", config, re.MULTILINE | re.DOTALL)
     names = set(re.findall(r"\b(\w+)(?: = [^,;]+)?[,;]", re.sub(r"//.*", "", pipeline.group(1)))) if pipeline else set()
     out = collections.defaultdict(set)
@@ -147,7 +147,7 @@ def figures(root):
     longest, largest, headers, widths, many = [], [], collections.defaultdict(set), [], []
     for path, lines in sources(root):
         name = path.relative_to(root)
-        count = folders["/".join(name.parts[:2]) if name.parts[0] == "src" else name.parts[0]]
+        count = folders["/".join(name.parts[:-1][:3]) if name.parts[0] == "src" else name.parts[0]]
         count["files"] += 1
         count["lines"] += len(lines)
         count["code"] += sum(map(is_code, lines))

@@ -1,4 +1,4 @@
-// The step graph: SSA over tensors with static shapes. Plain data; what ops mean is in src/ops.
+// The step graph: SSA over tensors with static shapes. Plain data; what ops mean is in src/step/ops.
 #pragma once
 
 #include <map>

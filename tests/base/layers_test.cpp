@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <map>
 #include <regex>
 
 #include "base/text.h"
@@ -17,7 +19,7 @@ std::filesystem::path repository() {
 
 // The folders of sources, lowest first: the rows of the table in docs/architecture.md.
 std::vector<std::string> documented_folders() {
-  const std::regex row("^\\| `(?:src|include)/(\\w+)` \\|.*");
+  const std::regex row("^\\| `(?:src(?:/\\w+)?|include)/(\\w+)` \\|.*");
   std::vector<std::string> out;
   for (const std::string& line : split(read_file((repository() / "docs/architecture.md").string()), '\n'))
     if (std::smatch match; std::regex_match(line, match, row)) out.push_back(match[1]);
@@ -43,6 +45,15 @@ std::vector<Include> includes_under(const std::vector<std::string>& folders) {
   return out;
 }
 
+// In the order in which a step passes them: each includes only those before it.
+constexpr std::array kWings = {"base", "step", "order", "compile", "predict", "plan", "front", "run"};
+
+// Of src/WING/FOLDER/..., src/base/... or include/penstock/...
+std::string folder_of(const std::filesystem::path& file) {
+  const auto top = std::next(file.begin());
+  return (file.begin()->string() == "src" && *top != "base" ? std::next(top) : top)->string();
+}
+
 bool is_torch(const std::string& include) {
   return std::regex_search(include, std::regex("^(torch|ATen|c10|caffe2)/"));
 }
@@ -54,21 +65,39 @@ TEST(Layers, AFolderIncludesOnlyFoldersBelowIt) {
   const auto layer = [&](const std::string& folder) { return std::find(folders.begin(), folders.end(), folder) - folders.begin(); };
   const auto unknown = static_cast<std::ptrdiff_t>(folders.size());
   for (const Include& include : includes_under({"include", "src"})) {
-    const std::string own = std::next(include.file.begin())->string();  // src/<folder>, include/penstock
+    const std::string own = folder_of(include.file);
     const std::string other = include.path.substr(0, include.path.find('/'));
     ASSERT_LT(layer(own), unknown) << include.file << ": docs/architecture.md gives this folder no place in the order";
     EXPECT_TRUE(layer(other) <= layer(own) || layer(other) == unknown) << include.file << " includes " << include.path;
   }
 }
 
+TEST(Layers, AWingIncludesOnlyWingsBeforeIt) {
+  std::map<std::string, std::ptrdiff_t> wing_of;  // by folder
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(repository() / "src")) {
+    if (!entry.is_directory()) continue;
+    const std::filesystem::path path = entry.path().lexically_relative(repository());
+    const std::string wing = std::next(path.begin())->string();
+    const auto at = std::ranges::find(kWings, wing);
+    ASSERT_NE(at, kWings.end()) << wing << " is no wing";
+    if (wing == "base" || std::distance(path.begin(), path.end()) == 3) wing_of[path.filename().string()] = at - kWings.begin();
+  }
+  for (const Include& include : includes_under({"src"})) {
+    const auto other = wing_of.find(include.path.substr(0, include.path.find('/')));
+    if (other == wing_of.end()) continue;
+    EXPECT_LE(other->second, wing_of.at(folder_of(include.file))) << include.file << " includes " << include.path;
+  }
+}
+
 TEST(Layers, OnlyTheTorchFolderAndItsDevicesIncludeLibtorch) {
   const std::filesystem::path root = repository();
   const auto may = [](const std::string& file) {
-    return file.starts_with("src/torch/") || file.starts_with("src/cuda/") || file.starts_with("src/standin/");
+    return file.starts_with("src/run/torch/") || file.starts_with("src/run/cuda/") || file.starts_with("src/run/standin/");
   };
   for (const Include& include : includes_under({"include", "src", "cli"})) {
     // "torch/executor.h" of ours is no header of libtorch.
-    if (std::filesystem::exists(root / "src" / include.path)) continue;
+    if (std::ranges::any_of(kWings, [&](const char* wing) { return std::filesystem::exists(root / "src" / wing / include.path); }))
+      continue;
     EXPECT_TRUE(!is_torch(include.path) || may(include.file.string())) << include.file << " includes " << include.path;
   }
 }

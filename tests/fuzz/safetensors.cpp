@@ -1,4 +1,4 @@
-#include "state/safetensors.h"
+#include "formats/safetensors.h"
 
 #include <cstdint>
 #include <cstring>

@@ -12,10 +12,10 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/table_live.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
 #include "search/relieve.h"
-#include "simulate/table_live.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 

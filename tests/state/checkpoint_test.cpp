@@ -7,9 +7,9 @@
 #include <map>
 
 #include "base/text.h"
+#include "formats/safetensors.h"
 #include "state/initialise.h"
 #include "state/manifest.h"
-#include "state/safetensors.h"
 #include "support/errors.h"
 #include "support/permission.h"
 #include "support/temporary.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "state/safetensors.h"
+#include "formats/safetensors.h"
 #include "state/state_source.h"
 #include "support/errors.h"
 #include "support/permission.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "state/safetensors.h"
+#include "formats/safetensors.h"
 
 namespace penstock::test {
 

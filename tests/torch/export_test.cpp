@@ -7,9 +7,9 @@
 
 #include "base/text.h"
 #include "exported/rename.h"
+#include "formats/safetensors.h"
 #include "ops/verify.h"
 #include "stage/stages.h"
-#include "state/safetensors.h"
 #include "support/file_tensors.h"
 #include "support/paths.h"
 #include "support/temporary.h"

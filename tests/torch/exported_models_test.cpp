@@ -9,8 +9,8 @@
 
 #include "base/text.h"
 #include "exported/rename.h"
+#include "formats/safetensors.h"
 #include "ops/verify.h"
-#include "state/safetensors.h"
 #include "support/file_tensors.h"
 #include "support/paths.h"
 #include "support/temporary.h"

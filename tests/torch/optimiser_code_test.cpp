@@ -1,4 +1,4 @@
-// The values of the optimiser's graph code (src/trace/optimiser.cpp).
+// The values of the optimiser's graph code (src/step/trace/optimiser.cpp).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>

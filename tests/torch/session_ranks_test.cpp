@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/text.h"
+#include "formats/safetensors.h"
 #include "penstock/compile.h"
 #include "penstock/session.h"
-#include "state/safetensors.h"
 #include "support/errors.h"
 #include "support/paths.h"
 #include "support/reserved_port.h"

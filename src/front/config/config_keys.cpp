@@ -1,0 +1,341 @@
+#include "config/config_keys.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <limits>
+#include <map>
+
+#include "base/device_name.h"
+#include "base/text.h"
+#include "batch/batch_planners.h"
+#include "config/mesh.h"
+#include "penstock/optimiser.h"
+#include "program/backends.h"
+#include "trace/decays.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kMany = 1e9;
+constexpr double kLargest = std::numeric_limits<float>::max();  // steps compute in f32: what is larger is infinite there
+
+// The unit and the meaning of a key of Penstock's own models; name and default are in the registry.
+std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
+  static const std::map<std::string, std::pair<std::string, std::string>> known = {
+      {"bag", {"indices", "looked up together in an embedding bag"}},
+      {"branches", {"", "branches that run beside each other"}},
+      {"buckets", {"", "relative positions that are told apart"}},
+      {"classes", {"", "classes of images"}},
+      {"context", {"tokens", "of a sequence"}},
+      {"distance", {"tokens", "beyond it all relative positions are one"}},
+      {"dropout", {"share", "of the activations that a step drops"}},
+      {"embedding", {"channels", "width of an embedding"}},
+      {"file", {"", "of the model, in which it was exported"}},
+      {"gelu", {"", "how GELU is computed: tanh, or none: by erf"}},
+      {"head_shards", {"parts", "of the vocabulary, each a stage behind the others (see --schedule slimpipe); 1: in the last stage"}},
+      {"heads", {"", "heads of attention; they divide the width"}},
+      {"image_size", {"pixels", "of an image, in each direction"}},
+      {"image_tokens", {"tokens", "that an image is in the text"}},
+      {"images", {"images", "of a text, at most"}},
+      {"input", {"", "stretches of a text, or images in front of one"}},
+      {"inputs", {"", "what inputs read where their names do not say it: input_ids=tokens,labels=targets"}},
+      {"layers", {"", "layers, of each branch where there are several"}},
+      {"patch", {"pixels", "of a patch of an image, in each direction"}},
+      {"positions", {"", "learned: a table of them is added to the embedding; rotary: queries and keys turn with them"}},
+      {"post", {"", "layers behind the branches"}},
+      {"rows", {"", "entries of an embedding's table"}},
+      {"split", {"", "modules at which stages begin, the second and all further ones; none: evenly"}},
+      {"tied", {"", "1: the output reads the embedding's matrix, 0: one of its own"}},
+      {"vocabulary", {"tokens", "that there are: at least the tokenizer's, 256 of bytes"}},
+      {"vision_layers", {"", "layers of the encoder of images"}},
+      {"vision_stages", {"stages", "of the encoder of images; 0: half of all"}},
+      {"width", {"channels", "of the activations between layers"}},
+  };
+  const auto found = known.find(name);
+  return found == known.end() ? std::pair<std::string, std::string>("", "the model's own") : found->second;
+}
+
+// A basic string of TOML. toml++ would write a text with a line break as '''...''', which loses the first break when it is read again.
+std::string toml_text(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04X", static_cast<unsigned>(byte));
+    out += escaped;
+  }
+  return out + '"';
+}
+
+struct ValueText {
+  std::string operator()(const std::int64_t* whole) const { return std::to_string(*whole); }
+  std::string operator()(const double* real) const { return number(*real); }
+  std::string operator()(const bool* flag) const { return *flag ? "true" : "false"; }
+  std::string operator()(const std::string* text) const { return toml_text(*text); }
+  std::string operator()(const std::vector<std::string>* list) const { return "[" + join(*list, ", ", toml_text) + "]"; }
+  std::string operator()(const std::vector<double>* list) const { return "[" + join(*list, ", ", number) + "]"; }
+  std::string operator()(const std::vector<std::vector<double>>* lists) const {
+    return "[" + join(*lists, ", ", [this](const std::vector<double>& list) { return (*this)(&list); }) + "]";
+  }
+};
+
+ConfigKey choice(const char* section, const char* name, const char* meaning, std::string* target, std::vector<std::string> words) {
+  ConfigKey key{section, name, "", meaning, target};
+  key.words = std::move(words);
+  return key;
+}
+
+ConfigKey below(ConfigKey key) {
+  key.is_below = true;
+  return key;
+}
+
+ConfigKey by_path(ConfigKey key) {
+  key.by_path = true;
+  return key;
+}
+
+ConfigKey optimiser_key(std::string* target) {
+  ConfigKey key{"train", "optimiser", "", "", target};
+  for (const OptimiserInfo& row : optimisers()) key.words.push_back(row.name);
+  key.meaning = concat("what makes an update of gradients: ", join(key.words, ", "));
+  return key;
+}
+
+ConfigKey decay_key(std::string* target) {
+  ConfigKey key{"train", "decay", "", "", target};
+  for (const DecayInfo& row : decays())
+    if (!row.given) key.words.push_back(row.name);
+  key.meaning = concat("how the learning rate falls: ", join(key.words, ", "));
+  return key;
+}
+
+ConfigKey backend_key(std::string* target) {
+  ConfigKey key{"pipeline", "backend", "", "", target};
+  key.words = backend_names();
+  key.meaning = join(backends(), "; ", [](const BackendInfo& row) { return concat(row.name, ": ", row.summary); });
+  return key;
+}
+
+ConfigKey batch_planner_key(std::string* target) {
+  ConfigKey key{"batch", "planner", "", "", target};
+  for (const BatchPlannerInfo& row : batch_planners()) key.words.push_back(row.name);
+  key.meaning = concat("what plans batches (penstock batch --help): ", join(key.words, ", "));
+  return key;
+}
+
+ConfigKey device_key(std::string* target) {
+  ConfigKey key = choice("run", "device", "where stages compute: cpu; cuda, or one card, cuda:1; or standin, which behaves as a GPU does",
+                         target, device_kinds());
+  key.is_like_words = [](const std::string& text) { return parse_device_name(text).has_value(); };
+  return key;
+}
+
+ConfigKey axes_key(std::vector<std::string>* target) {
+  ConfigKey key{"pipeline", "axes", "", "order of these axes; members of the last are neighbours", target};
+  key.words = layout_axes();
+  return key;
+}
+
+ConfigKey choose_key(std::vector<std::string>* target) {
+  ConfigKey key{"layout", "choose", "", "axes along which Penstock itself finds what is split, so that the least is sent", target};
+  key.words = layout_axes();
+  key.by_path = true;
+  return key;
+}
+
+// The key that says where dims of this name lie in one stage, or, where `stage` is "", in all.
+ConfigKey layout_key(const std::string& stage, const std::string& dim, std::string* target) {
+  const std::string where = stage.empty() ? "" : concat(" of stage ", quote(stage));
+  ConfigKey key{stage.empty() ? "layout" : concat("layout.", stage), dim, "",
+                concat("axis over which dims of the name ", quote(dim), where, " are split; \"\": none"), target};
+  key.words = layout_axes();
+  return by_path(std::move(key));
+}
+
+std::vector<ConfigKey> data_keys(Config::Data& d) {
+  return {
+      {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &d.text},
+      {"data", "documents", "",
+       "files and folders of sequences with lengths of their own; each line of a .jsonl file is one, each document of a .bin; of a model "
+       "of "
+       "images and classes, CIFAR-10's binary files",
+       &d.documents},
+      {"data", "pairs", "", ".jsonl files, and .bin files of tokens, whose lines or documents are an input and a target", &d.pairs},
+      {"data", "tokenizer", "", "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model", &d.tokenizer},
+      {"data", "validation", "share", "of the samples, kept for validation", &d.validation, 0, 0.9},
+  };
+}
+
+std::vector<ConfigKey> batch_keys(Config::Batch& b) {
+  return {
+      batch_planner_key(&b.planner),
+      by_path(choice("batch", "rows",
+                     "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.rows,
+                     {"padded", "ragged"})),
+      by_path({"batch", "slices", "slices", "into which infinipipe may cut a document, at most", &b.slices, 1, 1024}),
+      by_path({"batch", "costs", "",
+               "file of penstock profile with such a planner: what stages take; \"\": fixed, linear and quadratic say it", &b.costs}),
+      by_path({"batch", "candidates", "tables", "that searched tries for a batch", &b.candidates, 1, kMany}),
+      by_path(choice("batch", "recompute", "what searched and infinipipe may compute again for memory: none, or inputs: all but these",
+                     &b.recompute, {"none", "inputs"})),
+      {"batch", "round", "tokens", "to multiples of which lengths are rounded up; 0: 8, or 64 for ragged rows", &b.round, 0, 1 << 20},
+      {"batch", "fixed", "ms", "that every micro-batch takes on a stage", &b.fixed, 0, 1e9},
+      {"batch", "linear", "tokens/ms", "that a stage works on, apart from attention", &b.linear, 1e-9, 1e18},
+      {"batch", "quadratic", "tokens^2/ms", "that a stage's attention works on", &b.quadratic, 1e-9, 1e18},
+      {"batch", "memory", "tokens", "that live on a stage at once; 0: no limit", &b.memory, 0, 1e18},
+      {"batch", "memory_limit", "bytes", "that a batch's program may plan on a device; 0: no limit", &b.memory_limit, 0, 1e18},
+      {"batch", "ahead", "steps", "planned while the one before them runs; 0: each when the one before it is over", &b.ahead, 0, 1000},
+      by_path(
+          {"batch", "classes", "shapes", "of micro-batches whose tasks are kept for later batches: those used last", &b.classes, 1, 1e6}),
+      {"batch", "part", "images", "that the encoder works on at once; 0: the least with nearly the best throughput", &b.part, 0, 1e6},
+      {"batch", "image_fixed", "ms", "that every part of the images takes on a stage", &b.image_fixed, 0, 1e9},
+      {"batch", "image_linear", "images/ms", "that a stage works on", &b.image_linear, 1e-9, 1e18},
+      {"batch", "live", "parts", "of images, and texts, that live on an actor at once; 0: no limit", &b.live, 0, 1e6},
+      {"batch", "rollouts", "tables", "that the search of dip tries", &b.rollouts, 1, 1e9},
+      {"batch", "nodes", "nodes", "of its proof", &b.nodes, 0, 1e12},
+  };
+}
+
+std::vector<ConfigKey> train_keys(Config::Train& t) {
+  return {
+      {"train", "steps", "steps", "of the whole run", &t.steps, 1, kMany},
+      {"train", "batch", "sequences", "of a step, over all micro-batches", &t.batch, 1, kMany},
+      optimiser_key(&t.optimiser),
+      {"train", "learning_rate", "", "after the warm-up", &t.learning_rate, 0, kLargest},
+      {"train", "final_fraction", "share", "of the learning rate that is left at the last step", &t.final_fraction, 0, 1},
+      {"train", "warmup", "steps", "in which the learning rate rises", &t.warmup, 0, kMany},
+      decay_key(&t.decay),
+      {"train", "decay_end", "steps", "after which it has fallen; 0: the last", &t.decay_end, 0, kMany},
+      {"train", "decay_steps", "steps", "that the fall takes; 0: all after the warm-up, of wsd a tenth", &t.decay_steps, 0, kMany},
+      {"train", "clip", "", "greatest global norm of the gradients; 0: any", &t.clip, 0, kLargest},
+      below({"train", "beta1", "", "decay of the gradients' mean, of adam's kin, lion and muon", &t.beta1, 0, 1}),
+      below({"train", "beta2", "", "decay of their squares' mean", &t.beta2, 0, 1}),
+      {"train", "eps", "", "of adam's kin, beside the root of that", &t.eps, 0, kLargest},
+      {"train", "weight_decay", "", "of matrices, times the learning rate", &t.weight_decay, 0, kLargest},
+      {"train", "momentum", "", "of sgd, nesterov and muon", &t.momentum, 0, 1},
+      choice("train", "dtype", "of the computation: f32, f64 or bf16", &t.dtype, {"f32", "f64", "bf16"}),
+      {"train", "seed", "", "of parameters, data order and dropout", &t.seed},
+      {"train", "validation_every", "steps", "between validations; 0: only after the last", &t.validation_every, 0, kMany},
+      {"train", "validation_batches", "batches", "of a validation", &t.validation_batches, 1, 10'000},
+  };
+}
+
+std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
+  return {
+      {"pipeline", "actors", "actors", "that share the stages", &p.actors, 1, 4096},
+      {"pipeline", "data", "devices", "of each actor, or its nodes where local says so", &p.data, 1, 4096},
+      {"pipeline", "local", "devices", "of each node of an actor", &p.local, 1, 4096},
+      {"pipeline", "expert", "members", "of axis expert, over which [layout] splits tensors", &p.expert, 1, 4096},
+      by_path({"pipeline", "context", "members", "of axis context, likewise", &p.context, 1, 4096}),
+      {"pipeline", "tensor", "members", "of axis tensor, likewise", &p.tensor, 1, 4096},
+      axes_key(&p.axes),
+      choice("pipeline", "attention", "over a split sequence: heads, parts, or auto: parts where there are too few heads", &p.attention,
+             {"auto", "heads", "parts"}),
+      {"pipeline", "zero", "",
+       "what an actor's devices hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; -1: by schedule", &p.zero, -1, 3},
+      {"pipeline", "plan", "", "file of penstock plan: stages, actors, micro-batches and schedule", &p.plan},
+      {"pipeline", "schedule", "", "a name (penstock schedule list), FILE.csv or FILE.rules", &p.schedule},
+      {"pipeline", "microbatches", "micro-batches", "of a batch", &p.microbatches, 1, 1e6},
+      {"pipeline", "chunks", "stages", "of each actor", &p.chunks, 1, 4096},
+      {"pipeline", "slices", "slices", "of a sequence, which stages work on one after the other: how many, or the length of each",
+       &p.slices, 1, 1e6},
+      by_path({"pipeline", "distance", "waves",
+               "that the devices of an actor, as HetPipe's workers, may lack of each other's updates; -1: they sum gradients", &p.distance,
+               -1, 4096}),
+      by_path({"pipeline", "workers", "stages",
+               "of the model that each stage of the schedule has, of each worker: [[6, 2], [4, 4]]; []: one each", &p.workers, 1, 4096}),
+      {"pipeline", "window", "steps", "of training that the table is for", &p.window, 1, 4096},
+      by_path({"pipeline", "prefetch", "", "rows of embeddings are looked up in the step before, in a window of steps", &p.prefetch}),
+      {"pipeline", "in_flight", "micro-batches", "that an actor holds at most; 0: as the schedule chooses", &p.in_flight, 0, 1e6},
+      {"pipeline", "group", "micro-batches", "that go together; 0: as the schedule chooses", &p.group, 0, 1e6},
+      {"pipeline", "unit", "micro-batches", "for which sharded parameters are gathered once; 0: all", &p.unit, 0, 1e6},
+      {"pipeline", "transfers", "share", "of a stage's forward that a transfer takes: of every link, or of each", &p.transfers, 0, 1e6},
+      {"pipeline", "frozen", "shares", "of a stage's forward that each stage in front takes which is not trained", &p.frozen, 0, 1e6},
+      {"pipeline", "split_backward", "", "each B as I and then W, fused pairs apart", &p.split_backward},
+      backend_key(&p.backend),
+      choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.recompute, {"none", "inputs"}),
+      choice("pipeline", "update", "at the end of a step; by stage; or by stage and validated", &p.update, {"end", "stage", "validated"}),
+      {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &p.deadline, 0.001, 1e6},
+  };
+}
+
+std::vector<ConfigKey> run_keys(Config::Run& run) {
+  return {
+      {"run", "out", "", "folder of the run", &run.out},
+      {"run", "checkpoint_every", "steps", "between checkpoints; 0: only at the end", &run.checkpoint_every, 0, kMany},
+      {"run", "keep", "checkpoints", "that stay", &run.keep, 1, kMany},
+      device_key(&run.device),
+      {"run", "replay", "", "steps are recorded and replayed, where the device can; false: each is issued", &run.replay},
+      {"run", "fuse", "", "chains of elementwise ops, sums and casts are one generated kernel each, on a device: not on cpu", &run.fuse},
+      {"run", "straggler", "", "actors, or devices of them, that are held back, and by which factor, to try unequal devices: 1=2,3.0=1.5",
+       &run.straggler},
+      {"run", "kernels", "", "of f32 matrix products: own, or a file of the library fastest here for each", &run.kernels},
+  };
+}
+
+}  // namespace
+
+std::vector<ConfigKey> fixed_keys(Config& c) {
+  std::vector<ConfigKey> keys = {{"model", "name", "", "from the registry of models", &c.model.name}};
+  for (const std::vector<ConfigKey>& more :
+       {data_keys(c.data), batch_keys(c.batch), train_keys(c.train), pipeline_keys(c.pipeline), run_keys(c.run)})
+    keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
+}
+
+std::vector<ConfigKey> all_keys(Config& c) {
+  std::vector<ConfigKey> keys = fixed_keys(c), own;
+  const auto add = [&](const std::string& name, ConfigKey::Target target) {
+    const auto [unit, meaning] = unit_and_meaning(name);
+    own.push_back({"model", name, unit, meaning, target});
+  };
+  for (auto& [name, value] : c.model.numbers) add(name, &value);
+  for (auto& [name, value] : c.model.words) add(name, &value);
+  const auto insert_before = [&](const char* section, const std::vector<ConfigKey>& more) {
+    const auto place = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.section == section; });
+    keys.insert(place, more.begin(), more.end());
+  };
+  insert_before("data", own);
+  std::vector<ConfigKey> layout{choose_key(&c.chosen_axes)};
+  for (auto& [dim, axis] : c.layout) layout.push_back(layout_key("", dim, &axis));
+  for (auto& [stage, dims] : c.stage_layout)
+    for (auto& [dim, axis] : dims) layout.push_back(layout_key(stage, dim, &axis));
+  insert_before("run", layout);
+  return keys;
+}
+
+std::string toml_name(std::string_view name) {
+  const auto is_bare = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  return !name.empty() && std::all_of(name.begin(), name.end(), is_bare) ? std::string(name) : toml_text(name);
+}
+
+std::string toml_section(std::string_view section) {
+  const std::size_t dot = section.find('.');
+  if (dot == std::string_view::npos) return std::string(section);
+  return concat(section.substr(0, dot), ".", toml_name(section.substr(dot + 1)));
+}
+
+std::string value_text(const ConfigKey& key) {
+  return std::visit(ValueText{}, key.target);
+}
+
+std::string key_named(std::string name, const ModelRegistry& models) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  Config config;
+  for (const auto& [model, entry] : models) {
+    config.model.numbers.insert(entry.numbers.begin(), entry.numbers.end());
+    config.model.words.insert(entry.words.begin(), entry.words.end());
+  }
+  for (const ConfigKey& key : all_keys(config))
+    if (name == key.name || name == key.path()) return key.path();
+  return "";
+}
+
+}  // namespace penstock

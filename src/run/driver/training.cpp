@@ -1,0 +1,465 @@
+#include "driver/training.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+
+#include "base/invariant.h"
+#include "base/text.h"
+#include "driver/batch_stream.h"
+#include "driver/outputs.h"
+#include "formats/safetensors.h"
+#include "penstock/error.h"
+#include "program/flops.h"
+#include "state/not_finite.h"
+#include "state/weight_files.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Which steps are recorded: after caches and memory are warm, enough to have a middle one.
+constexpr std::int64_t kFirstRecorded = 4, kRecorded = 9;
+// Where batches have programs of their own, so many steps are shown, all of them.
+constexpr std::int64_t kRecordedBatches = 20;
+
+// The keys of the model that differ between two configurations, as "width: 64, here 128".
+std::vector<std::string> model_differences(const Config::Model& theirs, const Config::Model& ours) {
+  std::vector<std::string> out;
+  if (theirs.name != ours.name) return {concat("name: ", theirs.name, ", here ", ours.name)};
+  for (const auto& [key, value] : ours.numbers)
+    if (theirs.numbers.at(key) != value) out.push_back(concat(key, ": ", theirs.numbers.at(key), ", here ", value));
+  for (const auto& [key, value] : ours.words)
+    if (theirs.words.at(key) != value) out.push_back(concat(key, ": ", theirs.words.at(key), ", here ", value));
+  return out;
+}
+
+// The text of config.toml: how the run was started.
+std::string started_with(const Config& config, const TrainingStart& start) {
+  std::string out = "# What this run was started with: penstock train THIS-FILE --out FOLDER repeats it.\n";
+  const auto from = [&] { return quote(fs::absolute(start.state.path).lexically_normal().string()); };
+  if (start.init) out += concat("# It began with parameters: --init ", from(), "\n");
+  if (start.state.kind == StateSource::Kind::checkpoint) out += concat("# It went on from a checkpoint: --resume ", from(), "\n");
+  return out + print(with_absolute_paths(config));
+}
+
+// Tokens, or samples, of a batch.
+std::int64_t amount_of(const Dataset& data, const std::vector<std::int64_t>& samples) {
+  std::int64_t out = 0;
+  for (const std::int64_t sample : samples) out += data.length(sample);
+  return out > 0 ? out : std::ssize(samples) * std::max<std::int64_t>(1, data.tokens());
+}
+
+// The same of all batches ahead of this position.
+std::int64_t amount_before(const Dataset& data, std::int64_t position) {
+  std::int64_t out = 0;
+  for (std::int64_t at = 0; at < position;) {
+    const std::vector<std::int64_t> samples = data.training_samples(at);
+    out += amount_of(data, samples);
+    at += std::ssize(samples);
+  }
+  return out;
+}
+
+// The metrics of step `number` of the `steps` that the program does at once, which take equal parts of its time. `program` has the outputs
+// of training; `flops` are those of all its steps.
+StepMetrics metrics_of(const StepResult& result, const Program& program, const Dataset& data, const StepInput& input, double flops,
+                       std::int64_t number, std::int64_t steps) {
+  StepMetrics metrics;
+  const auto output = [&](const std::string& name) {
+    return scalar_output(program, result, steps == 1 ? name : concat(name, ".", number));
+  };
+  metrics.step = input.step + number;
+  metrics.loss = output("loss");
+  metrics.gradient_norm = output("gradient_norm");
+  metrics.learning_rate = output("learning_rate");
+  metrics.seconds = result.seconds / static_cast<double>(steps);
+  metrics.counted = counted(data);
+  metrics.rate = static_cast<double>(amount_of(data, input.samples)) / result.seconds;
+  metrics.flops = flops / result.seconds;
+  double busy = 0;
+  for (const DeviceReport& device : result.devices) {
+    busy += device.busy;
+    metrics.peak_bytes.push_back(device.measured_bytes);
+  }
+  const double bubble = 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds);
+  metrics.bubble = bubble < 0 ? 0 : bubble;
+  return metrics;
+}
+
+void add_up(const StepResult& step, std::int64_t steps, TrainingResult& result) {
+  result.steps += steps;
+  result.seconds += step.seconds;
+  for (std::size_t i = 0; i < step.devices.size(); ++i) {
+    DeviceReport& sum = result.devices[i];
+    sum.busy += step.devices[i].busy;
+    sum.waiting += step.devices[i].waiting;
+    sum.planned_bytes = std::max(sum.planned_bytes, step.devices[i].planned_bytes);
+    sum.measured_bytes = std::max(sum.measured_bytes, step.devices[i].measured_bytes);
+  }
+}
+
+class Loop {
+ public:
+  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const Dataset& data,
+       const TrainingHooks& hooks)
+      : config_(config),
+        programs_(programs),
+        cluster_(cluster),
+        data_(data),
+        hooks_(hooks),
+        step_(start.step),
+        position_(start.position),
+        seen_(static_cast<double>(amount_before(data, start.position))),
+        flops_(step_flops(programs.training)),
+        first_recorded_(std::min(start.step + kFirstRecorded, config.train.steps)) {
+    result_.devices.resize(programs.training.devices.size());
+    result_.last.step = start.step;
+    if (start.state.kind == StateSource::Kind::checkpoint) result_.checkpoint = start.state.path;
+  }
+
+  TrainingResult run(const TrainingStart& start) {
+    training_ = cluster_.load(programs_.training);
+    if (programs_.evaluation) evaluation_ = cluster_.load(*programs_.evaluation);
+    cluster_.set_state(start.state);
+    if (hooks_.begin) hooks_.begin();
+    fs::create_directories(config_.run.out);
+    write_file((fs::path(config_.run.out) / "config.toml").string(), started_with(config_, start));
+    MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string());
+    bool saved = true;
+    begin_stream();
+    while (step_ < config_.train.steps && !stopping()) {
+      std::vector<StepMetrics> measured = train_steps();
+      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.back().validation_loss = evaluate();
+      check_validation(measured.back());
+      if (measured.back().validation_loss) result_.validation_loss = measured.back().validation_loss;
+      for (const StepMetrics& of_step : measured) {
+        metrics.append(of_step);
+        if (hooks_.step) hooks_.step(of_step);
+      }
+      result_.last = measured.back();
+      saved = is_due(config_.run.checkpoint_every);
+      if (saved) save();
+    }
+    if (!saved) save();
+    result_.stopped = stopping();
+    keep_usual_step();
+    return std::move(result_);
+  }
+
+ private:
+  bool stopping() const { return stopping_ || (hooks_.stop && hooks_.stop()); }
+  StepResult step(std::uint64_t program, const StepInput& input, bool record = false) {
+    StepResult result = cluster_.step(program, input, record);
+    stopping_ = stopping_ || result.stopping;
+    return result;
+  }
+  // Whether one of the steps just done is the last, or a multiple.
+  bool is_due(std::int64_t every) const {
+    return step_ == config_.train.steps || (every > 0 && step_ / every > (step_ - programs_.steps) / every);
+  }
+
+  // Where batches have programs of their own, which the stream makes from this step on.
+  void begin_stream() {
+    if (!programs_.of_batch) return;
+    const auto make = [this, first = position_](std::int64_t batch) {
+      return programs_.of_batch(data_.training_samples(first + batch * config_.train.batch));
+    };
+    stream_.emplace(make, config_.train.steps - step_, config_.batch.ahead);
+  }
+
+  // Loads the program of the step's batch, and sets its samples in the program's order.
+  BatchMetrics load_next(StepInput& input) {
+    const auto begin = std::chrono::steady_clock::now();
+    StreamedBatch next = stream_->next();
+    batch_ = std::move(next.batch);
+    input.samples = batch_.samples;
+    input.begins = batch_.begins;
+    const std::uint64_t program = cluster_.load(batch_.program);
+    if (program != training_) cluster_.unload(std::exchange(training_, program));
+    flops_ = step_flops(*batch_.program);
+    const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return {.seconds = next.seconds,
+            .waited = waited,
+            .predicted = batch_.predicted,
+            .microbatches = batch_.program->microbatches,
+            .classes = batch_.classes,
+            .new_classes = batch_.new_classes,
+            .slices = most_slices(batch_.plan)};
+  }
+
+  // The steps that the program does at once.
+  std::vector<StepMetrics> train_steps() {
+    StepInput input;
+    input.step = step_ + 1;
+    input.steps = programs_.steps;
+    input.seed = config_.train.seed;
+    std::optional<BatchMetrics> planned;
+    if (stream_)
+      planned = load_next(input);
+    else
+      for (std::int64_t step = 0; step < programs_.steps; ++step)
+        std::ranges::copy(data_.training_samples(position_ + step * config_.train.batch), std::back_inserter(input.samples));
+    const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
+    const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
+    StepResult result = step(training_, input, record);
+    std::vector<StepMetrics> metrics;
+    for (std::int64_t number = 0; number < programs_.steps; ++number) {
+      metrics.push_back(metrics_of(result, programs_.training, data_, input, flops_, number, programs_.steps));
+      seen_ += static_cast<double>(amount_of(data_, input.samples)) / static_cast<double>(programs_.steps);
+      metrics.back().seen = seen_;
+      metrics.back().planned = planned;
+      check_finite(metrics.back());
+    }
+    step_ += programs_.steps;
+    position_ += programs_.steps * config_.train.batch;
+    add_up(result, programs_.steps, result_);
+    if (record && programs_.of_batch)
+      result_.batches.push_back({step_, batch_, std::move(result)});
+    else if (record)
+      recorded_.emplace_back(step_, std::move(result));
+    return metrics;
+  }
+
+  // Keeps the recorded step with the median time.
+  void keep_usual_step() {
+    if (recorded_.empty()) return;
+    const auto middle = recorded_.begin() + static_cast<std::ptrdiff_t>(recorded_.size() / 2);
+    std::nth_element(recorded_.begin(), middle, recorded_.end(),
+                     [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
+    result_.recorded_step = middle->first;
+    result_.recorded = std::move(middle->second);
+  }
+
+  void check_finite(const StepMetrics& metrics) const {
+    if (std::isfinite(metrics.loss) && std::isfinite(metrics.gradient_norm)) return;
+    throw Error(
+        concat("step ", metrics.step, ": the loss is ", number(metrics.loss), ", the gradient norm ", number(metrics.gradient_norm)),
+        {concat("learning rate ", number(metrics.learning_rate)), last_checkpoint()},
+        "lower train.learning_rate, or clip gradients (train.clip)");
+  }
+
+  // The state may be finite where a loss is not: it is kept before the run ends.
+  void check_validation(const StepMetrics& metrics) {
+    if (std::isfinite(metrics.validation_loss.value_or(0))) return;
+    save();
+    throw Error(concat("step ", metrics.step, ": the validation loss is ", number(*metrics.validation_loss)), {last_checkpoint()},
+                "lower train.learning_rate, or clip gradients (train.clip)");
+  }
+
+  std::string last_checkpoint() const {
+    return result_.checkpoint.empty() ? "no checkpoint was written yet" : concat("the last checkpoint is ", result_.checkpoint);
+  }
+
+  // The validation loss; none where the run is stopped meanwhile: its checkpoint waits for no validation.
+  std::optional<double> evaluate() {
+    double loss = 0, count = 0;
+    StepInput input;
+    input.step = step_;
+    input.seed = config_.train.seed;
+    input.validation = true;
+    for (std::int64_t batch = 0; batch < config_.train.validation_batches; ++batch) {
+      if (stopping()) return std::nullopt;
+      input.samples = data_.validation_samples(batch);
+      const StepResult result = step(evaluation_, input);
+      loss += scalar_output(*programs_.evaluation, result, "loss_sum");
+      count += scalar_output(*programs_.evaluation, result, "count");
+    }
+    return loss / count;
+  }
+
+  void save() {
+    Checkpoint info;
+    info.step = step_;
+    info.position = position_;
+    info.config = print(with_absolute_paths(config_));
+    info.text = data_.fingerprint();
+    try {
+      result_.checkpoint = write_checkpoint(config_.run.out, info, static_cast<int>(config_.run.keep),
+                                            [this](const std::string& folder) { return cluster_.save_state(folder); });
+    } catch (const Error& error) {
+      throw Error(concat("step ", step_, ": the checkpoint could not be written"), {error.what(), last_checkpoint()},
+                  result_.checkpoint.empty() ? "" : "once that is mended, --resume goes on from the last one");
+    }
+  }
+
+  const Config& config_;
+  const TrainingPrograms& programs_;
+  Cluster& cluster_;
+  const Dataset& data_;
+  const TrainingHooks& hooks_;
+  std::int64_t step_, position_;
+  double seen_, flops_;  // tokens or samples since the first step; what the step's program takes
+  std::int64_t first_recorded_;
+  std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step
+  BatchStep batch_;                                            // where each step has a program of its own: this step's
+  std::uint64_t training_ = 0, evaluation_ = 0;
+  TrainingResult result_;
+  bool stopping_ = false;              // whether a device's process was asked to stop
+  std::optional<BatchStream> stream_;  // where each batch has a program of its own; last: its thread uses the rest
+};
+
+}  // namespace
+
+TrainingPrograms training_programs(const Config& config, const Prepared& prepared, const Dataset& data, std::int64_t position) {
+  TrainingPrograms programs;
+  programs.of_batch = batch_planner(config, prepared, data);
+  programs.training = programs.of_batch ? *programs.of_batch(data.training_samples(position)).program : compile_training(config, prepared);
+  programs.steps = prepared.schedule.steps;
+  if (config.data.validation > 0) programs.evaluation = compile_evaluation(config, prepared);
+  return programs;
+}
+
+namespace {
+
+using Types = std::map<std::string, TensorType>;
+
+constexpr std::string_view kPrefix = "transformer.";  // the class's, which names in some published GPT-2 files begin with
+
+Types types_of(const std::vector<ParameterSpec>& parameters) {
+  Types out;
+  for (const ParameterSpec& spec : parameters) out[spec.name] = spec.type;
+  return out;
+}
+
+// The types of the tensors in a file or folder (weight_files). Throws Error for a parameter's values that are not finite, and for what is
+// not as its file's checksum says.
+Types types_in(const std::string& path, const std::vector<ParameterSpec>& parameters) {
+  std::map<std::string, SafetensorsFile> opened;
+  const Types ours = types_of(parameters);
+  Types out;
+  for (const auto& [name, file] : weight_files(path)) {
+    if (!opened.contains(file)) opened.emplace(file, SafetensorsFile::open(file)).first->second.check();
+    const FileTensor& tensor = opened.at(file).tensors().at(name);
+    out[name] = tensor.type;
+    const bool prefixed = name.starts_with(kPrefix);
+    if (!ours.contains(name) && !(prefixed && ours.contains(name.substr(kPrefix.size())))) continue;
+    if (const std::string wrong = not_finite(tensor); !wrong.empty())
+      throw Error(concat(file, ": ", quote(name), " has ", wrong), {}, "train from other parameters: these give no finite loss");
+  }
+  return out;
+}
+
+// Lists the faults of tensors of these types as the parameters of a model; adapters may be missing. Those that belong to it leave `left`.
+std::vector<std::string> unfit(const std::vector<ParameterSpec>& parameters, Types& left, bool converts = true) {
+  std::vector<std::string> problems;
+  for (const ParameterSpec& spec : parameters) {
+    auto found = left.find(spec.name);
+    if (found == left.end()) found = left.find(concat(kPrefix, spec.name));
+    if (found == left.end()) {
+      if (!spec.adapter) problems.push_back(concat(quote(spec.name), " is missing"));
+      continue;
+    }
+    const TensorType& type = found->second;
+    if (type.shape != spec.type.shape || (!converts && type.dtype != spec.type.dtype))
+      problems.push_back(concat(quote(found->first), " is ", type.text(), ", the model's is ", spec.type.text()));
+    left.erase(found);
+  }
+  return problems;
+}
+
+void fail_unfit(const std::string& what, std::vector<std::string> problems, const std::string& hint) {
+  if (problems.empty()) return;
+  constexpr std::size_t kShown = 8;
+  if (problems.size() > kShown) {
+    problems[kShown] = concat("and ", problems.size() - kShown, " more");
+    problems.resize(kShown + 1);
+  }
+  throw Error(what, problems, hint);
+}
+
+TrainingStart start_from_values(const Config& config, const Prepared& prepared, const std::string& file) {
+  TrainingStart start;
+  start.state.seed = config.train.seed;
+  start.state.parameters = prepared.parameters;
+  start.state.kind = StateSource::Kind::safetensors;
+  start.state.path = file;
+  return start;
+}
+
+// The types of the parameters in a checkpoint.
+Types types_of_run(const Checkpoint& checkpoint, const ModelRegistry& models) {
+  const Config theirs = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
+  return types_of(prepare_sequential(theirs, models).parameters);
+}
+
+}  // namespace
+
+TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
+  if (const std::string file = prepared.model->initial_values(); !file.empty()) {
+    Types left = types_in(file, prepared.parameters);
+    fail_unfit(concat(file, " has no values for parameters to begin with"), unfit(prepared.parameters, left),
+               "--init FILE.safetensors takes them from another file");
+    return start_from_values(config, prepared, file);
+  }
+  TrainingStart start;
+  start.state.seed = config.train.seed;
+  start.state.parameters = prepared.parameters;
+  return start;
+}
+
+TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& path, const ModelRegistry& models) {
+  std::error_code ignored;
+  const bool is_run = fs::is_directory(path, ignored) && !is_pretrained(path);
+  const Checkpoint checkpoint = is_run ? find_checkpoint(path).checkpoint : Checkpoint();
+  const std::string file = is_run ? checkpoint.folder : path;
+  Types left = is_run ? types_of_run(checkpoint, models) : types_in(file, prepared.parameters);
+  std::vector<std::string> problems = unfit(prepared.parameters, left, /*converts=*/!is_run);
+  for (const auto& [name, tensor] : left)
+    if (is_run || (!name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") && !name.ends_with("lm_head.weight")))
+      problems.push_back(concat(quote(name), " is unknown to the model"));
+  fail_unfit(concat(file, ": these are not the parameters of this model"), std::move(problems),
+             is_run ? "set the [model] table and train.dtype to those of the run" : "set the [model] table to the file's sizes");
+  TrainingStart start = start_from_values(config, prepared, file);
+  start.init = true;
+  return start;
+}
+
+TrainingStart start_from_checkpoint(const Config& config, const std::string& path, const ModelRegistry& models) {
+  FoundCheckpoint found = find_checkpoint(path);
+  const Checkpoint& checkpoint = found.checkpoint;
+  const Config theirs = parse_config(checkpoint.config, checkpoint.folder + "/manifest.json", {}, models);
+  const std::vector<std::string> differences = model_differences(theirs.model, with_absolute_paths(config).model);
+  if (!differences.empty())
+    throw Error(concat(checkpoint.folder, " is of another model"), differences, "resume with the [model] table of the checkpoint");
+  TrainingStart start;
+  start.state.kind = StateSource::Kind::checkpoint;
+  start.state.path = checkpoint.folder;
+  start.step = checkpoint.step;
+  start.position = checkpoint.position;
+  start.before = theirs.train;
+  start.text = checkpoint.text;
+  for (const DamagedCheckpoint& damaged : found.damaged) start.damaged.insert(damaged.step);
+  return start;
+}
+
+bool goes_on_in_place(const Config& config, const TrainingStart& start) {
+  if (start.state.kind != StateSource::Kind::checkpoint) return false;
+  std::error_code ignored;
+  const fs::path checkpoint = fs::absolute(start.state.path).lexically_normal();
+  // The checkpoint may be a link in the run's folder, or be named by a link that lies elsewhere.
+  const fs::path named_in = (checkpoint.has_filename() ? checkpoint : checkpoint.parent_path()).parent_path(), lies_in = checkpoint / "..";
+  return fs::equivalent(named_in, config.run.out, ignored) || fs::equivalent(lies_in, config.run.out, ignored);
+}
+
+void check_run(const Config& config, const TrainingStart& start) {
+  if (start.step >= config.train.steps)
+    throw Error(concat(start.state.path, " has done ", start.step, " of ", config.train.steps, " steps"), {}, "raise train.steps to go on");
+  const std::vector<std::int64_t> steps = checkpoint_steps(config.run.out);
+  if (steps.empty() || goes_on_in_place(config, start)) return;
+  throw Error(concat(config.run.out, " already has checkpoint-", steps.back(), "; it is not overwritten"), {},
+              concat("--resume ", config.run.out, " continues it, --out names another folder"));
+}
+
+TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
+                     const Dataset& data, const TrainingHooks& hooks) {
+  if (const std::int64_t left = config.train.steps - start.step; left % programs.steps != 0)
+    throw Error(concat("train.steps: ", left, " steps are left, and pipeline.window does ", programs.steps, " at a time"), {},
+                concat("--steps ", start.step + left / programs.steps * programs.steps + programs.steps, ", or another window"));
+  return Loop(config, programs, start, cluster, data, hooks).run(start);
+}
+
+}  // namespace penstock
