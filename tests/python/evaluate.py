@@ -1,6 +1,7 @@
 """Runs a graph's text in Python, op by op through the dispatcher, and holds it against autograd. It shares no code with the package."""
 
 import copy
+import gc
 import importlib.util
 import json
 import re
@@ -14,6 +15,10 @@ if importlib.util.find_spec("penstock") is None:  # the tree's, without the engi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from drawn import SOAK, drawn_seed, sampled  # noqa: E402, F401
+
+import penstock.trace  # noqa: E402, F401
+
+gc.freeze()  # what imports leave is not gone through again each time that an export makes the collector run
 
 DTYPES = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32,
           "bool": torch.bool}
