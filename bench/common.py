@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PENSTOCK = os.environ.get("PENSTOCK", str(ROOT / "build/penstock"))
 WARM_UP = 3  # steps of a run that are not counted
-BOUND = {"threads": 0.03, "gloo": 0.05}  # of a prediction, docs/architecture.md
+BOUND = {"threads": 0.03, "gloo": 0.05}  # how far a prediction may be off
 
 
 def penstock(*arguments, processes=1):

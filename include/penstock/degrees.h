@@ -30,7 +30,7 @@ struct StateBytes {
 // The bytes of states as Penstock trains in this dtype: parameters of bf16 are f32 with a copy in bf16, their gradients are summed in f32.
 StateBytes states_of(const std::string& dtype);
 
-// Over how many devices a replica's tensors are split (docs/architecture.md, "Axes inside an actor").
+// Over how many devices a replica's tensors are split (src/step/transform/README.md).
 struct Split {
   int tensor = 1;         // as [layout] says: by heads, mlp, vocab
   int context = 1;        // by positions of the sequence
