@@ -44,7 +44,7 @@ TEST(ScheduleText, WhatTakesNoTimeTakesNoSpace) {
 TEST(ScheduleText, CommentsShowWhatTheToolDraws) {
   const std::regex command(
       R"(//   penstock schedule (\S+) --actors (\d+) --microbatches (\d+)(?: --chunks (\d+))?(?: --slices (\d+))?(?: --unit (\d+))?(?: --head-shards (\d+))?(?: --window (\d+))?( --forward-only)?( --self-conditioning)? --show)");
-  const std::filesystem::path folder = std::filesystem::path(test::tests_folder()) / ".." / "src" / "schedule";
+  const std::filesystem::path folder = std::filesystem::path(test::tests_folder()) / ".." / "src" / "order" / "schedule";
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
     std::ifstream in(file.path());
