@@ -1,5 +1,6 @@
 """Files that the program wrote before tables became one structure (tests/fixtures/before_one_table/README.md) are read by the program of today."""
 
+import json
 import pathlib
 import shutil
 import unittest
@@ -103,7 +104,11 @@ class OldFiles(ProgramTest):
     def test_costs(self):
         self.assertGreater(self.succeed("simulate", "uno.toml", "--costs", "costs.json", "--json").json()["makespan"], 0)
         self.succeed("simulate", "1f1b", "--microbatches", 2, "--costs", "costs.json")
-        self.succeed("profile", "uno.toml", "--rounds", 1, "--out", "costs.json")  # adds to what is there
+        # What is measured adds to what is there, if that is of this machine.
+        self.succeed("profile", "uno.toml", "--rounds", 1, "--out", "here.json")
+        old, here = (json.loads((self.folder / "old" / name).read_text()) for name in ("costs.json", "here.json"))
+        (self.folder / "old/costs.json").write_text(json.dumps({**old, "machine": here["machine"]}))
+        self.succeed("profile", "uno.toml", "--rounds", 1, "--out", "costs.json")
 
     def test_timelines(self):
         for timeline in ("measured.json", "predicted.json", "filled.json"):

@@ -179,7 +179,8 @@ class Program(ProgramTest):
         self.assert_fails(
             run("compile", *SMALL, "--emit", "draft", "--after", "action"),
             'lowering has no pass "action"',
-            "its passes: blocks, actions, offload, reduce, before, after, refresh, devices, transfers, order, frees",
+            "its passes: blocks, actions, offload, reduce, before, after, refresh, devices, steps, waves, versions, lookups, workers, axes, "
+            "transfers, order, frees",
             'did you mean "actions"?',
         )
         self.assert_fails(run("compile", *SMALL, "--after", "actions"), "--after names a pass of lowering", "add --emit draft")
@@ -189,14 +190,15 @@ class Program(ProgramTest):
         result = run("compile", *SMALL, "--emit", "draft", "--dump-passes", folder)
         self.assertEqual(result.code, 0, result.err)
         files = sorted(folder.iterdir())
-        names = ["blocks", "actions", "offload", "reduce", "before", "after", "refresh", "devices", "transfers", "order", "frees"]
+        of_several = ["steps", "waves", "versions", "lookups", "workers", "axes"]
+        names = ["blocks", "actions", "offload", "reduce", "before", "after", "refresh", "devices", *of_several, "transfers", "order", "frees"]
         self.assertEqual([file.name for file in files], [f"{i + 1:02}-{name}.txt" for i, name in enumerate(names)])
         for file, name in zip(files, names):
             reason, took, text = file.read_text().split("\n", 2)
             self.assertTrue(reason.startswith("// "), reason)
             self.assertRegex(took, r"^// [0-9.e-]+ ms(, unchanged: the draft is that of the pass before)?$")
             self.assertTrue(text.startswith(f"penstock draft 1\nafter {name}\n"), text[:100])
-            self.assertEqual("unchanged" in took, name in ["blocks", "offload", "reduce", "devices"], file)
+            self.assertEqual("unchanged" in took, name in ["blocks", "offload", "reduce", "devices", *of_several], file)
         self.assertEqual(text, result.out)
 
     def test_verify_says_whether_there_is_a_memory_plan(self):

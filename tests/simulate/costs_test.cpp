@@ -146,6 +146,15 @@ TEST(Costs, OfAnotherMachineOrModel) {
             "  hint: name another file with --out");
 }
 
+// A system does not keep as much of the memory for itself at each start.
+TEST(Costs, OfAMachineThatWasStartedAgain) {
+  Costs costs = sample_costs(), newer = sample_costs();
+  newer.machine.memory_bytes += newer.machine.memory_bytes / 1000;
+  EXPECT_EQ(message_of([&] { merge(costs, newer, "costs.json"); }), "no error");
+  newer.machine.memory_bytes += newer.machine.memory_bytes / 50;
+  EXPECT_NE(message_of([&] { merge(costs, newer, "costs.json"); }).find("\n  memory: "), std::string::npos);
+}
+
 TEST(Costs, HashLeavesNamesAndScalarsAside) {
   const auto hash = [](const std::string& scalar, const std::string& names, const std::string& size) {
     return cost_hash(graph_of(concat("graph @", names, "(%", names, ": f32[", size, "]) -> (f32[", size, "], f32[2]) {\n  %0: f32[", size,

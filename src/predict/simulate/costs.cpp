@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -232,6 +233,15 @@ std::string print(const Costs& costs) {
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+// At each start a system keeps a little more or less of a machine's memory for itself.
+bool is_same_memory(std::int64_t a, std::int64_t b) {
+  return std::abs(a - b) <= std::max(a, b) / 100;
+}
+
+}  // namespace
+
 void merge(Costs& costs, const Costs& newer, const std::string& file) {
   std::vector<std::string> differences;
   const auto compare = [&](const char* what, const auto& old_value, const auto& new_value) {
@@ -239,7 +249,8 @@ void merge(Costs& costs, const Costs& newer, const std::string& file) {
   };
   compare("processor", costs.machine.processor, newer.machine.processor);
   compare("cores", costs.machine.cores, newer.machine.cores);
-  compare("memory", costs.machine.memory_bytes, newer.machine.memory_bytes);
+  if (!is_same_memory(costs.machine.memory_bytes, newer.machine.memory_bytes))
+    compare("memory", costs.machine.memory_bytes, newer.machine.memory_bytes);
   compare("build", costs.machine.build, newer.machine.build);
   compare("model", costs.model, newer.model);
   if (!differences.empty())
