@@ -7,8 +7,9 @@ import subprocess
 import tempfile
 import unittest
 
-TEXT = pathlib.Path(__file__).resolve().parents[2] / "src" / "run" / "cuda" / "kernels.cu"
-CHAINS = sorted((TEXT.parents[2] / "tests" / "golden" / "chains").glob("*.cu"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TEXT = ROOT / "src/run/cuda/kernels.cu"
+CHAINS = sorted((ROOT / "tests/golden/chains").glob("*.cu"))
 NVCC, CARDS = os.environ["NVCC"], os.environ["CARDS"].split(",")
 
 
