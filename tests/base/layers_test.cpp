@@ -48,7 +48,7 @@ std::vector<Include> includes_under(const std::vector<std::string>& folders) {
 // In the order in which a step passes them: each includes only those before it.
 constexpr std::array kWings = {"base", "step", "order", "compile", "predict", "plan", "front", "run"};
 
-// Of src/WING/FOLDER/..., src/base/... or include/penstock/...
+// The file is src/WING/FOLDER/..., src/base/... or include/penstock/...
 std::string folder_of(const std::filesystem::path& file) {
   const auto top = std::next(file.begin());
   return (file.begin()->string() == "src" && *top != "base" ? std::next(top) : top)->string();

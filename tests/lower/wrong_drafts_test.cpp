@@ -232,7 +232,7 @@ TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
       "draft:8:15: there is no instance %token\n    run 0F0 @F0(%token) -> ()\n                ^ near here\n  hint: did you mean %tokens?");
 }
 
-// What was read must be all drafts that there are after a pass, each where it belongs.
+// Drafts that are read must be all that there are after a pass, each where it belongs.
 TEST(WrongDrafts, ThatAreNotThoseOfTheLoweringAreRefused) {
   Lowering begun;
   begun.push_back(begin_table(perceptron()));

@@ -159,7 +159,7 @@ struct Draft {
   std::map<ResultId, Member> sharded_results;
   IdVector<InstanceId, Instance> instances;
   IdVector<ActorId, std::vector<Run>> actors;  // from the pass `devices` on: devices
-  // Of a window, from the pass `steps` on: the loop's operands that something reads a whole step of, in order. Each step has a port of its
+  // In a window, from the pass `steps` on: the loop's operands that something reads a whole step of, in order. Each step has a port of its
   // own for each, behind the step's inputs.
   std::vector<std::int32_t> whole_ports;
   std::vector<LoopUse> uses;                      // up to the pass `after`

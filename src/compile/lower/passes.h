@@ -37,12 +37,12 @@ std::size_t find_pass(std::string_view name);
 
 // A table on one member, of whose input no draft is made yet.
 TableDrafts begin_table(LowerInput input, std::int32_t member = 0, std::int32_t worker = 0);
-// What lowering begins with: the inputs of all tables and members, and drafts of no pass yet. Throws Error as lower() does.
+// Returns what lowering begins with: the inputs of all tables and members, and drafts of no pass yet. Throws Error as lower() does.
 Lowering begin_lowering(const Graph& traced, const Schedule& schedule, const LowerOptions& options = {});
 // The same for compile(step, schedule, options).
 Lowering compile_lowering(const Graph& step, const Schedule& schedule, const CompileOptions& options);
-// What begin_lowering() gave, with drafts that some pass has left (parse_drafts). Throws Error unless they are all that there are after it,
-// each as verify() wants it.
+// Returns what begin_lowering() gave, with drafts that some pass has left (parse_drafts). Throws Error unless they are all that there are
+// after it, each as verify() wants it.
 Lowering with_drafts(Lowering begun, std::vector<Draft> drafts);
 std::string print(const Lowering& lowering);
 

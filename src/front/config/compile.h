@@ -87,7 +87,7 @@ Program compile_picture_step(const Prepared& prepared);
 CompileOptions compile_options(const Config& config, const Prepared& prepared);
 OptimiserOptions optimiser_of(const Config& config);
 
-// What lowering of the training program begins with: lower/passes.h shows what each pass makes of it.
+// Returns what lowering of the training program begins with: lower/passes.h shows what each pass makes of it.
 Lowering training_lowering(const Config& config, const Prepared& prepared);
 
 // Returns the layouts that are decided for a training step along each of the mesh's axes (lower/member_inputs.h).
