@@ -52,7 +52,7 @@ int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
   return 0;
 }
 
-// Of arguments (pointer, int64_t, int, float, bool), as the test gives them.
+// Writes down the launch of a kernel with arguments (pointer, int64_t, int, float, bool), as the test gives them.
 int cuLaunchKernel(void* kernel, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
                    unsigned shared, void* stream, void** arguments, void** extra) {
   if (x == 0 || y == 0 || threads_x == 0 || z != 1 || threads_y != 1 || threads_z != 1 || shared != 0 || extra) return kInvalidValue;

@@ -1,5 +1,5 @@
-// What every Transport must do. One file of a test program includes it; all that have cases (transport_cases.h) instantiate it with their
-// own links.
+// The tests that every Transport must pass. One file of a test program includes it; all that have cases (transport_cases.h) instantiate it
+// with their own links.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -243,6 +243,8 @@ TEST(WrongDrafts, ThatAreNotThoseOfTheLoweringAreRefused) {
       "of one lowering");
   EXPECT_EQ(message_of([&] { with_drafts(begun, parse_drafts(one + other)); }),
             "there are 2 drafts, and 1 are read\n  hint: read one lowering");
+  EXPECT_EQ(message_of([&] { with_drafts(begun, parse_drafts(one + "whole (7)\n")); }),
+            "a draft has ports of operands that the loop does not cut into micro-batches");
   EXPECT_EQ(message_of([&] { parse_draft(one + other); }), "draft has 2 drafts\n  hint: read them by parse_drafts");
 }
 

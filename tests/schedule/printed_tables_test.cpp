@@ -107,7 +107,7 @@ TEST(PrintedTables, SayWhichStagesFeedWhich) {
   const Schedule head = make_schedule("slimpipe", {.actors = 2, .microbatches = 2, .slices = 2, .head_shards = 2});
   EXPECT_TRUE(print(head).starts_with("#feeds,0>1,1>2,1>3,2>4,3>4\n0.0F0")) << print(head);
   EXPECT_EQ(shape_of(parse_schedule(print(head), "t.csv")).predecessors, sliced(chain_with_head(2, 2), 2).predecessors);
-  // What the search finds for stages that are no chain, and GraphPipe's.
+  // Tables that the search finds for stages that are no chain, and GraphPipe's.
   StageShape fork = chain(4);
   fork.predecessors = {{}, {0}, {0}, {1, 2}};
   const Schedule made = graphpipe(fork, 4);

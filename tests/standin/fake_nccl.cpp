@@ -51,7 +51,7 @@ struct Bytes {
   std::byte* data;
   std::size_t size;
 };
-// What one member gives another and takes of it in an operation.
+// The bytes that one member gives another and takes of it in an operation.
 struct Part {
   std::vector<Bytes> out, in;
 };

@@ -30,7 +30,7 @@ std::shared_ptr<KernelCompiler> compiler() {
   return std::make_shared<KernelCompiler>(open_device("standin"));
 }
 
-// What is traced, and its inputs.
+// A traced graph, and its inputs.
 struct Traced {
   Builder builder{"g"};
   Tensors inputs = {};

@@ -1,4 +1,4 @@
-// What is asked of NVIDIA's driver, by one that only writes it down.
+// The calls of NVIDIA's driver, asked of one that only writes them down.
 #include "cuda/module.h"
 
 #include <ATen/ops/ones.h>

@@ -63,7 +63,7 @@ TEST(Emulated, AMissingBarrierGoesWrongInOneOfTwoBlocks) {
   EXPECT_EQ(wrong, 1);
 }
 
-// What a block has read is written anew by a warp that goes on, where no barrier keeps it from that.
+// A warp that goes on writes anew what its block has read, where no barrier keeps it from that.
 TEST(Emulated, AWarpRunsAheadOfTheOthers) {
   int wrong = 0;
   for (const bool with_barrier : {true, false}) {
@@ -119,7 +119,7 @@ TEST(Emulated, WaitsForWhatDoesNotComeAreRefused) {
   };
   EXPECT_EQ(refusal(half_a_warp), "emulated threads of a warp wait for others that wait elsewhere or have ended");
   EXPECT_EQ(refusal([] { __shfl_xor_sync(0xFFFFu, 1, 1); }), "emulated kernels exchange numbers among whole warps only");
-  // What was in the middle of a thread is forgotten.
+  // Threads that were in their middle are forgotten.
   int after = 0;
   launch(1, [&] {
     __syncthreads();

@@ -1,4 +1,4 @@
-// What the stand-in was given of our own kernels.
+// The launches of our own kernels that the stand-in was given.
 #pragma once
 
 #include <cstdint>

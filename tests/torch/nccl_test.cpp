@@ -183,7 +183,7 @@ class NcclRules : public testing::Test {
     EXPECT_EQ(message_of([&] { ends[0]->begin_step(program, 0); }), "no error");
     other.join();
   }
-  // What waiting for it says on device 0, which receives.
+  // Returns what waiting for it says on device 0, which receives.
   std::string received(std::size_t bytes, double seconds) {
     const Event event = ends[0]->receive(1, 0, std::span(memory[0]).first(bytes));
     return message_of([&] { EXPECT_FALSE(ends[0]->wait(event, in(seconds))); });
@@ -226,7 +226,7 @@ TEST_F(NcclRules, AnEndThatIsGoneIsAnError) {
 
 // --- clusters
 
-// Of so many ranks, which are threads of this process.
+// Runs them on so many ranks, which are threads of this process.
 void run_random_programs(int size, const ExecutorFactory& executors) {
   const int port = test::reserved_port();
   const auto data = std::make_shared<test::HashData>();
@@ -380,8 +380,8 @@ device 1 {state_bytes=0, step_bytes=64, scratch_bytes=0}
   free %x
 )";
 
-// What a step ends with when something goes wrong in the other process. Its first operation is that with which the two connect, and then
-// there is one in each step.
+// The error with which a step ends when something goes wrong in the other process. Its first operation is that with which the two connect,
+// and then there is one in each step.
 struct Loss {
   std::string message;
   std::chrono::duration<double> took{};

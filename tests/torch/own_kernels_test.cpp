@@ -22,7 +22,7 @@ using T = at::Tensor;
 using test::launches;
 using test::message_of;
 
-// What an operand's dtype is when the data are of another.
+// The reason for which an operand has a dtype of its own when the data are of another.
 enum class Of : std::uint8_t { data, statistic, weight, index };
 struct Operand {
   Of of;

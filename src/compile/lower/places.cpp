@@ -3,14 +3,14 @@
 // Code that depends on the loop's results runs where it moves the fewest bytes; the ops of one actor that can run without hearing from
 // another actor in between are one task:
 //   depth(op) = max over its operands of (0 for the loop's, depth(operand) + (1 if it lies on another actor))
-// What another actor waits for is a task before the rest of its depth: the factor that clips is on its way before the first update begins.
+// A task before the rest of its depth makes what another actor waits for: the factor that clips is on its way before the first update.
 // Where the table has a U of a stage, what needs that stage's accumulators alone is a task of its own and runs there, before the loop of
 // the actor has ended; what needs to know of other stages (clipping by the global norm) stays after the loop.
 // A state that is updated ahead of that (update_ahead) is written over there too, and once more, after the loop, by the op that validates
 // it (OpDefinition::revises). What a stage adds to the norm is a task before the one that updates ahead, so that it is sent meanwhile.
 // State is owned by one actor; actors that only read it have copies.
-// What a collective along an axis of the mesh makes is there behind the task that makes its operand; who reads it is a later task, too.
-// What a gradient that lies flat (blocks.cpp) is made into has the layouts of the ops' rows; the sum of all its elements is a term on each
+// The result of a collective along an axis of the mesh is there behind the task that makes its operand; who reads it is a later task, too.
+// Values made of a gradient that lies flat (blocks.cpp) have the layouts of the ops' rows; the sum of all its elements is a term on each
 // device. What reads that is a later task, as if it came from elsewhere: the terms are summed in between. A sum over all elements of states
 // alone (the norm of a parameter) is such a term too, where these lie flat.
 #include "lower/places.h"

@@ -8,8 +8,8 @@
 
 namespace penstock::cuda {
 
-// What a graph's kernels use beside what is there when it is recorded is a pool of the allocator's, which is the graph's as long as it
-// lives.
+// A recorded graph. Memory that its kernels use beside what is there when it is recorded is a pool of the allocator's, which is the
+// graph's as long as it lives.
 struct Graph;
 
 // These are DeviceFunctions' of the same names. One capture at a time on a card.

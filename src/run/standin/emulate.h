@@ -27,7 +27,8 @@ class Block {
   // Throws what a thread throws, and c10::Error where threads wait for what does not come.
   void run(unsigned threads, const std::function<void()>& body);
 
-  // Of the running thread: at a barrier until all threads of the block that have not ended are there, or until all 32 of its warp exchange.
+  // The state of the running thread: it is at a barrier until all threads of the block that have not ended are there, or until all 32 of
+  // its warp exchange.
   enum class State : std::uint8_t { is_new, runs, at_barrier, exchanges, has_ended };
   void wait(State state, unsigned line);
   // Gives the others of the warp `value`, and gets that of `lane`.

@@ -80,8 +80,8 @@ void synchronise_all();
 // Notes the work of streams instead of doing it, as CUDA's captures do: first of `root`, and of every stream that waits for what is
 // captured.
 void begin_capture(int root);
-// What was captured. Throws c10::Error, and gives nothing, where a stream was not joined to the root again, where two pieces of work touch
-// the same bytes in no order, or where another rule was broken.
+// The work that was captured. Throws c10::Error, and gives nothing, where a stream was not joined to the root again, where two pieces of
+// work touch the same bytes in no order, or where another rule was broken.
 struct Graph;
 std::unique_ptr<Graph> end_capture(int root);
 void cancel_capture(int root);

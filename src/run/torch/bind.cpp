@@ -225,7 +225,7 @@ class Binder {
     return extend(chain_, std::move(next));
   }
 
-  // What is left where a chain is cut is joined anew, as what made rows of it may be gone.
+  // The ops that are left where a chain is cut are joined anew, as what made rows of it may be gone.
   void end_chain() {
     const std::vector<ChainOp> ops = std::exchange(chain_, {}).ops;
     for (std::span<const ChainOp> left = ops; !left.empty();) {

@@ -98,7 +98,7 @@ class ChainText {
       line(indent, concat(name, "p", n, "[", node.by_row ? offset(*node.place, "row") : offset_of_element(*node.place), "];"));
   }
 
-  // Of what all rows share, or all elements of a row, without a division.
+  // The place in what all rows share, or all elements of a row, without a division.
   std::string offset_of_element(const Spread& spread) const {
     const std::int64_t rows = chain_.width ? chain_.elements / chain_.width : 0;
     if (rows && spread == Spread{{{rows, 0}, {chain_.width, 1}}}) return "first + k";
