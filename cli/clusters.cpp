@@ -58,7 +58,7 @@ Workbench workbench_of(const Config& config, const ModelRegistry& models) {
   const std::shared_ptr<const Dataset> data = make_dataset(config, *prepare_sequential(config, models).model);
   // Fewer devices than actors measure links, or the model as a whole.
   const auto threads = [&config, data](int devices) {
-    const bool is_pipeline = devices == config.pipeline.actors;
+    const bool is_pipeline = devices == config.pipeline.table.actors;
     const ExecutorFactory executors =
         is_pipeline ? executors_of(config, std::vector<int>(static_cast<std::size_t>(devices), 1)) : backend_executors(config, false);
     return make_thread_cluster(devices, executors, data, thread_options(config));

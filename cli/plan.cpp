@@ -174,7 +174,7 @@ void keep_to_runnable(DegreesLimits& only) {
 std::vector<PlannedModel> plan_config(const PlanArguments& arguments, const Config& config, PlanOptions options) {
   if (arguments.cluster == "local") {
     LocalPlanning local{.planner = arguments.planner, .options = std::move(options), .sizes = {}, .nodes = arguments.nodes};
-    local.sizes = checked_sizes(config, arguments.micro_batches, planning_sizes(config, static_cast<int>(config.pipeline.actors)));
+    local.sizes = checked_sizes(config, arguments.micro_batches, planning_sizes(config, config.pipeline.table.actors));
     local.memory = arguments.memory;
     local.candidates = arguments.candidates;
     local.rounds = arguments.rounds;

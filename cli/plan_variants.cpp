@@ -63,7 +63,7 @@ Compared compared_of(const PlanArguments& arguments) {
     throw Error(concat("--out ", arguments.out, ": a configuration is written"), {}, "--out FILE.toml, which train takes");
   Compared out{.arguments = arguments, .cluster = {}, .base = {}};
   out.base = out.load({});
-  const int own = static_cast<int>(out.base.pipeline.actors) * devices_with_members(out.base);
+  const int own = out.base.pipeline.table.actors * devices_with_members(out.base);
   if (is_local(arguments)) {
     check_threads(out.base);
   } else {

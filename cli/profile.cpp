@@ -46,7 +46,7 @@ std::optional<Costs> earlier_costs(const std::string& file, const Costs& descrip
 
 std::vector<Program> programs_of(const Config& config, Prepared& prepared) {
   std::vector<Program> programs;
-  prepared.others.clear();  // workers with other stages have the same tasks
+  prepared.options.others.clear();  // workers with other stages have the same tasks
   for (Schedule& table : profiled_tables(prepared.schedule)) {
     prepared.schedule = std::move(table);
     programs.push_back(compile_training(config, prepared));
@@ -58,7 +58,7 @@ std::vector<Program> programs_of(const Config& config, Prepared& prepared) {
 // Whole batches of training, halves, quarters and eighths of them, each planned as training would plan it.
 BatchProfileOptions batch_profile(const Config& config, const Dataset& data, int rounds) {
   BatchProfileOptions out{
-      .batches = {}, .split = config.pipeline.split_backward, .recompute = config.batch.recompute == "inputs", .seed = config.train.seed};
+      .batches = {}, .split = config.pipeline.table.split_backward, .recompute = config.batch.recompute, .seed = config.train.seed};
   for (int round = 0; round < rounds; ++round) {
     for (const std::int64_t share : {1, 2, 4, 8}) {
       std::vector<std::int64_t> samples = data.training_samples(round * config.train.batch);

@@ -29,8 +29,8 @@ Config config_of(const SearchArguments& arguments, const RaceArguments& race) {
   const Config config = load_config(race.config, race.mesh.empty() ? std::vector<Override>() : parse_mesh(race.mesh), *race.models);
   if (!config.pipeline.plan.empty())
     throw Error(concat(race.config, " has the stages of a plan, the search those of the model"), {}, "leave out pipeline.plan");
-  check_equal(race.config, "actors", config.pipeline.actors, "--actors", arguments.shape().actors);
-  check_equal(race.config, "microbatches", config.pipeline.microbatches, "--microbatches", arguments.shape().microbatches);
+  check_equal(race.config, "actors", config.pipeline.table.actors, "--actors", arguments.shape().actors);
+  check_equal(race.config, "microbatches", config.pipeline.table.microbatches, "--microbatches", arguments.shape().microbatches);
   const std::string model = describe_model(config), measured = parse_costs(read_file(costs), costs).model;
   if (model != measured)
     throw Error(concat(costs, " was measured for another model than that of ", race.config), {measured, model},
@@ -45,7 +45,7 @@ std::vector<int> chunk_counts(const SearchArguments& arguments) {
 }
 
 std::vector<int> groups_of(const Config& config) {
-  return std::vector<int>(static_cast<std::size_t>(config.pipeline.actors), devices_with_members(config));
+  return std::vector<int>(static_cast<std::size_t>(config.pipeline.table.actors), devices_with_members(config));
 }
 
 }  // namespace

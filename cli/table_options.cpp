@@ -2,46 +2,33 @@
 
 #include <CLI/CLI.hpp>
 #include <tuple>
+#include <type_traits>
+#include <variant>
 
 #include "base/text.h"
 #include "base/words.h"
 #include "config/config.h"
 #include "penstock/error.h"
 #include "rules/load_schedule.h"
+#include "schedule/options.h"
 
 namespace penstock {
 
 void add_table_options(CLI::App& command, TableChoice& choice) {
-  ScheduleOptions& options = choice.options;
-  options.microbatches = static_cast<int>(Config::Pipeline().microbatches);  // the default of a configuration
-  choice.flags = {
-      command.add_option("--actors", options.actors, "how many actors")->capture_default_str(),
-      command.add_option("--microbatches", options.microbatches, "micro-batches of a step")->capture_default_str(),
-      command.add_option("--window", options.window, "training steps in the table")->capture_default_str(),
-      command.add_option("--chunks", options.chunks, "stages per actor")->capture_default_str(),
-      command.add_option("--slices", options.slices, "slices of each sequence, one after the other in every stage")->capture_default_str(),
-      command.add_option("--head-shards", options.head_shards, "parts of the vocabulary, each a stage behind the others")
-          ->capture_default_str(),
-      command.add_option("--in-flight", options.in_flight, "most micro-batches an actor holds [as the schedule chooses]"),
-      command.add_option("--group", options.group, "micro-batches that go through a chunk, or forward and back, together"),
-      command.add_option("--unit", options.unit, "micro-batches for which parameters are gathered once [all]"),
-      command
-          .add_option("--transfers", options.transfers,
-                      "time of a transfer over a stage's forward, that the order allows for: 0.5, or each link's: 0,0,2")
-          ->delimiter(','),
-      command
-          .add_option("--frozen", options.frozen,
-                      "stages in front that are not trained: what a forward of each takes over that of a stage that is: 1,0.5")
-          ->delimiter(','),
-      command
-          .add_option("--balance", options.balance,
-                      "times of the actors' stages: weight gradients run where actors get to equal work: 4,2,1,1")
-          ->delimiter(','),
-      command.add_flag("--self-conditioning", options.self_conditioning,
-                       "each micro-batch first goes forward through all stages, and what comes out enters them again"),
-      command.add_flag("--split-backward", options.split_backward, "each B as I and then W, fused pairs apart"),
-      command.add_flag("--forward-only", options.forward_only, "a table for validation, without backward"),
-  };
+  choice.options = Config::Pipeline().table;  // the defaults of a configuration
+  for (const ScheduleOption& option : schedule_options()) {
+    const std::string flag = option.flag(), help = concat(option.unit, option.unit.empty() ? "" : " ", option.meaning);
+    const auto add = [&]<class T>(T ScheduleOptions::* member) -> CLI::Option* {
+      T& value = choice.options.*member;
+      if constexpr (std::is_same_v<T, bool>)
+        return command.add_flag(flag, value, help);
+      else if constexpr (std::is_same_v<T, int>)
+        return command.add_option(flag, value, help)->capture_default_str();
+      else
+        return command.add_option(flag, value, help)->delimiter(',');
+    };
+    choice.flags.push_back(std::visit(add, option.member));
+  }
 }
 
 namespace {

@@ -113,9 +113,10 @@ void print_beginning(const Config& config, const Prepared& prepared, const Datas
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
   std::fprintf(stderr, "%s with %s parameters; %s on %s%s (%s), %s of %d%s; %s\n", config.model.name.c_str(),
                short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
-               counted(config.pipeline.actors, "actor").c_str(), grouped ? concat(" of ", groups_text(devices), " devices").c_str() : "",
-               config.pipeline.backend.c_str(), counted(config.pipeline.microbatches, "micro-batch").c_str(),
-               static_cast<int>(config.train.batch / config.pipeline.microbatches), size.c_str(), data.summary().c_str());
+               counted(config.pipeline.table.actors, "actor").c_str(),
+               grouped ? concat(" of ", groups_text(devices), " devices").c_str() : "", config.pipeline.backend.c_str(),
+               counted(config.pipeline.table.microbatches, "micro-batch").c_str(),
+               static_cast<int>(config.train.batch / config.pipeline.table.microbatches), size.c_str(), data.summary().c_str());
   if (start.before) print_resumed(config, start);
   const bool is_random = !start.before && !start.init && prepared.model->initial_values().empty();
   if (is_random && std::ranges::any_of(prepared.parameters, &ParameterSpec::adapter))
@@ -131,8 +132,9 @@ std::string device_table(const Prepared& prepared, const TrainingResult& result)
     rows.push_back({concat(i), text(device.busy), text(device.waiting), bytes_text(static_cast<double>(device.planned_bytes)),
                     bytes_text(static_cast<double>(device.measured_bytes))});
   }
-  return table({result.devices.size() > prepared.replicas.size() ? "device" : "actor", "busy", "waiting", "memory planned", "measured"},
-               rows);
+  return table(
+      {result.devices.size() > prepared.options.devices.size() ? "device" : "actor", "busy", "waiting", "memory planned", "measured"},
+      rows);
 }
 
 // timeline.json and, to look at, timeline.html, whose path this is: a usual step or, where each has a program of its own, some consecutive

@@ -124,14 +124,15 @@ def upward_calls(root, library):
 
 
 def carriers(root):
-    """By option of pipeline.*: the structs that have a member of its name."""
-    config = (root / "src/front/config/config.h").read_text()
-    pipeline = re.search(r"^  struct Pipeline \{$(.*?)^  \}", config, re.MULTILINE | re.DOTALL)
-    names = set(re.findall(r"\b(\w+)(?: = [^,;]+)?[,;]", re.sub(r"//.*", "", pipeline.group(1)))) if pipeline else set()
+    """By option of pipeline.*: the structs that hand it on, those of options, arguments and inputs that have a member of its name. Results have
+    such members too (a table its slices), and carry nothing."""
+    keys = (root / "src/front/config/config_keys.cpp").read_text()
+    options = root / "src/order/schedule/options.cpp"  # the options of tables, of which most are keys
+    names = set(re.findall(r'"pipeline", "(\w+)"', keys)) | set(re.findall(r'^    \{"(\w+)"', options.read_text() if options.exists() else "", re.MULTILINE))
     out = collections.defaultdict(set)
     for path, lines in sources(root):
         for i, line in enumerate(lines):
-            if found := CLASS.match(line):
+            if (found := CLASS.match(line)) and re.search(r"(Options|Arguments|Limits|Input)$|^(Pipeline|Prepared)$", found.group(3)):
                 body = " ".join(re.sub(r"//.*", "", l) for l in lines[i + 1 : end_of(lines, i, found.group(1))])
                 for name in names & set(re.findall(r"\b(\w+)(?: = [^,;(){}]+| = \{\}|\{\})?[,;]", re.sub(r"\([^)]*\)|\{[^}]+\}", "", body))):
                     out[name].add(found.group(3))

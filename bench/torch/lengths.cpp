@@ -188,7 +188,7 @@ class Race {
       }
     }
     const int m = static_cast<int>(shapes.size());
-    const auto& [schedule, chunks] = std::tie(config_.pipeline.schedule, config_.pipeline.chunks);
+    const auto& [schedule, chunks] = std::tie(config_.pipeline.schedule, config_.pipeline.table.chunks);
     const ScheduleOptions options{.actors = kActors, .microbatches = m, .chunks = static_cast<int>(chunks)};
     const Program program = programs_.program(shapes, make_schedule(schedule, options)).program;
     rows_->whole = way.whole;

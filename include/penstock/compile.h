@@ -15,19 +15,27 @@
 
 namespace penstock {
 
-// The devices that stand behind the actors of a table, and what they keep.
+// The options of a table's program: which devices stand behind the actors, what they keep, and how they compute. A configuration has
+// them (config/config.h), and every pass of lowering reads them (lower/input.h): an option is its member here, its key, and where it is
+// read.
 struct CompileOptions {
   // The number of devices of each actor; empty: one each. They share every micro-batch (data parallelism), so the step has
   // parts_of(devices) times the table's micro-batches.
   std::vector<int> devices = {};
-  int zero = 0;   // ZeRO's level: what the devices of an actor hold in shares (Sharding, lower/lower.h)
-  int local = 1;  // at level 3, how many devices of an actor, one after the other, hold the same parameters
-  // Further axes of the mesh, inside of each device that the above counts, the last varying fastest; only sizes above 1. What the model
-  // calls the dims of its parameters (ParameterSpec::dims), by parameter.
+  // What the devices of an actor hold in shares that lie flat along them, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of
+  // the optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD.
+  // Tensors that are worked on otherwise than element by element (an optimiser of whole tensors), or read by stages on several actors, stay
+  // whole.
+  int zero = 0;
+  // Level 3: how many of these devices, one after the other, are a node, the axis `local`. Along it parameters and sums of gradients are
+  // whole, so that what is left of ZeRO inside of a node is its level 1, as in ZeroPP's (2402.03791) second hybrid.
+  int local = 1;
+  // Further axes of the mesh, inside of each device of an actor: such a device becomes as many as the axes' sizes multiply to, the last
+  // axis varying fastest; only sizes above 1. And what the model calls the dims of its parameters (ParameterSpec::dims), by parameter.
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
   SplitAttention attention = SplitAttention::automatic;
-  bool recompute = false;  // every backward computes again all that it reads of its forward
+  bool recompute = false;  // every backward computes again all that it reads of its forward; the table then has no R
   // For a table of several steps: the devices of an actor are HetPipe's workers, which update parameters of their own and may have taken so
   // many waves fewer of the others' updates than of their own (lower/waves.cpp). -1: they sum their gradients at each update.
   int distance = -1;
@@ -42,6 +50,7 @@ struct CompileOptions {
   std::vector<std::string> parameters = {};
   // At level 3, of a program that runs beside the one that updates: shared_blocks() of that one's step.
   std::vector<std::vector<std::string>> blocks = {};
+  int receive_ahead = 2;  // a receive is posted up to this many actions before its reader
 };
 
 // A program for as many devices as the actors have together: all communication inferred, memory planned, proven free of deadlock. `step`
@@ -50,7 +59,7 @@ struct CompileOptions {
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options = {});
 // The same of micro-batches of different shapes: `classes` are steps of one micro-batch each that differ in the shapes of their data alone,
 // and divide the loss by a port (BatchCount::port); `shape_class`: which of them each micro-batch of the table has. Every data port that
-// the loop cuts becomes one for each micro-batch, NAME.0, NAME.1, .... Each actor is one device. Throws Error also where the steps differ
+// the loop cuts becomes one for each micro-batch, NAME.0, NAME.1, .... Throws Error also where the steps differ
 // in more.
 Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape_class, const Schedule& schedule,
                 const CompileOptions& options = {});

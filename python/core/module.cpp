@@ -24,6 +24,7 @@
 #include "report/plan_page.h"
 #include "report/plan_svg.h"
 #include "report/timeline_html.h"
+#include "schedule/options.h"
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
 #include "torch/measure.h"
@@ -130,10 +131,24 @@ py::bytearray kept(double p, std::int64_t width, std::int64_t first, std::int64_
 }
 
 void bind_program(py::module_& module) {
-  py::class_<Schedule>(module, "Schedule").def("__str__", [](const Schedule& schedule) { return print(schedule); });
-  module.def("schedule", [](const std::string& name, int actors, int microbatches, int chunks) {
-    return make_schedule(name, {.actors = actors, .microbatches = microbatches, .chunks = chunks});
+  py::class_<Schedule>(module, "Schedule")
+      .def("__str__", [](const Schedule& schedule) { return print(schedule); })
+      .def_property_readonly("actors", [](const Schedule& schedule) { return schedule.actors.size(); })
+      .def_readonly("steps", &Schedule::steps);
+  module.def("schedule", [](const std::string& name, const std::map<std::string, OptionValue>& options) {
+    ScheduleOptions shape;
+    for (const auto& [option, value] : options) set_option(shape, option, value);
+    return make_schedule(name, shape);
   });
+  py::class_<CompileOptions>(module, "CompileOptions")
+      .def(py::init([](std::vector<int> devices, int zero, bool recompute) {
+             CompileOptions options;
+             options.devices = std::move(devices);
+             options.zero = zero;
+             options.recompute = recompute;
+             return options;
+           }),
+           py::arg("devices") = std::vector<int>(), py::arg("zero") = 0, py::arg("recompute") = false);
   module.def("parse_program", [](const std::string& text) { return parse_program(text, "the program"); });
   module.def("parse_schedule", [](const std::string& text, const std::string& file) { return parse_schedule(text, file); });
   module.def("schedules", [] {
@@ -193,22 +208,17 @@ void bind_program(py::module_& module) {
   module.def("counting_step", &counting_step, py::call_guard<py::gil_scoped_release>());
   module.def(
       "compile_classes",
-      [](const std::vector<const Graph*>& classes, const std::vector<int>& shape_class, const Schedule& schedule, bool recompute) {
+      [](const std::vector<const Graph*>& classes, const std::vector<int>& shape_class, const Schedule& schedule,
+         const CompileOptions& options) {
         std::vector<Graph> steps;
         for (const Graph* each : classes) steps.push_back(*each);
-        CompileOptions options;
-        options.recompute = recompute;
         return compile(steps, shape_class, schedule, options);
       },
       py::call_guard<py::gil_scoped_release>());
   // updating: the step that updates the state which `step` shares with it; null where that is `step`.
   module.def(
       "compile",
-      [](const Graph& step, const Schedule& schedule, std::vector<int> devices, int zero, bool recompute, const Graph* updating) {
-        CompileOptions options;
-        options.devices = std::move(devices);
-        options.zero = zero;
-        options.recompute = recompute;
+      [](const Graph& step, const Schedule& schedule, CompileOptions options, const Graph* updating) {
         if (updating != nullptr) options.blocks = shared_blocks(*updating, schedule, options);
         return compile(step, schedule, options);
       },

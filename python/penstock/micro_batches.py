@@ -48,7 +48,7 @@ class Counter:
         step = told(lambda: _core.counting_step(models))
         self._inputs, self._constants = step.inputs, constants
         self._session = told(lambda: _core.Session(1, deadline, 1))
-        told(lambda: self._session.load("counts", _core.compile(step, _core.schedule("1f1b", 1, 1, 1), [1], 0, False, None)))
+        told(lambda: self._session.load("counts", _core.compile(step, _core.schedule("1f1b", {"actors": 1, "microbatches": 1}), _core.CompileOptions(), None)))
 
     def of(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The ports "count.0", ... of a step on these tensors."""

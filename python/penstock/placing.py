@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,33 @@ class Plan:
     zero: int = 0
     recompute: bool = False
     clip: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def table(self) -> Any:
         """The schedule's table. Throws PenstockError: no such schedule, or none of these sizes."""
+        sizes = {"actors": self.actors, "microbatches": self.microbatches // self.data, "chunks": self.chunks_or_default()}
+        for name in self.options:
+            if name in sizes:
+                raise PenstockError(f"options={{{name!r}: ...}}: {name} is an argument of its own", [], f"{name}={self.options[name]!r}")
         if self._in_file():
+            if self.options:
+                raise PenstockError(f"{self.schedule} is a table: it takes no {next(iter(self.options))}", [], "leave out options")
             path = Path(self.schedule)
             table = told(lambda: _core.parse_schedule(read_text(path), str(path)))
-            rows = str(table).count("\n")
-            if rows != self.actors:
-                raise PenstockError(f"{path} is a table of {rows} actors, and actors is {self.actors}", ["each row is an actor"],
-                                    f"actors={rows}")
-            return table
+            if table.actors != self.actors:
+                raise PenstockError(f"{path} is a table of {table.actors} actors, and actors is {self.actors}", ["each row is an actor"],
+                                    f"actors={table.actors}")
+            return self._of_one_step(table)
         if self.microbatches % self.data:
             raise PenstockError(f"data={self.data}: {self.data} devices share the micro-batches of a step, and {self.microbatches} cannot be shared equally", [],
                                 f"microbatches={-(-self.microbatches // self.data) * self.data}")
-        return told(lambda: _core.schedule(self.schedule, self.actors, self.microbatches // self.data, self.chunks_or_default()))
+        return self._of_one_step(told(lambda: _core.schedule(self.schedule, {**self.options, **sizes})))
+
+    def _of_one_step(self, table: Any) -> Any:
+        if table.steps > 1:
+            raise PenstockError(f"{self.schedule} is a table for {table.steps} training steps", ["a trainer is given one batch after the other"],
+                                "a table for one step, or penstock train with a configuration")
+        return table
 
     def _in_file(self) -> bool:
         return isinstance(self.schedule, Path) or self.schedule.endswith(".csv")
@@ -84,13 +96,13 @@ class Plan:
 
     def compile_classes(self, classes: Sequence[Any], shape_class: Sequence[int], table: Any) -> Any:
         """The program of steps of one micro-batch each; `shape_class`: which of them each micro-batch of the table has."""
-        return told(lambda: _core.compile_classes(classes, shape_class, table, self.recompute))
+        return told(lambda: _core.compile_classes(classes, shape_class, table, _core.CompileOptions(recompute=self.recompute)))
 
     def compile(self, step: Any, table: Any, updating: Callable[[], Any] | None = None) -> Any:
         """The program of a step of the engine whose stages are marked; `updating` gives another step, which updates the state that this one reads:
         each device holds what it holds in that one. Throws PenstockError where it cannot be placed so."""
         other = updating() if updating and self.zero else None
-        return told(lambda: _core.compile(step, table, [self.data] * self.actors, self.zero, self.recompute, other))
+        return told(lambda: _core.compile(step, table, _core.CompileOptions([self.data] * self.actors, self.zero, self.recompute), other))
 
     def stages_text(self, begins: Sequence[str]) -> str:
         """The stages, which begin at these modules."""

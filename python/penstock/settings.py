@@ -15,7 +15,7 @@ from .watch import check_kind
 
 AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "seed": None}
 AT_MOST = {"zero": 3}
-OPTIONAL = ("chunks", "split", "weights", "loss", "optimizer")
+OPTIONAL = ("chunks", "split", "options", "weights", "loss", "optimizer")
 
 
 def check_settings(module: Any, given: Mapping[str, Any]) -> None:
@@ -45,6 +45,7 @@ def _wanted(name: str, value: Any) -> str | None:
         "deadline": (number and value > 0, "a number of seconds above 0"),
         "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), or the path of a table"),
         "split": (isinstance(value, Mapping) or _are_texts(value), 'a list of paths of modules, ["layers.2"], or a split_spec'),
+        "options": (isinstance(value, Mapping) and _are_texts(list(value)), 'options of the schedule by name, {"in_flight": 3}'),
         "whole": (_are_texts(value), 'names of arguments, ("num_items_in_batch",)'),
         "dynamic": (isinstance(value, (bool, Mapping)), 'True, False or dims by argument, {"input_ids": (0, 1)}'),
         "weights": (isinstance(value, (str, Path)), "the path of a folder"),

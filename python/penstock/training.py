@@ -34,7 +34,7 @@ from .tensors import addresses, tensor_of
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
             actors: int = 2, schedule: str | Path = "1f1b", chunks: int | None = None, microbatches: int = 8,
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
-            plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
+            options: Mapping[str, Any] | None = None, plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu",
             fuse: bool = False) -> Trainer | RankTrainer:
@@ -47,7 +47,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     for a module or loss function that adds up its samples' losses; "sum" if the module is given num_items_in_batch.
     `schedule` is a name (`penstock.schedules()`) or the path of a table. `split` says where stages begin: paths of modules, for the second
     and each further one, or a split_spec of torch.distributed.pipelining ({"layers.1": SplitPoint.BEGINNING}); without it they are cut
-    evenly. Each actor has `chunks` of them. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
+    evenly. Each actor has `chunks` of them. `options` are others that the schedule takes, by their keys in [pipeline] of a configuration:
+    {"in_flight": 3, "split_backward": True}. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
     3). `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
     `dynamic`: as `export` takes it; but with True the first export has the example's sizes, and the next one, when a batch of another shape
     comes, symbols for the dims in which batches differed.
@@ -69,9 +70,9 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     Throws PenstockError for what cannot be exported, compiled or proven.
     """
     check_settings(module, {"optimizer": optimizer, "loss": loss, "actors": actors, "schedule": schedule, "chunks": chunks, "microbatches": microbatches,
-                            "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "dynamic": dynamic, "whole": whole,
+                            "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "options": options, "dynamic": dynamic, "whole": whole,
                             "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device, "fuse": fuse})
-    given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip)
+    given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip, options or {})
     placed = given if plan is None else _planned(plan, given)
 
     def make(session: Any = None) -> Trainer:
@@ -95,7 +96,8 @@ def _check_frequencies(text: str, microbatches: int) -> None:
 
 def _planned(plan: Planned, given: Plan) -> Planned:
     """The plan with the limit of the gradients' norm. Throws PenstockError where more is given beside it."""
-    other = [field.name for field in fields(Plan) if field.name != "clip" and getattr(given, field.name) != field.default]
+    unset = Plan()
+    other = [field.name for field in fields(Plan) if field.name != "clip" and getattr(given, field.name) != getattr(unset, field.name)]
     if other:
         raise PenstockError(f"plan= and {other[0]}={getattr(given, other[0])!r}", ["the plan says how the step is cut and placed"],
                             f"leave out {other[0]}, or plan with it")

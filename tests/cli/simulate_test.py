@@ -217,7 +217,7 @@ class Simulate(ProgramTest):
             self.assert_fails(run("show", file), f"timeline.json: penstock.{message}")
 
     def test_bad_slices(self):
-        self.fails(["1f1b", "--slices", 0], "1f1b: slices must be at least 1, not 0")
+        self.fails(["1f1b", "--slices", 0], "1f1b: --slices must be at least 1, not 0")
         self.fails(["slimpipe", "--slices", 100000, "--microbatches", 1000], "micro-batches x 100000 slices is too large")
         self.fails(["slimpipe", "--slices", 2, "--slice-times", "1,2,3"], "--slice-times gives 3 times for 2 slices", "give one for each")
         self.fails(["1f1b", "--stage-times", "1"], "--stage-times gives 1 time for 2 stages")

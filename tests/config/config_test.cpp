@@ -180,16 +180,16 @@ TEST(Config, KeysAreFoundByTheirFlagsNames) {
 }
 
 TEST(Config, WhatShapesASchedule) {
-  EXPECT_EQ(parse("").pipeline.in_flight, 0);
+  EXPECT_EQ(parse("").pipeline.table.in_flight, 0);
   const Config config = parse("[pipeline]\nin_flight = 3\ngroup = 2\nunit = 4\ntransfers = [0, 0.5]\nsplit_backward = true\n");
-  EXPECT_EQ(config.pipeline.in_flight, 3);
-  EXPECT_EQ(config.pipeline.group, 2);
-  EXPECT_EQ(config.pipeline.unit, 4);
-  EXPECT_EQ(config.pipeline.transfers, (std::vector<double>{0, 0.5}));
-  EXPECT_TRUE(config.pipeline.split_backward);
+  EXPECT_EQ(config.pipeline.table.in_flight, 3);
+  EXPECT_EQ(config.pipeline.table.group, 2);
+  EXPECT_EQ(config.pipeline.table.unit, 4);
+  EXPECT_EQ(config.pipeline.table.transfers, (std::vector<double>{0, 0.5}));
+  EXPECT_TRUE(config.pipeline.table.split_backward);
   EXPECT_EQ(print(parse(print(config))), print(config));
-  EXPECT_EQ(parse("[pipeline]\ntransfers = 2\n").pipeline.transfers, std::vector<double>{2});
-  EXPECT_EQ(parse("", {{"pipeline.transfers", "0,0,2", "--transfers"}}).pipeline.transfers, (std::vector<double>{0, 0, 2}));
+  EXPECT_EQ(parse("[pipeline]\ntransfers = 2\n").pipeline.table.transfers, std::vector<double>{2});
+  EXPECT_EQ(parse("", {{"pipeline.transfers", "0,0,2", "--transfers"}}).pipeline.table.transfers, (std::vector<double>{0, 0, 2}));
   EXPECT_EQ(parse("[pipeline]\nworkers = [[6, 2], [4, 4]]\n").pipeline.workers, (std::vector<std::vector<double>>{{6, 2}, {4, 4}}));
   EXPECT_EQ(parse("", {{"pipeline.workers", "[[3]]", "--set"}}).pipeline.workers, (std::vector<std::vector<double>>{{3}}));
   for (const char* value : {"[[1], 2]", "[1, 2]"})
@@ -210,21 +210,21 @@ TEST(Config, ATableSaysHowManyActorsAndMicrobatchesThereAre) {
     overrides.push_back({"schedule", table, "--schedule"});
     return load_config("", overrides, models());
   };
-  EXPECT_EQ(load({}).pipeline.actors, 3);
-  EXPECT_EQ(load({}).pipeline.microbatches, 2);
+  EXPECT_EQ(load({}).pipeline.table.actors, 3);
+  EXPECT_EQ(load({}).pipeline.table.microbatches, 2);
   EXPECT_EQ(load({parse_override("batch=6")}).train.batch, 6);
   const Config given = load({parse_override("actors=2"), parse_override("pipeline.microbatches=4")});
-  EXPECT_EQ(given.pipeline.actors, 2);
-  EXPECT_EQ(given.pipeline.microbatches, 4);
+  EXPECT_EQ(given.pipeline.table.actors, 2);
+  EXPECT_EQ(given.pipeline.table.microbatches, 4);
   EXPECT_EQ(message_of([&] { load({parse_override("batch=3")}); }),
             "train.batch = 3 is not divisible by pipeline.microbatches = 2\n  every micro-batch has the same number of sequences");
 }
 
 TEST(Config, AMeshNamesActorsAndTheirDevices) {
   const Config config = parse("", parse_mesh("pipe=4, data=2"));
-  EXPECT_EQ(config.pipeline.actors, 4);
+  EXPECT_EQ(config.pipeline.table.actors, 4);
   EXPECT_EQ(config.pipeline.data, 2);
-  EXPECT_EQ(parse("", parse_mesh("data=2")).pipeline.actors, 1);
+  EXPECT_EQ(parse("", parse_mesh("data=2")).pipeline.table.actors, 1);
   const auto failure = [](const std::string& mesh) { return message_of([&] { parse("", parse_mesh(mesh)); }); };
   EXPECT_EQ(failure("pipe=2,dta=2"),
             "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors), data (devices of each actor, or its nodes) and "
@@ -258,15 +258,15 @@ TEST(Config, WhatIsStoredKeepsWhatTheScheduleChooses) {
   const auto stored = [](const Config& config, const std::vector<Override>& overrides) {
     return load_stored_config(print(config), "manifest.json", overrides, models());
   };
-  EXPECT_EQ(parse("").pipeline.zero, -1);
-  EXPECT_EQ(stored(parse(""), {}).pipeline.zero, -1);
-  EXPECT_EQ(stored(parse("", {parse_override("zero=0")}), {}).pipeline.zero, 0);
+  EXPECT_EQ(parse("").pipeline.program.zero, -1);
+  EXPECT_EQ(stored(parse(""), {}).pipeline.program.zero, -1);
+  EXPECT_EQ(stored(parse("", {parse_override("zero=0")}), {}).pipeline.program.zero, 0);
   EXPECT_EQ(stored(parse(""), {parse_override("steps=3")}).overridden, std::set<std::string>{"train.steps"});
   const Config on_table = stored(parse(""), {{"schedule", table, "--schedule"}});
-  EXPECT_EQ(on_table.pipeline.actors, 3);
-  EXPECT_EQ(on_table.pipeline.microbatches, 2);
-  EXPECT_EQ(stored(on_table, {{"schedule", "gpipe", "--schedule"}}).pipeline.actors, 3);
-  EXPECT_EQ(stored(parse(""), {{"schedule", table, "--schedule"}, {"actors", "4", "--actors"}}).pipeline.actors, 4);
+  EXPECT_EQ(on_table.pipeline.table.actors, 3);
+  EXPECT_EQ(on_table.pipeline.table.microbatches, 2);
+  EXPECT_EQ(stored(on_table, {{"schedule", "gpipe", "--schedule"}}).pipeline.table.actors, 3);
+  EXPECT_EQ(stored(parse(""), {{"schedule", table, "--schedule"}, {"actors", "4", "--actors"}}).pipeline.table.actors, 4);
 }
 
 TEST(Config, WhatIsStoredNamesNoRelativePath) {

@@ -25,7 +25,7 @@ Config parse(std::string_view toml, const std::vector<std::string>& settings = {
 
 // "tensor 2 {heads, mlp, vocab}", one after the other.
 std::string axes(const Config& config) {
-  return join(prepare(config, builtin_models()).axes, " ", [](const LayoutAxis& axis) {
+  return join(prepare(config, builtin_models()).options.axes, " ", [](const LayoutAxis& axis) {
     return concat(axis.name, " ", axis.size, " {", join(std::vector<std::string>(axis.dims.begin(), axis.dims.end()), ", "), "}");
   });
 }
@@ -84,7 +84,7 @@ TEST(Mesh, IsKeptWithTheConfiguration) {
 
 TEST(Mesh, AStageMayHaveALayoutOfItsOwn) {
   const auto stages = [](const Config& config) {
-    return join(prepare(config, builtin_models()).axes[0].stage_dims, "; ", [](const auto& stage) {
+    return join(prepare(config, builtin_models()).options.axes[0].stage_dims, "; ", [](const auto& stage) {
       return concat(stage.first, " {", join(std::vector<std::string>(stage.second.begin(), stage.second.end()), ", "), "}");
     });
   };

@@ -191,8 +191,8 @@ TEST(PlanModel, AnyStagesOfTheGraphAreStagesOfTheStep) {
 }
 
 void expect_runs(const Config& c, const PlanFile& plan) {
-  EXPECT_EQ(c.pipeline.actors, static_cast<std::int64_t>(plan.stages.size()));
-  EXPECT_EQ(c.pipeline.microbatches, 4);
+  EXPECT_EQ(c.pipeline.table.actors, static_cast<std::int64_t>(plan.stages.size()));
+  EXPECT_EQ(c.pipeline.table.microbatches, 4);
   EXPECT_EQ(c.pipeline.schedule, "plan");
   const Prepared prepared = prepare(c, builtin_models());
   for (const Program& program : {compile_training(c, prepared), compile_gradients(c, prepared), compile_evaluation(c, prepared)})
@@ -223,7 +223,7 @@ TEST(PlanModel, StagesOnSeveralDevicesAreGroups) {
     SCOPED_TRACE(zero);
     const Config c = config("gpt", {"plan=" + file, concat("zero=", zero)});
     const Prepared prepared = prepare(c, builtin_models());
-    EXPECT_EQ(prepared.replicas, groups);
+    EXPECT_EQ(prepared.options.devices, groups);
     EXPECT_EQ(step_microbatches(prepared), 8);
     for (const Program& program : {compile_training(c, prepared), compile_gradients(c, prepared), compile_evaluation(c, prepared)})
       EXPECT_EQ(program.devices.size(), groups.size() + 1);

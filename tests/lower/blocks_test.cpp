@@ -13,7 +13,7 @@ struct Case {
   std::string after;
   std::string next_w, next_m;
   std::string expected;
-  Sharding sharding = {.level = 1};
+  CompileOptions options = {.zero = 1};
   std::string m = "f32[4]", second = "";
   std::string loop_reads = "%w", dtype = "f32", loss = "%1";
 };
@@ -37,7 +37,7 @@ std::string step_text(const Case& c) {
   return text;
 }
 
-std::string blocks_of(const std::string& step, const std::string& table, const LowerOptions& options) {
+std::string blocks_of(const std::string& step, const std::string& table, const CompileOptions& options) {
   const LowerInput input = lower_input(parse_graph(step), parse_schedule(table, "table.csv"), options);
   Draft draft;
   run_passes(input, draft, "blocks");
@@ -46,7 +46,9 @@ std::string blocks_of(const std::string& step, const std::string& table, const L
 }
 
 std::string blocks_of(const Case& c, const std::string& table, const std::vector<int>& devices) {
-  return blocks_of(step_text(c), table, {.devices = devices, .sharding = c.sharding});
+  CompileOptions options = c.options;
+  options.devices = devices;
+  return blocks_of(step_text(c), table, options);
 }
 
 const std::string kMomentum = "%2: f32[4] = add(%m, %0) %3: f32[4] = sub(%w, %2)";
@@ -62,11 +64,11 @@ const Case kCases[] = {
      "%3",
      "%2",
      "block 0 (f32[4]) parameters (0) for (0)\nsharded state 0 0 0\nsharded state 1 0 0\nsharded result 0 0 0\n",
-     {.level = 3}},
-    {"what other programs read is a parameter", kMomentum, "%3", "%2", kGradientShared, {.level = 1, .parameters = {"m"}}},
-    {"a block has one parameter for each gradient", kMomentum, "%3", "%2", "", {.level = 3, .parameters = {"m"}}},
-    {"which the loop reads", "%2: f32[4] = add(%m, %0)", "%w", "%2", "", {.level = 3, .parameters = {"m"}}},
-    {"a gradient that updates nothing has none", kSumOf0, "%w", "%m", kGradientShared, {.level = 3}, "f32[4]", "", "%w", "f32", "%9"},
+     {.zero = 3}},
+    {"what other programs read is a parameter", kMomentum, "%3", "%2", kGradientShared, {.zero = 1, .parameters = {"m"}}},
+    {"a block has one parameter for each gradient", kMomentum, "%3", "%2", "", {.zero = 3, .parameters = {"m"}}},
+    {"which the loop reads", "%2: f32[4] = add(%m, %0)", "%w", "%2", "", {.zero = 3, .parameters = {"m"}}},
+    {"a gradient that updates nothing has none", kSumOf0, "%w", "%m", kGradientShared, {.zero = 3}, "f32[4]", "", "%w", "f32", "%9"},
     {"an op of whole tensors needs it whole", "%2: f32[4] = reshape(%0) {shape=[4]} %3: f32[4] = sub(%w, %2)", "%3", "%m", ""},
     {"so does one that stretches an operand",
      "%4: f32[1] = full() {dtype=f32, fill_value=1.0, size=[1]} %2: f32[4] = mul(%0, %4) %3: f32[4] = sub(%w, %2)", "%3", "%m", ""},
@@ -80,15 +82,15 @@ const Case kCases[] = {
      "%3",
      "%5",
      "",
-     {.level = 1},
+     {.zero = 1},
      "f64[4]"},
-    {"which can be summed", kMomentum, "%3", "%2", "", {.level = 1}, "f32[4]", "", "%w", "f16"},
+    {"which can be summed", kMomentum, "%3", "%2", "", {.zero = 1}, "f32[4]", "", "%w", "f16"},
     {"two gradients of one class need each other whole",
      "%5: f32[4] = add(%0, %7) %3: f32[4] = sub(%w, %5)",
      "%3",
      "%m",
      "",
-     {.level = 1},
+     {.zero = 1},
      "f32[4]",
      "f32[4]"},
     {"a constant joins no classes",
@@ -97,7 +99,7 @@ const Case kCases[] = {
      "%3",
      "%2",
      "block 0 (f32[4], f32[4])\nsharded state 1 0 1\nsharded result 0 0 0\nsharded result 1 0 1\n",
-     {.level = 1},
+     {.zero = 1},
      "f32[4]",
      "f32[4]"},
     {"sums of each dtype are a block of their own",
@@ -105,26 +107,26 @@ const Case kCases[] = {
      "%3",
      "%2",
      "block 0 (f64[4])\nblock 1 (f32[4])\nsharded state 1 1 0\nsharded result 0 1 0\nsharded result 1 0 0\n",
-     {.level = 1},
+     {.zero = 1},
      "f32[4]",
      "f64[4]",
      "%w",
      "f32",
      "%9"},
-    {"and parameters for all or none", kSumOf7, "%3", "%m", "", {.level = 3}, "f32[4]", "f32[4]", "%w", "f32", "%9"},
+    {"and parameters for all or none", kSumOf7, "%3", "%m", "", {.zero = 3}, "f32[4]", "f32[4]", "%w", "f32", "%9"},
     {"but other states for any",
      kSumOf7,
      "%3",
      "%m",
      "block 0 (f32[4], f32[4])\nsharded result 0 0 0\nsharded result 1 0 1\n",
-     {.level = 1},
+     {.zero = 1},
      "f32[4]",
      "f32[4]",
      "%w",
      "f32",
      "%9"},
-    {"what is read ahead of the loop is whole", "%3: f32[4] = sub(%w, %0)", "%3", "%m", "", {.level = 3}, "f32[4]", "", "%8"},
-    {"though its gradient need not be", "%3: f32[4] = sub(%w, %0)", "%3", "%m", kGradientShared, {.level = 1}, "f32[4]", "", "%8"},
+    {"what is read ahead of the loop is whole", "%3: f32[4] = sub(%w, %0)", "%3", "%m", "", {.zero = 3}, "f32[4]", "", "%8"},
+    {"though its gradient need not be", "%3: f32[4] = sub(%w, %0)", "%3", "%m", kGradientShared, {.zero = 1}, "f32[4]", "", "%8"},
 };
 
 TEST(Blocks, FollowFromWhatIsComputedOfAGradient) {
@@ -173,7 +175,7 @@ std::string blocks_of_casts(int elements, int level) {
       "return %8, %10, %11, %6\n}\n"
       "%4: f32[N] = sub(%w, %0) %5: f32[N] = sub(%v, %1) %6: f32[N] = sub(%n, %2)\nreturn %4, %5, %6, %3\n}\n";
   for (std::size_t at = 0; (at = text.find("N]", at)) != std::string::npos;) text.replace(at, 1, concat(elements));
-  return blocks_of(text, "0F0,0F1,0B0,0B1\n", {.devices = {2}, .sharding = {.level = level}});
+  return blocks_of(text, "0F0,0F1,0B0,0B1\n", {.devices = {2}, .zero = level});
 }
 
 // Casts take a block of their own, of which the bytes that are gathered are half. Sums are kept and travel as they are, so that of the code

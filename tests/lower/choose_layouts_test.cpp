@@ -25,7 +25,8 @@ struct Asked {
 };
 Asked asked(const Config& config) {
   const Prepared prepared = prepare(config, builtin_models());
-  return {prepare_stages(training_graph(config, prepared), true, prepared.axes).step, training_layouts(config, prepared).at(0).wishes};
+  return {prepare_stages(training_graph(config, prepared), true, prepared.options.axes).step,
+          training_layouts(config, prepared).at(0).wishes};
 }
 
 LayoutChoice chosen(const std::string& mesh, std::vector<std::string> settings) {

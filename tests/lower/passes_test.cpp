@@ -47,7 +47,7 @@ Lowering begin(LowerInput input) {
   return out;
 }
 
-LowerInput perceptron(const std::string& csv, const LowerOptions& options = {}, bool updates = false) {
+LowerInput perceptron(const std::string& csv, const CompileOptions& options = {}, bool updates = false) {
   ModelOptions sizes;
   sizes.stages = 2;
   sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
@@ -83,13 +83,12 @@ const char* const kGpipe = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
 const char* const kSharded = "0UNSHARD,0F0,0F1,0B0,0B1,0RESHARD,0REDUCE_GRAD\n1UNSHARD,1F0,1F1,1B0,1B1,1RESHARD,1REDUCE_GRAD\n";
 
 TEST(Passes, BlocksFindsWhatIsHeldInShares) {
-  expect_golden("lower/passes/blocks_out.txt",
-                print(draft_after(perceptron(kSharded, {.devices = {2, 2}, .sharding = {.level = 3}}, true), "blocks")));
+  expect_golden("lower/passes/blocks_out.txt", print(draft_after(perceptron(kSharded, {.devices = {2, 2}, .zero = 3}, true), "blocks")));
 }
 
 TEST(Passes, ActionsBecomeRuns) {
   expect_pass(perceptron(kGpipe), "actions", "actions");
-  expect_pass(perceptron(kSharded, {.devices = {2, 2}, .sharding = {.level = 3}}, true), "actions", "actions_sharded");
+  expect_pass(perceptron(kSharded, {.devices = {2, 2}, .zero = 3}, true), "actions", "actions_sharded");
 }
 
 TEST(Passes, OffloadMovesResiduals) {
@@ -98,7 +97,7 @@ TEST(Passes, OffloadMovesResiduals) {
 
 TEST(Passes, ReduceSumsOverTheDevices) {
   expect_pass(perceptron(kGpipe, {.devices = {2, 1}}), "reduce", "reduce");
-  expect_pass(perceptron(kSharded, {.devices = {2, 2}, .sharding = {.level = 3}}, true), "reduce", "reduce_scattered");
+  expect_pass(perceptron(kSharded, {.devices = {2, 2}, .zero = 3}, true), "reduce", "reduce_scattered");
 }
 
 TEST(Passes, BeforeMakesWhatTheLoopReads) {
@@ -120,7 +119,7 @@ TEST(Passes, RefreshBringsCopiesUpToDate) {
 
 TEST(Passes, ActorsBecomeDevices) {
   expect_pass(perceptron(kGpipe, {.devices = {1, 2}}, true), "devices", "devices");
-  expect_pass(perceptron(kSharded, {.devices = {2, 2}, .sharding = {.level = 3}}, true), "devices", "devices_sharded");
+  expect_pass(perceptron(kSharded, {.devices = {2, 2}, .zero = 3}, true), "devices", "devices_sharded");
 }
 
 TEST(Passes, TransfersAreMadeOrderedAndTheirSlotsFreed) {

@@ -271,7 +271,7 @@ LowerInput two_devices(int level, int local = 1) {
   LowerInput input;
   input.group_size = {2};
   input.parts = 2;
-  input.options.sharding.level = level;
+  input.options.zero = level;
   input.local = local;
   return input;
 }

@@ -15,7 +15,7 @@ using test::message_of;
 const char* const kGpipe = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
 const char* const kSharded = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1UNSHARD,1F0,1F1,1B0,1B1,1REDUCE_GRAD\n";
 
-LowerInput perceptron(const char* csv = kGpipe, const LowerOptions& options = {}) {
+LowerInput perceptron(const char* csv = kGpipe, const CompileOptions& options = {}) {
   ModelOptions sizes;
   sizes.stages = 2;
   sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
@@ -167,7 +167,7 @@ void expect_refused(const LowerInput& input, const Wrong& wrong) {
 }
 
 TEST(WrongDrafts, AreRefused) {
-  const LowerInput whole = perceptron(), shared = perceptron(kSharded, {.devices = {2, 2}, .sharding = {.level = 3}});
+  const LowerInput whole = perceptron(), shared = perceptron(kSharded, {.devices = {2, 2}, .zero = 3});
   for (const Wrong& wrong : kWrongs) expect_refused(whole, wrong);
   for (const Wrong& wrong : kWrongShares) expect_refused(shared, wrong);
 }

@@ -115,7 +115,7 @@ TEST(Zero, ZeroppMovesThirtySixSquareWidthsPerUnit) {
       const int m = 8, data = 2;
       const Made made_here = made({concat("width=", h), "schedule=zeropp", "actors=2", "chunks=2", concat("microbatches=", m),
                                    concat("unit=", unit), "batch=64", concat("pipeline.data=", data)});
-      ASSERT_EQ(made_here.prepared.zero, 3);  // as its table gathers
+      ASSERT_EQ(made_here.prepared.options.zero, 3);  // as its table gathers
       // Stage 1 is one whole transformer layer, on actor 1.
       const DeviceProgram& device = made_here.program.devices[data];
       std::int64_t gathers = 0, scatters = 0, elements = 0;
@@ -310,7 +310,7 @@ TEST(Zero, ZeroBubbleOnNodes) {
 
 TEST(Zero, OneNodeHasAllParameters) {
   const Made m = made({"schedule=zeropp", "actors=2", "chunks=2", "microbatches=4", "pipeline.local=2"});
-  EXPECT_EQ(m.prepared.zero, 1);
+  EXPECT_EQ(m.prepared.options.zero, 1);
 }
 
 TEST(Zero, EachLevelPlansLess) {
@@ -522,8 +522,8 @@ TEST(Zero, PerceptronInShares) {
   shape.microbatches = 1;
   const Schedule schedule = with_gathers(make_schedule("sequential", shape), /*turns=*/true);
   const Graph step = training_step(*model, 4, 4, 2, {});
-  LowerOptions lowering{.devices = {2}, .sharding = {.level = 3}};
-  for (const ParameterSpec& spec : model->parameters()) lowering.sharding.parameters.push_back(spec.name);
+  CompileOptions lowering{.devices = {2}, .zero = 3};
+  for (const ParameterSpec& spec : model->parameters()) lowering.parameters.push_back(spec.name);
   test::expect_golden("lower/perceptron_zero3.txt", print(lower(step, schedule, lowering)));
   const Graph step_of_four = training_step(*model, 4, 8, 4, {});
   lowering.devices = {4};

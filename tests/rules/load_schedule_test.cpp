@@ -79,7 +79,7 @@ TEST(RulesEngine, Slices) {
   EXPECT_EQ(message_of([&] { validate(table, shape_of(table), 3); }), "no error");
   EXPECT_EQ(message_of([&] { schedule_by(rules, cut, uniform_costs(12)); }),
             "x.rules: rules that follow given costs take no --slices\n  hint: leave out --slices");
-  EXPECT_EQ(error_of("", {.slices = 0}), "my.rules: slices must be at least 1, not 0");
+  EXPECT_EQ(error_of("", {.slices = 0}), "my.rules: --slices must be at least 1, not 0");
 }
 
 // As by name, a window is the table of a step, once for each, with its updates.
@@ -129,8 +129,8 @@ TEST(RulesEngine, SaysWhoWaitsForWhat) {
 }
 
 TEST(RulesEngine, OptionsThatDoNotFit) {
-  EXPECT_EQ(error_of("", {.actors = 0}), "my.rules: actors must be at least 1, not 0");
-  EXPECT_EQ(error_of("", {.microbatches = 0}), "my.rules: micro-batches must be at least 1, not 0");
+  EXPECT_EQ(error_of("", {.actors = 0}), "my.rules: --actors must be at least 1, not 0");
+  EXPECT_EQ(error_of("", {.microbatches = 0}), "my.rules: --microbatches must be at least 1, not 0");
   EXPECT_EQ(error_of("", {.group = 2}), "my.rules: rules take no --group\n  hint: write it as a limit, an order or a preference");
   EXPECT_EQ(error_of("placement chain", {.chunks = 2}),
             "my.rules: stages per actor are 1 by the placement, 2 by --chunks\n"

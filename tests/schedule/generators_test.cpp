@@ -178,9 +178,9 @@ TEST(Generators, MistakesAreNamed) {
   EXPECT_EQ(message_of([] { make_schedule("1f1b", {.chunks = 2}); }),
             concat("1f1b takes one stage per actor, not 2 chunks\n  hint: schedules that take chunks: ",
                    names([](const ScheduleInfo& info) { return info.chunked; })));
-  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.actors = 0}); }), "gpipe: actors must be at least 1, not 0");
-  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.microbatches = -1}); }), "gpipe: micro-batches must be at least 1, not -1");
-  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.chunks = 0}); }), "gpipe: chunks must be at least 1, not 0");
+  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.actors = 0}); }), "gpipe: --actors must be at least 1, not 0");
+  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.microbatches = -1}); }), "gpipe: --microbatches must be at least 1, not -1");
+  EXPECT_EQ(message_of([] { make_schedule("gpipe", {.chunks = 0}); }), "gpipe: --chunks must be at least 1, not 0");
   EXPECT_EQ(message_of([] { make_schedule("gpipe", {.actors = 1 << 20, .microbatches = 1 << 20}); }),
             "gpipe: a table of 1048576 actors x 1 chunks x 1048576 micro-batches is too large\n  the product may be up to 134217728");
 }

@@ -15,7 +15,7 @@ namespace penstock {
 namespace {
 
 StepGradients run(const Model& model, const Schedule& schedule, int microbatches, int batch, std::vector<std::string> recompute = {}) {
-  LowerOptions options;
+  CompileOptions options;
   options.recompute = std::move(recompute);
   const Program program = lower(gradient_step(model, batch, test::kContext, microbatches), schedule, options);
   const auto cluster =

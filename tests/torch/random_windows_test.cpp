@@ -162,7 +162,7 @@ WindowEnd step_by_step(const Config& config, std::int32_t steps) {
 
 // The table's actions in one row on one device.
 WindowEnd in_a_row(Config config, const Prepared& prepared) {
-  config.pipeline.prefetch = false;
+  config.pipeline.program.prefetch = false;
   return run(config, prepare(config, in_one_row(prepared.schedule, shape_of(prepared.schedule)), prepared.microbatches, builtin_models()));
 }
 

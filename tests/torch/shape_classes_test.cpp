@@ -109,7 +109,7 @@ TEST(ShapeClasses, GradientsOnMeshesAreThoseOfOnePaddedBatch) {
       spread_actors(config, prepared);
       std::vector<Graph> steps;
       for (const Shape& shape : mesh.shapes) steps.push_back(gradient_step(*prepared.model, shape.rows, shape.length, 1, BatchCount::port));
-      const Program program = compile(steps, mesh.shape_class, prepared.schedule, compile_options(config, prepared));
+      const Program program = compile(steps, mesh.shape_class, prepared.schedule, prepared.options);
       const StepGradients found = test::step_on(data, config, prepared, program);
       const Comparison difference = compare(found, expected);
       const std::string name = concat(join({mesh.settings.begin(), mesh.settings.end()}, " "), ", ", schedule);

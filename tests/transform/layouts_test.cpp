@@ -203,7 +203,7 @@ TEST(DecidedLayouts, RefuseConstraintsThatDoNotFit) {
 
 std::string failure_of(const std::vector<DimName>& dims, int members) {
   const auto mlp = test::model("mlp", {{"width", 6}, {"layers", 2}, {"context", 4}, {"vocabulary", 10}});
-  const LowerOptions options{.axes = {{"tensor", members, {"mlp", "embed"}}}, .dims = {{"layers.0.weight", dims}}};
+  const CompileOptions options{.axes = {{"tensor", members, {"mlp", "embed"}}}, .dims = {{"layers.0.weight", dims}}};
   return message_of([&] { lower(gradient_step(*mlp, 4, 4, 2), make_schedule("gpipe", {.actors = 1, .microbatches = 2}), options); });
 }
 

@@ -345,8 +345,7 @@ void lower_action(Rows& rows, ActorId actor, const Action& action, Unit unit) {
     }
     case Kind::UNSHARD:
       for (const BlockId block : rows.draft.blocks.ids())
-        if (is_read_in(rows, block, stage))
-          rows.input.options.window ? void(rows.gathered.erase(block)) : gather(rows, block, actor, stage);
+        if (is_read_in(rows, block, stage)) rows.input.is_step ? void(rows.gathered.erase(block)) : gather(rows, block, actor, stage);
       break;
     default:
       for (StageTaskId t : tasks_of(rows.tasks(stage, unit), action.kind, unit)) run_task(rows, t, actor, stage, unit);
@@ -380,7 +379,7 @@ void lower_actions(const LowerInput& input, Draft& draft) {
     std::vector<Run>& row = draft.actors[actor];
     const std::size_t first = row.size();
     lower_action(rows, actor, action, unit);
-    if (input.options.window && !is_sharding(action.kind))
+    if (input.is_step && !is_sharding(action.kind))
       for (std::size_t r = first; r < row.size(); ++r)
         row[r].window.action = numbers[actor.value][&action - input.schedule.actors[actor.value].data()];
   });

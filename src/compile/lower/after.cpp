@@ -347,7 +347,7 @@ void take_into_actions(Draft& draft) {
 }  // namespace
 
 void build_after(const LowerInput& input, Draft& draft) {
-  if (input.options.window) take_into_actions(draft);
+  if (input.is_step) take_into_actions(draft);
   const Places p = find_places(input, draft);
   for (const InputId s : p.state.home.ids()) draft.instances[input_instance(input, draft, s)].home = p.state.home[s];
   Given given = given_away(input, draft, p);

@@ -161,9 +161,8 @@ struct Sharers {
   IdVector<InputId, std::vector<StageId>> readers;  // of each state
   IdVector<InputId, DType> read_as;                 // each state, by the loop
   IdVector<ResultId, Gradient> gradients;
-  std::set<std::string> parameters;  // Sharding's
+  std::set<std::string> parameters;  // CompileOptions::parameters
 
-  const Sharding& sharding() const { return input.options.sharding; }
   ActorId actor_of_task(StageTaskId task) const { return actor[input.dag.tasks[task].stage]; }
 };
 
@@ -192,7 +191,7 @@ bool can_be_flat(const Sharers& sharers, ResultId result, ActorId actor) {
   const ValueId gradient = sharers.input.loop_op().results[result.index()];
   const auto& [states, is_whole] = sharers.gradients[result];
   if (!is_tensor(step, gradient) || is_whole) return false;
-  const bool all = sharers.sharding().level == 3;
+  const bool all = sharers.input.options.zero == 3;
   for (InputId s : states) {
     if (step.type(sharers.input.value(s)).dtype != step.type(gradient).dtype) return false;
     for (StageId reader : sharers.readers[s])
@@ -230,7 +229,7 @@ void share_accumulator(Draft& draft, const Sharers& sharers, const Bundle& bundl
   const ActorId actor = sharers.actor_of_task(bundle.producers[0]);
   if (!actor || !can_be_summed(bundle.types[0].dtype)) return;
   if (std::ranges::any_of(bundle.producers, [&](StageTaskId t) { return sharers.actor_of_task(t) != actor; })) return;
-  const bool all = sharers.sharding().level == 3;
+  const bool all = sharers.input.options.zero == 3;
   ShareBlock block{bundle.types, {}, {}};
   for (std::size_t i = 0; i < bundle.members.size(); ++i) {
     const ResultId result(bundle.members[i]);
@@ -272,9 +271,9 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
 }  // namespace
 
 void find_blocks(const LowerInput& input, Draft& draft) {
-  if (input.options.sharding.level == 0 || input.parts == 1) return;
+  if (input.options.zero == 0 || input.parts == 1) return;
   const IdVector<ValueId, bool> behind = values_behind(input);
-  const std::vector<std::string>& parameters = input.options.sharding.parameters;
+  const std::vector<std::string>& parameters = input.options.parameters;
   const Sharers sharers{input,
                         actors_of_stages(input),
                         readers_of_states(input, behind),
@@ -283,7 +282,7 @@ void find_blocks(const LowerInput& input, Draft& draft) {
                         {parameters.begin(), parameters.end()}};
   for (const Bundle& bundle : input.dag.bundles)
     if (bundle.source == Bundle::Source::accumulator) share_accumulator(draft, sharers, bundle);
-  for (const std::vector<std::string>& names : input.options.sharding.blocks) share_parameters(draft, sharers, names);
+  for (const std::vector<std::string>& names : input.options.blocks) share_parameters(draft, sharers, names);
 }
 
 }  // namespace penstock

@@ -179,13 +179,13 @@ void join_shape(const StageShape& from, const std::vector<std::int32_t>& stage, 
 // The unit that devices share out is a block of sums, all tensors of one accumulator. Which sums are in one follows from the class's tasks,
 // and these from what its members say to each other. Where classes differ in that, sums of both lie in accumulators of either.
 void check_groups(const StageDag& dag, const Bundle& sums, const LowerInput& input) {
-  if (input.options.sharding.level == 0) return;
+  if (input.options.zero == 0) return;
   for (const Bundle& other : dag.bundles)
     if (other.source == Bundle::Source::accumulator && !other.producers.empty() &&
         std::ranges::any_of(sums.members, [&](std::int32_t m) { return std::ranges::find(other.members, m) != other.members.end(); }))
       throw Error(concat("micro-batches of different lengths add their gradients up in different groups along ",
                          join(input.options.axes, ", ", [](const LayoutAxis& axis) { return axis.name; }),
-                         ", and pipeline.zero = ", input.options.sharding.level, " shares each group out"),
+                         ", and pipeline.zero = ", input.options.zero, " shares each group out"),
                   {}, "set pipeline.zero = 0, leave out one of these axes, or set batch.planner = \"pad\"");
 }
 

@@ -21,7 +21,7 @@ LoopSums loop_sums(const Graph& step, const Schedule& schedule, const CompileOpt
 // The class's step cut into the tasks of which the schedule has actions anywhere. It may be kept and joined again under every schedule that
 // splits and recomputes the same stages. Without `sums` its loop's results lie as they come cheapest, or as terms, where it is for a group.
 // Throws Error as compile() of classes does.
-ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, LoopSums sums = {});
+ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, const LoopSums& sums = {});
 
 // A class, and who works on its micro-batches: as many members beside each other as it is for, from `first` on. It may be for fewer than
 // the mesh has, which do these micro-batches by themselves while others do others (FlexSP's groups).

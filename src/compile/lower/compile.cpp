@@ -31,23 +31,6 @@ std::vector<std::string> floating_states_in_loop(const Graph& step) {
   return out;
 }
 
-Sharding sharding_of(const Graph& step, const CompileOptions& options) {
-  Sharding out{.level = options.zero, .parameters = options.parameters, .blocks = options.blocks};
-  if (out.level > 0 && out.parameters.empty()) out.parameters = floating_states_in_loop(step);
-  return out;
-}
-
-LowerOptions lower_options(const Graph& step, const CompileOptions& options) {
-  return {.devices = options.devices,
-          .local = options.local,
-          .sharding = sharding_of(step, options),
-          .axes = options.axes,
-          .dims = options.dims,
-          .attention = options.attention,
-          .distance = options.distance,
-          .prefetch = options.prefetch};
-}
-
 // Level 2 and 3 keep sums or parameters in shares between the runs of a stage, so the table has to say when they are whole. In a window
 // each step's own table does (step_input).
 Schedule gathering(Schedule schedule, int level) {
@@ -103,34 +86,26 @@ Schedule table_for(const Graph& step, const Schedule& schedule, int zero) {
   return zero == 3 ? gathering(std::move(table), 3) : table;
 }
 
-LowerOptions recomputing(const Graph& step, const CompileOptions& options) {
-  LowerOptions lowering = lower_options(step, options);
-  if (!options.recompute || !has_backward(step)) return lowering;
-  const StagedStep staged = prepare_stages(step, true, options.axes);
-  std::set<std::string> with_ops;
-  for (const Op& op : staged.step.ops[loop_of(staged.step)].body->ops) with_ops.insert(op.stage);
-  std::ranges::copy_if(staged.stages, std::back_inserter(lowering.recompute), [&](const auto& name) { return with_ops.contains(name); });
-  return lowering;
-}
-
-LowerOptions with_others(const Graph& step, const CompileOptions& options) {
-  LowerOptions lowering = recomputing(step, options);
-  for (const Schedule& other : options.others) lowering.others.push_back(table_for(step, other, options.zero));
-  return lowering;
+// The options as lowering reads them: with what follows from the step.
+CompileOptions options_for(const Graph& step, CompileOptions options) {
+  if (options.zero > 0 && options.parameters.empty()) options.parameters = floating_states_in_loop(step);
+  options.recompute = options.recompute && has_backward(step);
+  for (Schedule& other : options.others) other = table_for(step, other, options.zero);
+  return options;
 }
 
 }  // namespace
 
 std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return decide_axes(step, schedule, lower_options(step, options));
+  return decide_axes(step, schedule, options_for(step, options));
 }
 
 Lowering compile_lowering(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return begin_lowering(step, table_for(step, schedule, options.zero), with_others(step, options));
+  return begin_lowering(step, table_for(step, schedule, options.zero), options_for(step, options));
 }
 
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
-  return lower(step, table_for(step, schedule, options.zero), with_others(step, options));
+  return lower(step, table_for(step, schedule, options.zero), options_for(step, options));
 }
 
 // The axis of fewer members has a name of its own, by which its ops find the group's line (LowerInput::lines).
@@ -147,16 +122,15 @@ CompileOptions for_group(CompileOptions options, int degree) {
 LoopSums loop_sums(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   LoopSums out;
   if (options.axes.empty()) return out;
-  for (const AxisDecision& axis : decide_axes(step, table_for(step, schedule, options.zero), recomputing(step, options)))
+  for (const AxisDecision& axis : decide_axes(step, table_for(step, schedule, options.zero), options_for(step, options)))
     for (const GraphLayouts& layouts : axis.layouts) out[axis.wishes.axis].push_back(layouts.body->outputs);
   return out;
 }
 
-ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, LoopSums sums) {
+ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, const LoopSums& sums) {
   const Schedule table = table_for(step, schedule, options.zero);
-  LowerOptions lowering = recomputing(step, options);
-  lowering.sums = std::move(sums);
-  if (!options.axes.empty()) return cut_members(step, table, lowering);
+  const CompileOptions lowering = options_for(step, options);
+  if (!options.axes.empty()) return cut_members(step, table, lowering, sums);
   StagedStep staged = prepare_stages(step, /*hoist=*/options.zero < 3);
   check_stages_of_class(staged.stages, table);
   set_constants_apart(staged);
@@ -200,7 +174,7 @@ Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape
 
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {
   if (options.zero < 3) return {};
-  return parameter_blocks(training, gathering(schedule, options.zero), lower_options(training, options));
+  return parameter_blocks(training, gathering(schedule, options.zero), options_for(training, options));
 }
 
 ModelPrograms compile(const Model& model, int batch, int context, const OptimiserOptions& optimiser, const Schedule& schedule,

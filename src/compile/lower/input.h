@@ -27,7 +27,8 @@ struct LowerInput {
   Graph step;  // with stages assigned
   StageDag dag;
   Schedule schedule;
-  LowerOptions options;
+  CompileOptions options;
+  bool is_step = false;                        // the table is one step's of a window's (lower/window.h)
   std::size_t loop = 0;                        // index of the accumulate in step.ops
   IdVector<ActorId, std::int32_t> group_size;  // devices
   // In a window's step: the actor that owns what a stage is first to read. In each step a frozen stage may be on other actors.
@@ -69,7 +70,7 @@ struct LowerInput {
 IdVector<ValueId, bool> dependent_values(const LowerInput& input);
 
 // The step cut for the schedule, but not held against it.
-LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options);
+LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options);
 // Throws Error where a stage that the table has as frozen reads a parameter that is trained: what it makes for the next step would be of
 // parameters that this step has not updated yet.
 void check_frozen_stages(const LowerInput& input);
@@ -77,10 +78,10 @@ void check_frozen_stages(const LowerInput& input);
 void check_table(const LowerInput& input);
 // Two halves of lower_input, between which a step becomes its members': the step with its stages, as many as the schedule has (`hoist`:
 // prepare_stages'); and both held against each other.
-StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options, bool hoist = true);
-LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options);
+StagedStep staged_step(const Graph& traced, const Schedule& schedule, const CompileOptions& options, bool hoist = true);
+LowerInput staged_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options);
 // The step as the passes read it: cut for the schedule, and both held against each other. Throws Error as lower() does.
-LowerInput lower_input(const Graph& step, const Schedule& schedule, const LowerOptions& options = {});
+LowerInput lower_input(const Graph& step, const Schedule& schedule, const CompileOptions& options = {});
 // Returns what is decided along each axis of the mesh (lower/member_inputs.h).
 std::vector<AxisDecision> compile_layouts(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 

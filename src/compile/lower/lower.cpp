@@ -30,12 +30,12 @@ void check_stage_count(const Schedule& schedule, const std::vector<std::string>&
 }
 
 // An R has nothing to do where the backward recomputes by itself.
-void check_recomputation(const Schedule& schedule, const StageDag& dag, const LowerOptions& options) {
+void check_recomputation(const Schedule& schedule, const StageDag& dag, const CompileOptions& options) {
   for (const auto& row : schedule.actors)
     for (const Action& action : row) {
       if (action.kind != Kind::R) continue;
       const std::string& stage = dag.names[action.stage];
-      if (std::find(options.recompute.begin(), options.recompute.end(), stage) != options.recompute.end())
+      if (options.recompute)
         throw Error(
             concat("schedule ", schedule.name, ": ", text(action, schedule.slices, schedule.blocks), " has nothing to recompute"),
             {concat("pipeline.recompute = \"inputs\": the backward of stage ", action.stage, " (", quote(stage), ") recomputes by itself")},
@@ -44,8 +44,8 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Lo
 }
 
 // Checks that a backward which recomputes reads the versions of parameters that its forward read: else it would not make the same values.
-void check_recomputed_versions(const Schedule& schedule, const LowerOptions& options) {
-  if (schedule.steps == 1 || options.recompute.empty()) return;
+void check_recomputed_versions(const Schedule& schedule, const CompileOptions& options) {
+  if (schedule.steps == 1 || !options.recompute) return;
   const std::vector<std::vector<ReadVersion>> read = read_versions(schedule);
   std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion> forward;  // by stage and micro-batch
   const auto for_each = [&](const auto& act) {
@@ -89,6 +89,13 @@ std::vector<MeshAxis> check_own_axes(const Graph& step, std::span<const LayoutAx
   return own;
 }
 
+std::vector<std::string> stages_of(const Graph& body) {
+  std::set<std::string> out;
+  for (const Op& op : body.ops)
+    if (!op.stage.empty()) out.insert(op.stage);
+  return {out.begin(), out.end()};
+}
+
 // Gradients of parameters that are read cast lie apart from others, so that the parameters are gathered apart, too: a block is cast as a
 // whole. The gradient of a cast is a cast, or the sum of those of several stages or slices.
 void set_casts_apart(StagedStep& staged) {
@@ -130,29 +137,27 @@ StagedStep prepare_stages(const Graph& traced, bool hoist, std::span<const Layou
   return assign_stages(std::move(step));
 }
 
-StageDag cut_for(const StagedStep& step, const Schedule& schedule, const LowerOptions& options) {
+StageDag cut_for(const StagedStep& step, const Schedule& schedule, const CompileOptions& options) {
   const std::size_t stages = step.stages.size();
-  return cut(step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
-             {.sums_in_w = parts_of(options.devices) > 1,
-              .gathered = options.sharding.level == 3,
-              .slices = schedule.slices,
-              .blocks = schedule.blocks});
+  return cut(
+      step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
+      {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.zero == 3, .slices = schedule.slices, .blocks = schedule.blocks});
 }
 
-StagedStep staged_step(const Graph& traced, const Schedule& schedule, const LowerOptions& options, bool hoist) {
+StagedStep staged_step(const Graph& traced, const Schedule& schedule, const CompileOptions& options, bool hoist) {
   // In a window of steps each micro-batch reads a version of its own.
-  StagedStep staged = prepare_stages(traced, hoist && options.sharding.level < 3 && schedule.steps == 1, options.axes);
+  StagedStep staged = prepare_stages(traced, hoist && options.zero < 3 && schedule.steps == 1, options.axes);
   check_stage_count(schedule, staged.stages);
   return staged;
 }
 
-LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
+LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options) {
   // After the merging of common subexpressions, which would undo it. What members made together for the backward alone is dead then.
-  if (!options.recompute.empty()) {
+  if (options.recompute) {
     Op& loop = staged.step.ops[loop_of(staged.step)];
-    loop.body = std::make_shared<Graph>(eliminate_dead_code(recompute(*loop.body, options.recompute)));
+    loop.body = std::make_shared<Graph>(eliminate_dead_code(recompute(*loop.body, stages_of(*loop.body))));
   }
-  if (options.sharding.level == 3) set_casts_apart(staged);
+  if (options.zero == 3) set_casts_apart(staged);
   LowerInput input;
   input.dag = cut_for(staged, schedule, options);
   input.step = std::move(staged.step);
@@ -164,7 +169,7 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const LowerOpt
   input.group_size.resize(schedule.actors.size(), 1);
   input.parts = parts_of(options.devices);
   input.microbatches = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "microbatches"));
-  if (options.sharding.level == 3) input.local = options.local;
+  if (options.zero == 3) input.local = options.local;
   input.input_of.resize(input.step.values.size());
   for (std::size_t i = input.step.inputs.size(); i-- > 0;) input.input_of[input.step.inputs[i]] = InputId(i);
   return input;
@@ -180,17 +185,18 @@ void check_table(const LowerInput& input) {
   check_recomputed_versions(input.schedule, input.options);
 }
 
-LowerInput staged_input(StagedStep staged, const Schedule& schedule, const LowerOptions& options) {
+LowerInput staged_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options) {
   LowerInput input = cut_input(std::move(staged), schedule, options);
   check_table(input);
   return input;
 }
 
-LowerInput lower_input(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+LowerInput lower_input(const Graph& traced, const Schedule& schedule, const CompileOptions& options) {
   return staged_input(staged_step(traced, schedule, options), schedule, options);
 }
 
-std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule, const LowerOptions& options) {
+std::vector<std::vector<std::string>> parameter_blocks(const Graph& training_step, const Schedule& schedule,
+                                                       const CompileOptions& options) {
   std::vector<std::vector<std::string>> out;
   for (const LowerInput& input : member_inputs(training_step, schedule, options)) {
     Draft draft;

@@ -108,7 +108,7 @@ Layout wished_by_stages(const LayoutAxis& axis, const AxisWishes& wishes, const 
 
 // Whether attention over sequences split along the axis is computed in parts: where nothing else lies along it, as parts of a sequence do
 // not follow each other then. Members do different ops for it, so no other axis can be worked on behind this one.
-bool takes_parts(const LayoutAxis& axis, const Graph& step, const LowerOptions& options) {
+bool takes_parts(const LayoutAxis& axis, const Graph& step, const CompileOptions& options) {
   const bool is_last = axis.name == options.axes.front().name;
   const bool only_sequence = axis.dims == std::set<std::string>{"sequence"} && axis.stage_dims.empty();
   if (!axis.dims.contains("sequence") || options.attention == SplitAttention::heads) return false;
@@ -139,7 +139,7 @@ AxisWishes wishes_of(const LayoutAxis& axis, const Graph& step, const std::map<s
 }
 
 // Throws Error for names of dims in a stage that there is not.
-void check_stages(const LowerOptions& options, const IdVector<StageId, std::string>& stages) {
+void check_stages(const CompileOptions& options, const IdVector<StageId, std::string>& stages) {
   const std::vector<std::string> known(stages.begin(), stages.end());
   for (const LayoutAxis& axis : options.axes)
     for (const auto& [stage, dims] : axis.stage_dims)
@@ -239,10 +239,19 @@ std::vector<std::pair<std::size_t, std::int64_t>> turns_of(const std::vector<Mem
 
 using TakeMember = std::function<void(MemberStep)>;
 
+// The way in which steps become their members'.
+struct Splitting {
+  const CompileOptions& options;
+  const LoopSums& sums;
+  std::vector<AxisDecision>* decisions = nullptr;  // takes what is decided; null: nobody asks
+  bool only_first = false;                         // the first member's step is enough
+};
+
 // The last axis first: its members have the fastest links and the most to say to each other, and find the step as the model has it, not
 // what other axes have packed. Hands them out in the order of their devices, each made when its turn comes: a long sequence in many slices
-// is a large step. `decisions` takes what was decided, if asked for. `only_first`: whether the first member's step is enough.
-void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecision>* decisions, bool only_first, const TakeMember& take) {
+// is a large step.
+void take_steps(Graph step, const Splitting& how, const TakeMember& take) {
+  const auto& [options, sums, decisions, only_first] = how;
   const auto states = static_cast<std::size_t>(step.state);
   std::vector<MemberStep> members{{std::move(step), {}, std::vector<bool>(states), std::vector<std::uint32_t>(states)}};
   if (options.axes.empty()) return take(std::move(members[0]));
@@ -264,8 +273,7 @@ void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecisio
     for (const MemberStep& member : members) {
       wishes.push_back(wishes_of(axis, member.step, options.dims));
       wishes.back().attention_in_parts = in_parts;
-      if (const auto sums = options.sums.find(axis.name); sums != options.sums.end())
-        wishes.back().sums = sums->second.at(wishes.size() - 1);
+      if (const auto given = sums.find(axis.name); given != sums.end()) wishes.back().sums = given->second.at(wishes.size() - 1);
     }
     const std::vector<GraphLayouts> layouts = decided_and_changed(members, wishes);
     if (axis.in_groups) check_terms(members[0].step, layouts[0], wishes[0]);
@@ -279,7 +287,7 @@ void take_steps(Graph step, const LowerOptions& options, std::vector<AxisDecisio
 }
 
 // The model's own collectives as devices do them, when all axes are worked on: packing flattens tensors, which no axis could split.
-Graph packed_step(MemberStep& member, const std::vector<MeshAxis>& own, const LowerOptions& options) {
+Graph packed_step(MemberStep& member, const std::vector<MeshAxis>& own, const CompileOptions& options) {
   if (own.empty()) return std::move(member.step);
   std::vector<std::int64_t> place;
   for (const MeshAxis& axis : own)
@@ -289,12 +297,12 @@ Graph packed_step(MemberStep& member, const std::vector<MeshAxis>& own, const Lo
 
 // Devices that share rows sum the same gradients, too, each maybe its share alone, which a joined tensor does not have. Along one of
 // several axes a joined tensor would mix what is whole along another with parts. A model's own collectives stay as it has them.
-bool joins_sums(const std::vector<MeshAxis>& own, const LowerOptions& options) {
+bool joins_sums(const std::vector<MeshAxis>& own, const CompileOptions& options) {
   return own.empty() && options.axes.size() == 1 && std::ranges::all_of(options.devices, [](int devices) { return devices == 1; });
 }
 
 // The step as it is cut. The member's own is gone: of a long sequence in many slices each has hundreds of megabytes.
-Graph finished(MemberStep& member, const std::vector<MeshAxis>& own, const LowerOptions& options) {
+Graph finished(MemberStep& member, const std::vector<MeshAxis>& own, const CompileOptions& options) {
   if (joins_sums(own, options)) member.step = join_sums(member.step);
   verify(member.step);
   Graph step = packed_step(member, own, options);
@@ -327,15 +335,15 @@ struct OfMembers {
 
 // Hands out all members' steps. What is made of parameters alone stands ahead of the loop, where no messages are; where members would need
 // some for it (a bias looked up in a table that they share), it stays in the loop.
-void take_staged(const Graph& traced, const Schedule& schedule, const LowerOptions& options, std::vector<AxisDecision>* decisions,
+void take_staged(const Graph& traced, const Schedule& schedule, const Splitting& how,
                  const std::function<void(MemberStep, const OfMembers&)>& take) {
   for (const bool hoist : {true, false}) {
-    StagedStep staged = staged_step(traced, schedule, options, hoist);
-    check_stages(options, staged.stages);
+    StagedStep staged = staged_step(traced, schedule, how.options, hoist);
+    check_stages(how.options, staged.stages);
     const OfMembers of{staged.stages, axes_of_collectives(staged.step)};
-    if (decisions) decisions->clear();
+    if (how.decisions) how.decisions->clear();
     std::optional<bool> speak;  // as the first does
-    take_steps(std::move(staged.step), options, decisions, /*only_first=*/false, [&](MemberStep member) {
+    take_steps(std::move(staged.step), how, [&](MemberStep member) {
       const bool speaks = hoist && speak_ahead(member);
       invariant(speak.value_or(speaks) == speaks, "members have the same to say to each other");
       speak = speaks;
@@ -347,10 +355,11 @@ void take_staged(const Graph& traced, const Schedule& schedule, const LowerOptio
 
 }  // namespace
 
-void take_members(const Graph& traced, const Schedule& schedule, const LowerOptions& options, const std::function<void(LowerInput)>& take) {
+void take_members(const Graph& traced, const Schedule& schedule, const CompileOptions& options, const std::function<void(LowerInput)>& take,
+                  const LoopSums& sums) {
   if (options.axes.empty()) return take(cut_input(staged_step(traced, schedule, options), schedule, options));
   IdVector<ValueId, std::int64_t> first_bytes;
-  take_staged(traced, schedule, options, nullptr, [&](MemberStep member, const OfMembers& of) {
+  take_staged(traced, schedule, {options, sums}, [&](MemberStep member, const OfMembers& of) {
     Graph step = finished(member, of.own, options);
     LowerInput input = cut_input({std::move(step), of.stages, std::move(member.apart)}, schedule, options);
     input.lines = lines_of(options.axes, member.place);
@@ -364,28 +373,28 @@ void take_members(const Graph& traced, const Schedule& schedule, const LowerOpti
   });
 }
 
-std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const CompileOptions& options) {
   std::vector<LowerInput> out = cut_members(traced, schedule, options);
   for (const LowerInput& input : out) check_table(input);
   return out;
 }
 
-std::vector<LowerInput> cut_members(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+std::vector<LowerInput> cut_members(const Graph& traced, const Schedule& schedule, const CompileOptions& options, const LoopSums& sums) {
   std::vector<LowerInput> out;
-  take_members(traced, schedule, options, [&](LowerInput input) { out.push_back(std::move(input)); });
+  take_members(traced, schedule, options, [&](LowerInput input) { out.push_back(std::move(input)); }, sums);
   return out;
 }
 
-StagedStep first_member(const StagedStep& staged, const LowerOptions& options) {
+StagedStep first_member(const StagedStep& staged, const CompileOptions& options) {
   MemberStep member;
-  take_steps(staged.step, options, nullptr, /*only_first=*/true, [&](MemberStep first) { member = std::move(first); });
+  take_steps(staged.step, {options, {}, nullptr, /*only_first=*/true}, [&](MemberStep first) { member = std::move(first); });
   Graph step = finished(member, axes_of_collectives(staged.step), options);
   return {std::move(step), staged.stages, std::move(member.apart)};
 }
 
-std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const LowerOptions& options) {
+std::vector<AxisDecision> decide_axes(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   std::vector<AxisDecision> out;
-  take_staged(step, schedule, options, &out, [](const MemberStep&, const OfMembers&) {});
+  take_staged(step, schedule, {options, {}, &out}, [](const MemberStep&, const OfMembers&) {});
   return out;
 }
 

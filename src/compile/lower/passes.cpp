@@ -107,7 +107,7 @@ void run_pass(const LowerPass& pass, Lowering& lowering) {
 
 // Hands out what lowering begins with, each table of a member when its turn comes.
 template <class Take>
-void take_tables(const Graph& traced, const Schedule& schedule, const LowerOptions& options, const Take& take) {
+void take_tables(const Graph& traced, const Schedule& schedule, const CompileOptions& options, const Take& take) {
   check_workers(schedule, options);
   for (std::size_t worker = 0; worker <= options.others.size(); ++worker) {
     std::int32_t member = 0;
@@ -143,7 +143,7 @@ void run_passes(Lowering& lowering, std::string_view last, const PassWatch& watc
   }
 }
 
-Lowering begin_lowering(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+Lowering begin_lowering(const Graph& traced, const Schedule& schedule, const CompileOptions& options) {
   Lowering out;
   take_tables(traced, schedule, options, [&](TableDrafts table) { out.push_back(std::move(table)); });
   std::ranges::stable_sort(out, {}, of);
@@ -197,7 +197,7 @@ Program lower(std::vector<LowerInput> members, TaskPool* pool) {
   return lower(std::move(lowering), pool);
 }
 
-Program lower(const Graph& traced, const Schedule& schedule, const LowerOptions& options) {
+Program lower(const Graph& traced, const Schedule& schedule, const CompileOptions& options) {
   Lowering lowering;
   take_tables(traced, schedule, options, [&](TableDrafts table) {
     lowering.push_back(lowered_alone(std::move(table)));

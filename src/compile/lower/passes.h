@@ -38,7 +38,7 @@ std::size_t find_pass(std::string_view name);
 // A table on one member, of whose input no draft is made yet.
 TableDrafts begin_table(LowerInput input, std::int32_t member = 0, std::int32_t worker = 0);
 // Returns what lowering begins with: the inputs of all tables and members, and drafts of no pass yet. Throws Error as lower() does.
-Lowering begin_lowering(const Graph& traced, const Schedule& schedule, const LowerOptions& options = {});
+Lowering begin_lowering(const Graph& traced, const Schedule& schedule, const CompileOptions& options = {});
 // The same for compile(step, schedule, options).
 Lowering compile_lowering(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 // Returns what begin_lowering() gave, with drafts that some pass has left (parse_drafts). Throws Error unless they are all that there are
@@ -64,10 +64,10 @@ inline void (*program_watch)(const Program& program) = nullptr;
 // Writes each pass's drafts to DIR/NN-name.txt, with what it took as a comment; one that changed nothing says so instead. Makes the folder.
 void dump_passes(Lowering lowering, const std::string& folder);
 
-// Throws Error unless each of LowerOptions::others is a table for as many actors, steps and micro-batches as the first worker's, with waves
-// as long, and each actor has a device for each; or where devices hold shares, or look rows up ahead, together. Nor do workers that update
-// by themselves (LowerOptions::distance) look rows up ahead, or have slices along an axis that splits more than sequences.
-void check_workers(const Schedule& schedule, const LowerOptions& options);
+// Throws Error unless each of CompileOptions::others is a table for as many actors, steps and micro-batches as the first worker's, with
+// waves as long, and each actor has a device for each; or where devices hold shares, or look rows up ahead, together. Nor do workers that
+// update by themselves (CompileOptions::distance) look rows up ahead, or have slices along an axis that splits more than sequences.
+void check_workers(const Schedule& schedule, const CompileOptions& options);
 
 void find_blocks(const LowerInput& input, Draft& draft);
 void lower_actions(const LowerInput& input, Draft& draft);

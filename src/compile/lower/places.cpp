@@ -191,7 +191,7 @@ bool is_read_by_others(const StatePlaces& state, InputId of, StageId stage) {
 // Where there is no U to update ahead in, or other stages read the state, nothing is gained by that: back to one update at the end.
 void update_once(const LowerInput& input, const Draft& draft, const ValueFacts& facts, const StatePlaces& state, Outside& outside) {
   update_ahead_only_where(outside.graph, [&](const Op& ahead) {
-    if (input.options.window) return false;  // there a step writes a state once
+    if (input.is_step) return false;  // there a step writes a state once
     const auto gradient = outside.partial.find(ahead.operands[1]);
     const InputId of = facts.input[ahead.operands[0]];
     if (gradient == outside.partial.end() || !input.is_state(of)) return false;

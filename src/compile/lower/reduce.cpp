@@ -134,7 +134,7 @@ void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
       continue;
     }
     for (auto& [instance, sum] : row.accumulators)
-      if (input.options.sharding.level >= 2 && sum.stage == run.stage && sum.block && sum.is_open) reduce(draft, row, sum, run.stage);
+      if (input.options.zero >= 2 && sum.stage == run.stage && sum.block && sum.is_open) reduce(draft, row, sum, run.stage);
   }
   put_later(row);
   draft.actors[actor] = std::move(row.runs);

@@ -28,8 +28,8 @@ LowerInput step_input(const LowerInput& window, std::int32_t step) {
   LowerInput out = window;
   for (const std::int32_t actor : actor_of_stage(window.schedule)) out.owner_of_stage.push_back(ActorId(actor));
   out.schedule = with_reads(one_step(window.schedule, step), window.schedule, step);
-  if (window.options.sharding.level >= 2) out.schedule = with_gathers(std::move(out.schedule), /*turns=*/true);
-  out.options.window = true;
+  if (window.options.zero >= 2) out.schedule = with_gathers(std::move(out.schedule), /*turns=*/true);
+  out.is_step = true;
   return out;
 }
 

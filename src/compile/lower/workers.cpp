@@ -152,7 +152,7 @@ TableDrafts joined(std::span<TableDrafts> workers) {
 
 }  // namespace
 
-void check_workers(const Schedule& schedule, const LowerOptions& options) {
+void check_workers(const Schedule& schedule, const CompileOptions& options) {
   if (options.distance >= 0 && options.prefetch)
     throw Error(concat("pipeline.prefetch looks rows up a step ahead, and pipeline.distance = ", options.distance,
                        " is of workers that update by themselves"),
@@ -177,7 +177,7 @@ void check_workers(const Schedule& schedule, const LowerOptions& options) {
     if (std::cmp_not_equal(of_actor, workers))
       throw Error(concat("there are tables for ", workers, " workers, and an actor has ", counted(of_actor, "device")), {},
                   "give each actor a device of each worker");
-  if (options.sharding.level > 0 || options.prefetch)
+  if (options.zero > 0 || options.prefetch)
     throw Error(concat("workers whose stages lie differently ", options.prefetch ? "look up rows" : "hold shares", " together"), {},
                 options.prefetch ? "set pipeline.prefetch = false" : "set pipeline.zero = 0");
   for (std::size_t w = 1; w < workers; ++w) {

@@ -17,6 +17,7 @@
 #include "plan/step_groups.h"
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
+#include "schedule/options.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
 #include "transform/collectives.h"
@@ -39,47 +40,31 @@ int head_shards_of(const Config& config) {
   return is_given ? static_cast<int>(found->second) : 1;
 }
 
-ScheduleOptions schedule_options(const Config& config) {
-  const Config::Pipeline& pipeline = config.pipeline;
-  ScheduleOptions options;
-  options.actors = static_cast<int>(pipeline.actors);
-  options.microbatches = static_cast<int>(pipeline.microbatches);
-  options.chunks = static_cast<int>(pipeline.chunks);
-  options.in_flight = static_cast<int>(pipeline.in_flight);
-  options.group = static_cast<int>(pipeline.group);
-  options.window = static_cast<int>(pipeline.window);
+// The options of the configured table, with the two that are said elsewhere.
+ScheduleOptions table_options(const Config& config) {
+  ScheduleOptions options = config.pipeline.table;
   options.slices = slices_of(config);
   options.head_shards = head_shards_of(config);
-  options.unit = static_cast<int>(pipeline.unit);
-  options.transfers = pipeline.transfers;
-  options.frozen = pipeline.frozen;
-  options.split_backward = pipeline.split_backward;
   return options;
 }
 
 // Throws Error for options that shape a schedule: a table is taken as it stands.
 void check_unshaped(const Config::Pipeline& pipeline) {
-  const std::pair<const char*, bool> shaping[] = {{"in_flight", pipeline.in_flight != 0},
-                                                  {"group", pipeline.group != 0},
-                                                  {"unit", pipeline.unit != 0},
-                                                  {"window", pipeline.window > 1},
-                                                  {"transfers", !pipeline.transfers.empty()},
-                                                  {"frozen", !pipeline.frozen.empty()},
-                                                  {"split_backward", pipeline.split_backward}};
-  for (const auto& [key, is_given] : shaping)
-    if (is_given) throw Error(concat(pipeline.schedule, " is a table: it takes no ", key), {}, concat("leave out pipeline.", key));
+  for (const ScheduleOption& option : schedule_options())
+    if (!option.is_size && option.is_given(pipeline.table))
+      throw Error(concat(pipeline.schedule, " is a table: it takes no ", option.name), {}, concat("leave out pipeline.", option.name));
 }
 
 Schedule schedule_of(const Config& config) {
   const Config::Pipeline& pipeline = config.pipeline;
   if (names_table(pipeline.schedule)) check_unshaped(pipeline);
-  const ScheduleOptions options = schedule_options(config);
+  const ScheduleOptions options = table_options(config);
   Schedule schedule = load_schedule(pipeline.schedule, options);
   if (options.slices > 1 && schedule.slices != options.slices)  // 1: as a table says
     throw Error(concat(pipeline.schedule, " has ", counted(schedule.slices, "slice"), ", pipeline.slices is ", options.slices), {},
                 concat("--slices ", schedule.slices));
-  if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.actors)
-    throw Error(concat(pipeline.schedule, " has ", schedule.actors.size(), " actors, pipeline.actors is ", pipeline.actors), {},
+  if (static_cast<std::int64_t>(schedule.actors.size()) != pipeline.table.actors)
+    throw Error(concat(pipeline.schedule, " has ", schedule.actors.size(), " actors, pipeline.actors is ", pipeline.table.actors), {},
                 concat("--actors ", schedule.actors.size()));
   return schedule;
 }
@@ -97,7 +82,7 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
 // else more; 0: no number. Long tables are not tried.
 int fitting_chunks(const Config& config, const ModelRegistry& models) {
   constexpr double kMost = 1e5;  // forwards of a table
-  ScheduleOptions options = schedule_options(config);
+  ScheduleOptions options = table_options(config);
   std::vector<int> candidates;
   for (int fewer = options.chunks - 1; fewer >= 1; --fewer) candidates.push_back(fewer);
   for (int more = 1; more <= 64; ++more) candidates.push_back(options.chunks + more);
@@ -120,7 +105,7 @@ void check_layers(const Config& config, const Schedule& schedule, const ModelReg
   const auto layers = config.model.numbers.find("layers");
   const bool by_name = schedule.cells.empty() && !is_planned(config);
   if (schedule.blocks.empty() || !by_name || layers == config.model.numbers.end()) return;
-  const auto [actors, chunks] = std::pair(config.pipeline.actors, config.pipeline.chunks);
+  const auto [actors, chunks] = std::pair(config.pipeline.table.actors, config.pipeline.table.chunks);
   const auto there = static_cast<std::int64_t>(layers->second);
   if (there == actors * chunks) return;
   Config fitting = config;
@@ -152,10 +137,11 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
     if (schedule.cells.empty()) {
       const int chunks = is_planned(config) ? 0 : fitting_chunks(config, models);
       if (chunks == 0) throw;
-      throw Error(split(error.what(), '\n').front(),
-                  {concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ",
-                          counted(config.pipeline.actors, "actor"), " and ", counted(config.pipeline.chunks, "chunk"), " each")},
-                  concat("--chunks ", chunks));
+      throw Error(
+          split(error.what(), '\n').front(),
+          {concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ",
+                  counted(config.pipeline.table.actors, "actor"), " and ", counted(config.pipeline.table.chunks, "chunk"), " each")},
+          concat("--chunks ", chunks));
     }
     const std::int32_t stages = schedule.stages();
     for (std::int32_t actor = 0; const auto& row : schedule.actors) {
@@ -171,9 +157,9 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
 
 // The step in the slices of its table, before the mesh's axes split what a slice has.
 Graph in_slices(const Graph& step, const Prepared& prepared) {
-  std::vector<LayoutAxis> axes = prepared.axes;
+  std::vector<LayoutAxis> axes = prepared.options.axes;
   axes.push_back({"slice", prepared.schedule.slices, {}});
-  const StagedStep staged = prepare_stages(step, prepared.zero < 3, axes);
+  const StagedStep staged = prepare_stages(step, prepared.options.zero < 3, axes);
   std::vector<AttentionBlock> apart;
   for (const StagePart& block : prepared.schedule.blocks)
     if (block.stage < std::ssize(staged.stages)) apart.push_back({staged.stages[StageId(block.stage)], block.slice, block.block});
@@ -186,8 +172,8 @@ Graph in_slices(const Graph& step, const Prepared& prepared) {
 Graph planned(Graph step, const Prepared& prepared, bool whole) {
   if (prepared.of_all_members) step = of_all_members(std::move(step));
   if (prepared.plan) {
-    step = eliminate_dead_code(prepared.axes.empty() && prepared.schedule.slices == 1 ? drop_constraints(step)
-                                                                                      : step);  // dead ops have no stage
+    step = eliminate_dead_code(prepared.options.axes.empty() && prepared.schedule.slices == 1 ? drop_constraints(step)
+                                                                                              : step);  // dead ops have no stage
     if (whole) check_nodes(*prepared.plan, nodes_of(drop_constraints(step)));
     step = mark_stages(step, *prepared.plan);
   }
@@ -197,7 +183,7 @@ Graph planned(Graph step, const Prepared& prepared, bool whole) {
 
 // The table with the step's own numbers of the stages.
 Schedule schedule_for(const Graph& step, const Prepared& prepared) {
-  return prepared.plan ? renumbered(*prepared.plan, prepared.schedule, prepare_stages(step, true, prepared.axes).stages)
+  return prepared.plan ? renumbered(*prepared.plan, prepared.schedule, prepare_stages(step, true, prepared.options.axes).stages)
                        : prepared.schedule;
 }
 
@@ -215,7 +201,7 @@ OptimiserOptions optimiser_of(const Config& config) {
   options.decay_steps = static_cast<int>(train.decay_steps);
   options.numbers = {train.beta1, train.beta2, train.eps, train.weight_decay, train.momentum};
   options.clip = train.clip;
-  options.validated = config.pipeline.update == "validated";
+  options.validated = config.pipeline.update == UpdateTime::validated;
   return options;
 }
 
@@ -224,32 +210,13 @@ namespace {
 // The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
   const int chosen = has_gathers(prepared.schedule) ? 3 : 0;
-  const int level = config.pipeline.zero < 0 ? chosen : static_cast<int>(config.pipeline.zero);
-  return zero_level(level, parts_of(prepared.replicas), prepared.local);
+  const int said = config.pipeline.program.zero, level = said < 0 ? chosen : said;
+  return zero_level(level, parts_of(prepared.options.devices), prepared.options.local);
 }
-
-}  // namespace
-
-CompileOptions compile_options(const Config& config, const Prepared& prepared) {
-  CompileOptions options{.devices = prepared.replicas, .zero = prepared.zero, .local = prepared.local, .axes = prepared.axes};
-  options.recompute = config.pipeline.recompute == "inputs";
-  options.distance = static_cast<int>(config.pipeline.distance);
-  options.others = prepared.others;
-  options.prefetch = config.pipeline.prefetch;
-  if (config.pipeline.attention == "heads") options.attention = SplitAttention::heads;
-  if (config.pipeline.attention == "parts") options.attention = SplitAttention::parts;
-  for (const ParameterSpec& parameter : prepared.parameters) {
-    options.parameters.push_back(parameter.name);
-    if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
-  }
-  return options;
-}
-
-namespace {
 
 // Returns the options with which a program beside the one that updates finds the state that training leaves.
 CompileOptions beside(const Config& config, const Prepared& prepared) {
-  CompileOptions options = compile_options(config, prepared);
+  CompileOptions options = prepared.options;
   if (options.zero < 3) return options;
   const Graph training = training_graph(config, prepared);
   options.blocks = shared_blocks(training, schedule_for(training, prepared), options);
@@ -270,7 +237,7 @@ namespace {
 
 // Throws Error where there are no workers that could be apart, or states that they share.
 void check_waves(const Config& config, const Schedule& schedule) {
-  const std::int64_t distance = config.pipeline.distance;
+  const int distance = config.pipeline.program.distance;
   if (distance < 0) return;
   const std::string what = concat("pipeline.distance = ", distance, " is of workers that update by themselves");
   if (schedule.steps == 1)
@@ -278,8 +245,8 @@ void check_waves(const Config& config, const Schedule& schedule) {
                 "set pipeline.schedule = \"hetpipe\" and pipeline.window");
   if (devices_of_actor(config) == 1)
     throw Error(concat(what, ", and each actor has one device"), {}, "say how many they are: --mesh pipe=2,data=2");
-  if (config.pipeline.zero > 0)
-    throw Error(concat(what, "; pipeline.zero = ", config.pipeline.zero, " shares what they update"), {}, "set pipeline.zero = 0");
+  if (config.pipeline.program.zero > 0)
+    throw Error(concat(what, "; pipeline.zero = ", config.pipeline.program.zero, " shares what they update"), {}, "set pipeline.zero = 0");
 }
 
 // Throws Error where something else makes tables than the window's.
@@ -292,7 +259,7 @@ void check_window(const Config& config, const Schedule& schedule) {
 }
 
 Schedule updating(const Config& config, Schedule schedule) {
-  const bool adds_updates = config.pipeline.update != "end" && schedule.steps == 1;
+  const bool adds_updates = config.pipeline.update != UpdateTime::end && schedule.steps == 1;
   return adds_updates ? with_updates(std::move(schedule)) : std::move(schedule);
 }
 
@@ -304,9 +271,16 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   prepared.microbatches = static_cast<int>(microbatches);
   prepared.model = model_for(config, schedule, models);
   prepared.schedule = updating(config, std::move(schedule));
-  prepared.replicas.assign(prepared.schedule.actors.size(), 1);
+  prepared.options = config.pipeline.program;
+  prepared.options.devices.assign(prepared.schedule.actors.size(), 1);
+  prepared.options.zero = 0;
+  prepared.options.local = 1;
   if (prepared.schedule.slices > 1) prepared.slice_lengths = slice_lengths(config);
   prepared.parameters = prepared.model->parameters();
+  for (const ParameterSpec& parameter : prepared.parameters) {
+    prepared.options.parameters.push_back(parameter.name);
+    if (!parameter.dims.empty()) prepared.options.dims[parameter.name] = parameter.dims;
+  }
   return prepared;
 }
 
@@ -316,23 +290,23 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
                 "plan this model: penstock plan CONFIG --cluster local --out FILE");
   Prepared prepared = prepare(config, make_schedule("sequential", {.actors = 1, .microbatches = 1}), plan.microbatches, models);
   prepared.schedule = updating(config, without_updates(plan.schedule));
-  prepared.replicas = devices_of_actors(plan);
+  prepared.options.devices = devices_of_actors(plan);
   prepared.plan = std::move(plan);
   return prepared;
 }
 
 void choose_axes(const Config& config, Prepared& prepared) {
-  const StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.zero < 3, prepared.axes);
-  prepared.choices = choose_along(config, {staged.step, prepared.axes, prepared.parameters});
+  const StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.options.zero < 3, prepared.options.axes);
+  prepared.choices = choose_along(config, {staged.step, prepared.options.axes, prepared.parameters});
 }
 
 void spread_actors(const Config& config, Prepared& prepared) {
-  for (int& devices : prepared.replicas) devices *= devices_of_actor(config);
-  prepared.local = static_cast<int>(config.pipeline.local) * (prepared.plan ? prepared.plan->local : 1);  // one of them is 1
-  prepared.axes = axes_of(config, *prepared.model);
-  prepared.zero = zero_of(config, prepared);
+  for (int& devices : prepared.options.devices) devices *= devices_of_actor(config);
+  prepared.options.local = config.pipeline.program.local * (prepared.plan ? prepared.plan->local : 1);  // one of them is 1
+  prepared.options.axes = axes_of(config, *prepared.model);
+  prepared.options.zero = zero_of(config, prepared);
   if (!config.chosen_axes.empty()) choose_axes(config, prepared);
-  if (prepared.zero >= 2 && prepared.schedule.steps == 1 && !has_gathers(prepared.schedule))
+  if (prepared.options.zero >= 2 && prepared.schedule.steps == 1 && !has_gathers(prepared.schedule))
     prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
 }
 
@@ -340,8 +314,8 @@ namespace {
 
 Prepared prepare_workers(const Config& config, const ModelRegistry& models) {
   const std::vector<Schedule> tables = tables_of_workers(config, schedule_of(config));
-  Prepared prepared = prepare(config, tables[0], config.pipeline.microbatches, models);
-  for (std::size_t w = 1; w < tables.size(); ++w) prepared.others.push_back(updating(config, tables[w]));
+  Prepared prepared = prepare(config, tables[0], config.pipeline.table.microbatches, models);
+  for (std::size_t w = 1; w < tables.size(); ++w) prepared.options.others.push_back(updating(config, tables[w]));
   return prepared;
 }
 
@@ -351,7 +325,7 @@ Prepared prepare(const Config& config, const ModelRegistry& models) {
   const std::string& plan = config.pipeline.plan;
   Prepared prepared = plan.empty() ? prepare_workers(config, models) : prepare(config, parse_plan(read_file(plan), plan), models);
   check_waves(config, prepared.schedule);
-  if (config.pipeline.prefetch && prepared.schedule.steps == 1)
+  if (config.pipeline.program.prefetch && prepared.schedule.steps == 1)
     throw Error(concat("pipeline.prefetch looks rows up in the step before, and schedule ", prepared.schedule.name, " is for one step"),
                 {"the last step of a window has no data of a next one"}, "set pipeline.schedule = \"nestpipe\" and pipeline.window");
   spread_actors(config, prepared);
@@ -368,14 +342,14 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
 }
 
 std::vector<int> devices_of_actors(const Prepared& prepared) {
-  std::vector<int> devices = prepared.replicas;
-  for (const LayoutAxis& axis : prepared.axes)
+  std::vector<int> devices = prepared.options.devices;
+  for (const LayoutAxis& axis : prepared.options.axes)
     for (int& of_actor : devices) of_actor *= axis.size;
   return devices;
 }
 
 int step_microbatches(const Prepared& prepared) {
-  return prepared.microbatches * parts_of(prepared.replicas);
+  return prepared.microbatches * parts_of(prepared.options.devices);
 }
 
 std::vector<DataPort> data_of(const Config& config, const Model& model) {
@@ -406,7 +380,7 @@ namespace {
 // Predictions are made of last gradients, and workers that lag behind each other exchange whole ones.
 bool reads_last_gradients(const Config& config, const Prepared& prepared) {
   const auto predicts = [](const Action& action) { return action.ahead > 0; };
-  return config.pipeline.distance >= 0 ||
+  return config.pipeline.program.distance >= 0 ||
          std::ranges::any_of(prepared.schedule.actors, [&](const auto& row) { return std::ranges::any_of(row, predicts); });
 }
 
@@ -437,12 +411,12 @@ Graph generation_graph(const Config& config, const Prepared& prepared) {
 
 Program compile_training(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return compile(step, schedule_for(step, prepared), compile_options(config, prepared));
+  return compile(step, schedule_for(step, prepared), prepared.options);
 }
 
 Lowering training_lowering(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return compile_lowering(step, schedule_for(step, prepared), compile_options(config, prepared));
+  return compile_lowering(step, schedule_for(step, prepared), prepared.options);
 }
 
 Program compile_gradients(const Config& config, const Prepared& prepared) {
@@ -465,15 +439,14 @@ Program compile_picture_step(const Prepared& prepared) {
 
 std::vector<AxisDecision> training_layouts(const Config& config, const Prepared& prepared) {
   const Graph step = training_graph(config, prepared);
-  return compile_layouts(step, schedule_for(step, prepared), compile_options(config, prepared));
+  return compile_layouts(step, schedule_for(step, prepared), prepared.options);
 }
 
 std::string stages_text(const Config& config, const Prepared& prepared) {
   const Graph graph = training_graph(config, prepared);
-  const StagedStep step = prepare_stages(graph, prepared.zero < 3, prepared.axes);
+  const StagedStep step = prepare_stages(graph, prepared.options.zero < 3, prepared.options.axes);
   const Schedule schedule = schedule_for(graph, prepared);
-  const StageDag dag =
-      cut_for(step, schedule, {.devices = prepared.replicas, .local = prepared.local, .sharding = {.level = prepared.zero}});
+  const StageDag dag = cut_for(step, schedule, prepared.options);
 
   const char* sources[] = {"data", "invariant", "edge", "accumulator"};
   const auto bundles = [&](const std::vector<BundleId>& list) {

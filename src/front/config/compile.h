@@ -25,16 +25,12 @@ namespace penstock {
 struct Prepared {
   std::unique_ptr<Model> model;
   Schedule schedule;                             // for a training step
-  std::vector<Schedule> others = {};             // CompileOptions::others: `schedule` is then the first worker's
   int microbatches = 1;                          // in the schedule
   std::vector<std::int64_t> slice_lengths = {};  // of schedule.slices; none: they are equal
-  std::vector<int> replicas;                     // number of devices of each actor, which share every micro-batch
-  // The axes over which the tensors of each of these devices are split: it is as many devices as their sizes' product.
-  std::vector<LayoutAxis> axes;
-  std::vector<ChosenLayouts> choices;  // what was found where Penstock chose what is split along them
+  CompileOptions options;                        // all that decide its programs, but for the blocks of those beside the training's
+  std::vector<ChosenLayouts> choices;            // what was found where Penstock chose what is split along them
   // Whether one device does the work of all members of the axes of the model's own collectives.
   bool of_all_members = false;
-  int zero = 0, local = 1;  // how these devices hold state: Sharding's level, LowerOptions::local
   std::vector<ParameterSpec> parameters;
   // A plan whose stages replace the model's own; the schedule then names its stages by their numbers in it.
   std::optional<PlanFile> plan;
@@ -83,8 +79,7 @@ Program compile_generation(const Config& config, const Prepared& prepared);
 // A step of a picture's on one device; `prepared` must be sequential.
 Program compile_picture_step(const Prepared& prepared);
 
-// The configuration's words for what compile() and training_step() take.
-CompileOptions compile_options(const Config& config, const Prepared& prepared);
+// The configuration's words for what training_step() takes.
 OptimiserOptions optimiser_of(const Config& config);
 
 // Returns what lowering of the training program begins with: lower/passes.h shows what each pass makes of it.

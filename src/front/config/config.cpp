@@ -18,6 +18,7 @@
 #include "penstock/plan_file.h"
 #include "penstock/schedule.h"
 #include "rules/load_schedule.h"
+#include "schedule/options.h"
 
 namespace penstock {
 namespace {
@@ -111,12 +112,8 @@ struct Assign {
   const ConfigKey& key;
   const Assignment& from;
 
-  void operator()(std::int64_t* target) const {
-    const auto value = from.value->value_exact<std::int64_t>();
-    if (!value) fail_whole();
-    check_range(key, from, static_cast<double>(*value), concat(*value));
-    *target = *value;
-  }
+  void operator()(std::int64_t* target) const { *target = whole(); }
+  void operator()(int* target) const { *target = static_cast<int>(whole()); }
   void operator()(double* target) const { *target = real(*from.value, "a number"); }
   void operator()(bool* target) const {
     const auto value = from.value->value_exact<bool>();
@@ -129,6 +126,12 @@ struct Assign {
     if (!value) fail_type(key, from, "a text");
     check_word(*value, key.is_layout() && value->empty());
     *target = *value;
+  }
+  void operator()(const ConfigKey::Choice& choice) const {
+    const auto value = from.value->value_exact<std::string>();
+    if (!value) fail_type(key, from, "a text");
+    check_word(*value, false);
+    choice.choose(static_cast<std::size_t>(std::ranges::find(key.words, *value) - key.words.begin()));
   }
   void operator()(std::vector<std::string>* target) const {
     target->clear();
@@ -197,6 +200,12 @@ struct Assign {
                 {"a dim is split over one axis"});
   }
 
+  std::int64_t whole() const {
+    const auto value = from.value->value_exact<std::int64_t>();
+    if (!value) fail_whole();
+    check_range(key, from, static_cast<double>(*value), concat(*value));
+    return *value;
+  }
   double real(const toml::node& node, const char* wanted) const {
     if (!node.is_number()) fail_type(key, from, wanted);
     const double value = *node.value<double>();
@@ -251,7 +260,7 @@ std::string full_key(const Override& override, const std::vector<ConfigKey>& key
 }
 
 bool is_textual(const ConfigKey& key, std::string_view value) {
-  if (std::holds_alternative<std::string*>(key.target)) return true;
+  if (std::holds_alternative<std::string*>(key.target) || std::holds_alternative<ConfigKey::Choice>(key.target)) return true;
   return std::holds_alternative<std::vector<std::string>*>(key.target) && !value.starts_with('[');
 }
 
@@ -317,8 +326,8 @@ bool awaits_table(const Config& config) {
 }
 
 void check_batch(const Config& config) {
-  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.microbatches;
-  const auto [data, local] = std::pair(config.pipeline.data, config.pipeline.local);
+  const std::int64_t batch = config.train.batch, microbatches = config.pipeline.table.microbatches;
+  const auto [data, local] = std::pair(config.pipeline.data, config.pipeline.program.local);
   if (const int devices = devices_of_actor(config); devices > 1 && batch % (microbatches * devices) != 0)
     throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches,
                        " times pipeline.data = ", data, local > 1 ? concat(" times pipeline.local = ", local) : ""),
@@ -338,8 +347,8 @@ void take_from_table(Config& config) {
   if (!names_table(pipeline.schedule) || (!actors && !microbatches)) return;
   const Schedule table = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
   if (!config.given.contains("pipeline.slices")) pipeline.slices = {static_cast<double>(table.slices)};
-  if (actors) pipeline.actors = static_cast<std::int64_t>(table.actors.size());
-  if (microbatches) pipeline.microbatches = std::max(table.microbatches(), 1);
+  if (actors) pipeline.table.actors = static_cast<int>(table.actors.size());
+  if (microbatches) pipeline.table.microbatches = std::max(table.microbatches(), 1);
   check_batch(config);
 }
 
@@ -363,25 +372,18 @@ bool is_planned(const Config& config) {
 void take_plan(Config& config, const PlanFile& plan) {
   Config::Pipeline& pipeline = config.pipeline;
   const Config::Pipeline defaults;
-  pipeline.actors = static_cast<std::int64_t>(plan.schedule.actors.size());
-  pipeline.microbatches = plan.microbatches;
   pipeline.schedule = kByPlan;
-  pipeline.chunks = defaults.chunks;
-  pipeline.window = defaults.window;
-  pipeline.in_flight = pipeline.group = pipeline.unit = 0;
-  pipeline.transfers.clear();
-  pipeline.frozen.clear();
+  pipeline.table = {.actors = static_cast<int>(plan.schedule.actors.size()), .microbatches = plan.microbatches};
   pipeline.workers.clear();
   pipeline.slices = {1};
-  pipeline.split_backward = false;
-  if (parts_of(devices_of_actors(plan)) > 1) pipeline.data = pipeline.local = 1;
+  if (parts_of(devices_of_actors(plan)) > 1) pipeline.data = pipeline.program.local = 1;
   if (plan.split != Split()) {
     pipeline.tensor = plan.split.tensor;
     pipeline.context = plan.split.context;
     pipeline.axes = defaults.axes;
     if (plan.split.sequence && !is_chosen(config, "tensor")) config.layout["sequence"] = "tensor";
   }
-  if (plan.zero >= 0) pipeline.zero = plan.zero;
+  if (plan.zero >= 0) pipeline.program.zero = plan.zero;
   check_batch(config);
   check_runnable(plan, config.train.batch);
 }
@@ -397,6 +399,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     const auto is = [&](const std::string& name) { return override.key == name || override.key == "pipeline." + name; };
     if (is("actors") && override.value != actors) fail_against_plan(config, override, concat(actors, " actors"));
     if (is("microbatches") && override.value != microbatches) fail_against_plan(config, override, concat(microbatches, " micro-batches"));
+    if (is("actors") || is("microbatches")) continue;
     if (grouped && (is("data") || is("local")))
       fail_against_plan(config, override,
                         concat("how many devices each actor has: ", join(devices, ", ", [](int n) { return std::to_string(n); })));
@@ -404,14 +407,14 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     for (const auto& [axis, members] : split)
       if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
         fail_against_plan(config, override, concat(axis, " = ", members));
-    for (const char* shaping :
-         {"schedule", "chunks", "slices", "window", "in_flight", "group", "unit", "transfers", "frozen", "split_backward", "workers"})
-      if (is(shaping)) fail_against_plan(config, override, "which action each actor runs when");
+    const auto shapes = [&](const ScheduleOption& option) { return is(std::string(option.name)); };
+    if (is("schedule") || is("workers") || std::ranges::any_of(schedule_options(), shapes))
+      fail_against_plan(config, override, "which action each actor runs when");
   }
   const auto is_zero = [](const Override& override) { return override.key == "zero" || override.key == "pipeline.zero"; };
-  const std::int64_t zero = pipeline.zero;
+  const int zero = pipeline.program.zero;
   take_plan(config, plan);
-  if (std::ranges::any_of(overrides, is_zero)) pipeline.zero = zero;
+  if (std::ranges::any_of(overrides, is_zero)) pipeline.program.zero = zero;
 }
 
 int slices_of(const Config& config) {
@@ -482,12 +485,12 @@ bool is_chosen(const Config& config, const std::string& axis) {
 }
 
 int devices_of_actor(const Config& config) {
-  return static_cast<int>(config.pipeline.data * config.pipeline.local);
+  return config.pipeline.data * config.pipeline.program.local;
 }
 
 int devices_with_members(const Config& config) {
   const Config::Pipeline& mesh = config.pipeline;
-  return devices_of_actor(config) * static_cast<int>(mesh.expert * mesh.context * mesh.tensor);
+  return devices_of_actor(config) * mesh.expert * mesh.context * mesh.tensor;
 }
 
 Override parse_override(std::string_view text) {

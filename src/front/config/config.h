@@ -8,9 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/compile.h"
+#include "penstock/schedule.h"
 #include "penstock/trace.h"
 
 namespace penstock {
+
+// The time at which a stage's parameters are updated: at the end of the step; as soon as the stage's gradients are complete (without
+// clipping); or then, also with clipping, and made anew where clipping shortens the gradients.
+enum class UpdateTime : std::uint8_t { end, by_stage, validated };
 
 struct Config {
   struct Model {
@@ -48,13 +54,13 @@ struct Config {
   // How a batch of sequences with lengths of their own is cut into micro-batches (batch/plan_batch.h). A micro-batch of n sequences of s
   // tokens takes fixed + n (s/linear + s^2/quadratic) milliseconds on a stage.
   struct Batch {
-    std::string planner = "pad";     // of batch/batch_planners.h
-    std::string rows = "padded";     // or "ragged": searched puts all samples of a micro-batch one after the other in a row
-    std::int64_t slices = 4;         // into which infinipipe may cut a document, at most
-    std::string costs;               // a file of costs that `penstock profile` measured with a planner; "": the figures below
-    std::int64_t candidates = 50;    // tables that a search tries for a batch
-    std::string recompute = "none";  // or "inputs": searched and infinipipe may keep only what enters a stage, where memory asks for it
-    std::int64_t round = 0;          // lengths round up to multiples of it; 0: of 8, and the lengths of ragged rows of 64
+    std::string planner = "pad";   // of batch/batch_planners.h
+    bool ragged = false;           // searched puts all samples of a micro-batch one after the other in a row, not each in its own
+    std::int64_t slices = 4;       // into which infinipipe may cut a document, at most
+    std::string costs;             // a file of costs that `penstock profile` measured with a planner; "": the figures below
+    std::int64_t candidates = 50;  // tables that a search tries for a batch
+    bool recompute = false;        // searched and infinipipe may keep only what enters a stage, where memory asks for it
+    std::int64_t round = 0;        // lengths round up to multiples of it; 0: of 8, and the lengths of ragged rows of 64
     double fixed = 0.5, linear = 33, quadratic = 5e4;
     double memory = 0;           // tokens that live on a stage at once, at most; 0: no limit
     double memory_limit = 0;     // bytes that a batch's program may plan on a device; 0: no limit
@@ -67,41 +73,28 @@ struct Config {
     std::int64_t rollouts = 500, nodes = 20'000;  // tables that the search of "dip" tries, and those of its proof
   } batch;
   struct Pipeline {
-    std::int64_t actors = 2;
-    // Each actor has `data` nodes of `local` devices, which share every micro-batch. Both are 1 where a plan says how many devices each
-    // actor has.
-    std::int64_t data = 1, local = 1;
-    // Members of the axes over which each of these devices' tensors are split, as `layout` says, and the order of these axes in a device's
-    // number: the last varies fastest.
-    std::int64_t expert = 1, context = 1, tensor = 1;
-    std::vector<std::string> axes = {"expert", "context", "tensor"};
-    // The way in which attention is computed over a sequence that is split over one of them: "auto", "heads" or "parts" (SplitAttention).
-    std::string attention = "auto";
-    // The tensors that these devices hold in shares (ZeRO): 0 nothing; 1 the optimiser state; 2 gradients too; 3 parameters too, and then
-    // nodes share parameters and sums of gradients. -1: as the schedule says, which is 3 where it gathers parameters and otherwise 0.
-    std::int64_t zero = -1;
     std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
-    std::int64_t microbatches = 8;
-    std::int64_t chunks = 1;  // stages per actor
+    // The options that shape the table. Two of them stay as they are here: how many slices there are, and parts of the vocabulary
+    // (schedule_options of config/compile.h).
+    ScheduleOptions table = {.microbatches = 8};
     // Slices of a sequence that stages work on one after the other (transform/slices.h): how many, or the length of each, in tokens or any
     // other unit.
     std::vector<double> slices = {1};
-    // These are as ScheduleOptions of penstock/schedule.h says; 0, empty or false: the schedule chooses.
-    std::int64_t in_flight = 0, group = 0, unit = 0;  // numbers of micro-batches
-    std::int64_t window = 1;                          // training steps that a table is for
-    std::int64_t distance = -1;                       // of HetPipe's workers, in waves; -1: they sum gradients
+    // The options of the table's program, as far as a configuration says them; prepare() of config/compile.h says the others. Level -1 of
+    // zero is as the schedule says: 3 where it gathers parameters, otherwise 0.
+    CompileOptions program = {.zero = -1};
+    // Each actor has `data` nodes of `program.local` devices, which share every micro-batch. Both are 1 where a plan says how many devices
+    // each actor has.
+    int data = 1;
+    // Members of the axes over which each of these devices' tensors are split, as `layout` says, and the order of these axes in a device's
+    // number: the last varies fastest.
+    int expert = 1, context = 1, tensor = 1;
+    std::vector<std::string> axes = {"expert", "context", "tensor"};
     // For each worker, how many of the model's stages each stage of the table has; none: all workers have one each.
     std::vector<std::vector<double>> workers;
-    bool prefetch = false;          // looks rows of embeddings up while the step before computes
-    std::vector<double> transfers;  // time of a transfer over that of a stage's forward: one for every link, or one each
-    std::vector<double> frozen;     // of each stage in front that is not trained: its forward's time over a stage's that is
-    bool split_backward = false;
     std::string backend = "threads";  // or "gloo" or "nccl", between processes
-    std::string recompute = "none";   // or "inputs": keep only what enters each stage
-    // When a stage's parameters are updated. "end": at the end of the step. "stage": as soon as the stage's gradients are complete (without
-    // clipping). "validated": then, also with clipping, and made anew where clipping shortens the gradients.
-    std::string update = "end";
+    UpdateTime update = UpdateTime::end;
     double deadline = 60;  // the most seconds that a device may wait for one thing
   } pipeline;
   // The axis over which each named dim of the model is split; "": over none. Dims that are not here are whole, but the batch, which is

@@ -12,6 +12,7 @@
 #include "config/mesh.h"
 #include "penstock/optimiser.h"
 #include "program/backends.h"
+#include "schedule/options.h"
 #include "trace/decays.h"
 
 namespace penstock {
@@ -74,6 +75,10 @@ std::string toml_text(std::string_view text) {
 }
 
 struct ValueText {
+  const ConfigKey& key;
+
+  std::string operator()(const ConfigKey::Choice& choice) const { return toml_text(key.words[choice.chosen()]); }
+  std::string operator()(const int* whole) const { return std::to_string(*whole); }
   std::string operator()(const std::int64_t* whole) const { return std::to_string(*whole); }
   std::string operator()(const double* real) const { return number(*real); }
   std::string operator()(const bool* flag) const { return *flag ? "true" : "false"; }
@@ -87,6 +92,16 @@ struct ValueText {
 
 ConfigKey choice(const char* section, const char* name, const char* meaning, std::string* target, std::vector<std::string> words) {
   ConfigKey key{section, name, "", meaning, target};
+  key.words = std::move(words);
+  return key;
+}
+
+// A key of an enumeration, or of false and true: `words` say its values in their order.
+template <class Value>
+ConfigKey choice(const char* section, const char* name, const char* meaning, Value* target, std::vector<std::string> words) {
+  ConfigKey key{section, name, "", meaning};
+  key.target =
+      ConfigKey::Choice{[=] { return static_cast<std::size_t>(*target); }, [=](std::size_t word) { *target = static_cast<Value>(word); }};
   key.words = std::move(words);
   return key;
 }
@@ -177,7 +192,7 @@ std::vector<ConfigKey> batch_keys(Config::Batch& b) {
   return {
       batch_planner_key(&b.planner),
       by_path(choice("batch", "rows",
-                     "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.rows,
+                     "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.ragged,
                      {"padded", "ragged"})),
       by_path({"batch", "slices", "slices", "into which infinipipe may cut a document, at most", &b.slices, 1, 1024}),
       by_path({"batch", "costs", "",
@@ -227,43 +242,50 @@ std::vector<ConfigKey> train_keys(Config::Train& t) {
   };
 }
 
+// The options that shape a table have one list, which the command line reads too.
+void add_table_keys(std::vector<ConfigKey>& out, ScheduleOptions& table) {
+  for (const ScheduleOption& option : schedule_options()) {
+    if (option.configured != ScheduleOption::Configured::here) continue;
+    const ConfigKey::Target target = std::visit([&](const auto member) { return ConfigKey::Target(&(table.*member)); }, option.member);
+    out.push_back(
+        {"pipeline", std::string(option.name), std::string(option.unit), std::string(option.meaning), target, option.least, option.most});
+  }
+}
+
 std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
-  return {
-      {"pipeline", "actors", "actors", "that share the stages", &p.actors, 1, 4096},
+  std::vector<ConfigKey> out = {
+      {"pipeline", "plan", "", "file of penstock plan: stages, actors, micro-batches and schedule", &p.plan},
+      {"pipeline", "schedule", "", "a name (penstock schedule list), FILE.csv or FILE.rules", &p.schedule},
+  };
+  add_table_keys(out, p.table);
+  const std::vector<ConfigKey> own = {
+      {"pipeline", "slices", "slices", "of a sequence, which stages work on one after the other: how many, or the length of each",
+       &p.slices, 1, 1e6},
+      by_path({"pipeline", "workers", "stages",
+               "of the model that each stage of the schedule has, of each worker: [[6, 2], [4, 4]]; []: one each", &p.workers, 1, 4096}),
       {"pipeline", "data", "devices", "of each actor, or its nodes where local says so", &p.data, 1, 4096},
-      {"pipeline", "local", "devices", "of each node of an actor", &p.local, 1, 4096},
+      {"pipeline", "local", "devices", "of each node of an actor", &p.program.local, 1, 4096},
       {"pipeline", "expert", "members", "of axis expert, over which [layout] splits tensors", &p.expert, 1, 4096},
       by_path({"pipeline", "context", "members", "of axis context, likewise", &p.context, 1, 4096}),
       {"pipeline", "tensor", "members", "of axis tensor, likewise", &p.tensor, 1, 4096},
       axes_key(&p.axes),
-      choice("pipeline", "attention", "over a split sequence: heads, parts, or auto: parts where there are too few heads", &p.attention,
-             {"auto", "heads", "parts"}),
+      choice("pipeline", "attention", "over a split sequence: heads, parts, or auto: parts where there are too few heads",
+             &p.program.attention, {"auto", "heads", "parts"}),
       {"pipeline", "zero", "",
-       "what an actor's devices hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; -1: by schedule", &p.zero, -1, 3},
-      {"pipeline", "plan", "", "file of penstock plan: stages, actors, micro-batches and schedule", &p.plan},
-      {"pipeline", "schedule", "", "a name (penstock schedule list), FILE.csv or FILE.rules", &p.schedule},
-      {"pipeline", "microbatches", "micro-batches", "of a batch", &p.microbatches, 1, 1e6},
-      {"pipeline", "chunks", "stages", "of each actor", &p.chunks, 1, 4096},
-      {"pipeline", "slices", "slices", "of a sequence, which stages work on one after the other: how many, or the length of each",
-       &p.slices, 1, 1e6},
+       "what an actor's devices hold in shares: 1 optimiser state, 2 and gradients, 3 and parameters; -1: by schedule", &p.program.zero, -1,
+       3},
       by_path({"pipeline", "distance", "waves",
-               "that the devices of an actor, as HetPipe's workers, may lack of each other's updates; -1: they sum gradients", &p.distance,
-               -1, 4096}),
-      by_path({"pipeline", "workers", "stages",
-               "of the model that each stage of the schedule has, of each worker: [[6, 2], [4, 4]]; []: one each", &p.workers, 1, 4096}),
-      {"pipeline", "window", "steps", "of training that the table is for", &p.window, 1, 4096},
-      by_path({"pipeline", "prefetch", "", "rows of embeddings are looked up in the step before, in a window of steps", &p.prefetch}),
-      {"pipeline", "in_flight", "micro-batches", "that an actor holds at most; 0: as the schedule chooses", &p.in_flight, 0, 1e6},
-      {"pipeline", "group", "micro-batches", "that go together; 0: as the schedule chooses", &p.group, 0, 1e6},
-      {"pipeline", "unit", "micro-batches", "for which sharded parameters are gathered once; 0: all", &p.unit, 0, 1e6},
-      {"pipeline", "transfers", "share", "of a stage's forward that a transfer takes: of every link, or of each", &p.transfers, 0, 1e6},
-      {"pipeline", "frozen", "shares", "of a stage's forward that each stage in front takes which is not trained", &p.frozen, 0, 1e6},
-      {"pipeline", "split_backward", "", "each B as I and then W, fused pairs apart", &p.split_backward},
-      backend_key(&p.backend),
-      choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.recompute, {"none", "inputs"}),
+               "that the devices of an actor, as HetPipe's workers, may lack of each other's updates; -1: they sum gradients",
+               &p.program.distance, -1, 4096}),
+      by_path(
+          {"pipeline", "prefetch", "", "rows of embeddings are looked up in the step before, in a window of steps", &p.program.prefetch}),
+      choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.program.recompute, {"none", "inputs"}),
       choice("pipeline", "update", "at the end of a step; by stage; or by stage and validated", &p.update, {"end", "stage", "validated"}),
+      backend_key(&p.backend),
       {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &p.deadline, 0.001, 1e6},
   };
+  out.insert(out.end(), own.begin(), own.end());
+  return out;
 }
 
 std::vector<ConfigKey> run_keys(Config::Run& run) {
@@ -323,7 +345,7 @@ std::string toml_section(std::string_view section) {
 }
 
 std::string value_text(const ConfigKey& key) {
-  return std::visit(ValueText{}, key.target);
+  return std::visit(ValueText{key}, key.target);
 }
 
 std::string key_named(std::string name, const ModelRegistry& models) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,7 +14,12 @@
 namespace penstock {
 
 struct ConfigKey {
-  using Target = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*, std::vector<double>*,
+  // A value that one of the key's words says: an enumeration's, or false and true. Both count its place among the words.
+  struct Choice {
+    std::function<std::size_t()> chosen;
+    std::function<void(std::size_t)> choose;
+  };
+  using Target = std::variant<std::int64_t*, int*, double*, bool*, std::string*, Choice, std::vector<std::string>*, std::vector<double>*,
                               std::vector<std::vector<double>>*>;
 
   std::string section, name;

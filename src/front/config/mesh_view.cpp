@@ -23,7 +23,7 @@ struct SeenStep {
 };
 
 SeenStep seen_step(const Config& config, const Prepared& prepared) {
-  StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.zero < 3, prepared.axes);
+  StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.options.zero < 3, prepared.options.axes);
   SeenStep out{std::move(staged.step), std::move(staged.stages), training_layouts(config, prepared)};
   // A loss in parts has further values.
   if (!out.axes.empty() && !out.axes[0].own) out.step = out.axes[0].step;
@@ -70,7 +70,7 @@ std::vector<std::int32_t> devices_with(const SeenStep& seen, const Prepared& pre
   for (const Op& op : body.ops)
     if (made ? &op == &body.ops[made] : std::find(op.operands.begin(), op.operands.end(), value) != op.operands.end())
       stages.insert(op.stage);
-  std::vector<Schedule> tables = prepared.others;
+  std::vector<Schedule> tables = prepared.options.others;
   tables.insert(tables.begin(), prepared.plan ? renumbered(*prepared.plan, prepared.schedule, seen.stages) : prepared.schedule);
   std::vector<std::int32_t> out;
   for (std::int32_t d = 0; d < std::ssize(mesh.devices); ++d) {
@@ -88,15 +88,15 @@ std::vector<std::int32_t> devices_with(const SeenStep& seen, const Prepared& pre
 
 MeshShape mesh_of(const Prepared& prepared) {
   MeshShape out;
-  const std::vector<int>& replicas = prepared.replicas;
+  const std::vector<int>& replicas = prepared.options.devices;
   const bool alike = std::all_of(replicas.begin(), replicas.end(), [&](int n) { return n == replicas[0]; });
   out.axes.push_back({"pipe", static_cast<int>(replicas.size())});
   const int most = *std::max_element(replicas.begin(), replicas.end());
-  const bool has_data = most > prepared.local, has_local = prepared.local > 1;
-  if (has_data) out.axes.push_back({"data", alike ? replicas[0] / prepared.local : 0});
-  if (has_local) out.axes.push_back({"local", prepared.local});
+  const bool has_data = most > prepared.options.local, has_local = prepared.options.local > 1;
+  if (has_data) out.axes.push_back({"data", alike ? replicas[0] / prepared.options.local : 0});
+  if (has_local) out.axes.push_back({"local", prepared.options.local});
   int members = 1;
-  for (const LayoutAxis& axis : prepared.axes) {
+  for (const LayoutAxis& axis : prepared.options.axes) {
     out.axes.push_back({axis.name, axis.size});
     members *= axis.size;
   }
@@ -104,10 +104,10 @@ MeshShape mesh_of(const Prepared& prepared) {
     for (std::int32_t replica = 0; replica < replicas[actor]; ++replica)
       for (std::int32_t member = 0; member < members; ++member) {
         MeshShape::Device& device = out.devices.emplace_back(MeshShape::Device{actor, replica, {actor}});
-        if (has_data) device.place.push_back(replica / prepared.local);
-        if (has_local) device.place.push_back(replica % prepared.local);
+        if (has_data) device.place.push_back(replica / prepared.options.local);
+        if (has_local) device.place.push_back(replica % prepared.options.local);
         std::int32_t stride = members;
-        for (const LayoutAxis& axis : prepared.axes) {
+        for (const LayoutAxis& axis : prepared.options.axes) {
           stride /= axis.size;
           device.place.push_back(member / stride % axis.size);
         }

@@ -109,11 +109,11 @@ Graph planning_step(const Config& config, const ModelRegistry& models, std::int6
 }
 
 NodeGroups planning_nodes(const Config& config, const ModelRegistry& models, int most) {
-  return group_nodes(planning_step(config, models, config.train.batch / config.pipeline.microbatches), most);
+  return group_nodes(planning_step(config, models, config.train.batch / config.pipeline.table.microbatches), most);
 }
 
 std::vector<int> planning_sizes(const Config& config, int devices) {
-  const auto batch = static_cast<int>(config.train.batch), own = batch / static_cast<int>(config.pipeline.microbatches);
+  const auto batch = static_cast<int>(config.train.batch), own = batch / config.pipeline.table.microbatches;
   std::vector<int> sizes;
   for (const int size : {own / 2, own, 2 * own})
     if (size >= 1 && batch % size == 0 && (size == own || batch / size >= devices)) sizes.push_back(size);

@@ -63,9 +63,8 @@ PlanSplit model_split(const Config& config, const ModelRegistry& models, const N
   PlanSplit out;
   for (const int size : sizes) {
     const Prepared prepared = prepared_for(changed, models, size);
-    LowerOptions options{.axes = axes_of(changed, *prepared.model)};
-    for (const ParameterSpec& parameter : prepared.parameters)
-      if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
+    CompileOptions options = prepared.options;
+    options.axes = axes_of(changed, *prepared.model);
     PlanSplit one = split_graph(eliminate_dead_code(training_graph(changed, prepared)), groups, device, options, whole);
     if (out.graph.nodes.empty())
       out = std::move(one);

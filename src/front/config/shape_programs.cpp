@@ -41,12 +41,12 @@ Graph ShapePrograms::step_of(const BatchShape& shape) const {
 
 // The sums are those of the longest row there can be, so that they depend on the configuration and not on the batch that comes first.
 const LoopSums& ShapePrograms::sums_for(const BatchShape& shape, const Schedule& schedule) {
-  if (prepared_.axes.empty() || !sums_.empty()) return sums_;
+  if (prepared_.options.axes.empty() || !sums_.empty()) return sums_;
   BatchShape longest = shape;
   longest.samples = std::min<std::int64_t>(longest.samples, 1);
   longest.input = context_of(config_);
   if (longest.target > 0) longest.target = longest.input;
-  sums_ = loop_sums(step_of(longest), schedule, compile_options(config_, prepared_));
+  sums_ = loop_sums(step_of(longest), schedule, prepared_.options);
   return sums_;
 }
 
@@ -61,7 +61,7 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
   }
   Graph step = step_of(shape);
   if (slices > 0) step = in_slices(step, shape.slices);
-  const CompileOptions options = compile_options(config_, prepared_);
+  const CompileOptions options = prepared_.options;
   ShapeClass inputs = shape.degree > 0 ? compile_class(step, schedule, for_group(options, shape.degree))
                                        : compile_class(step, schedule, options, sums_for(shape, schedule));
   uses_.push_front(key);
@@ -88,7 +88,7 @@ ShapeProgram ShapePrograms::program(const std::vector<BatchShape>& microbatches,
     return it->second;
   };
   const bool in_groups = microbatches[0].degree > 0;
-  const int members = in_groups ? prepared_.axes.at(0).size : 1;
+  const int members = in_groups ? prepared_.options.axes.at(0).size : 1;
   if (in_groups) class_number(of_all_members(microbatches, members), 0);
   std::vector<std::int32_t> shape_class;
   std::int32_t first = 0;
@@ -97,7 +97,7 @@ ShapeProgram ShapePrograms::program(const std::vector<BatchShape>& microbatches,
     first = (first + shape.degree) % members;
   }
   out.classes = std::ssize(shapes);
-  out.program = compile_joined(classes, std::move(shape_class), schedule, compile_options(config_, prepared_), pool_);
+  out.program = compile_joined(classes, std::move(shape_class), schedule, prepared_.options, pool_);
   for (const auto limit = static_cast<std::size_t>(config_.batch.classes); uses_.size() > std::max(limit, classes.size()); uses_.pop_back())
     classes_.erase(uses_.back());
   return out;

@@ -40,7 +40,8 @@ std::vector<Schedule> tables_of_workers(const Config& config, const Schedule& sc
   if (std::ssize(workers) != devices)
     throw Error(concat("pipeline.workers says what ", counted(std::ssize(workers), "worker"), " have, and each actor has ",
                        counted(devices, "device")),
-                {"each device of an actor is of another worker"}, concat("--mesh pipe=", config.pipeline.actors, ",data=", workers.size()));
+                {"each device of an actor is of another worker"},
+                concat("--mesh pipe=", config.pipeline.table.actors, ",data=", workers.size()));
   std::vector<Schedule> out;
   for (const std::vector<double>& sizes : workers) out.push_back(table_of(schedule, sizes, out.size(), workers[0]));
   return out;

@@ -9,6 +9,7 @@
 #include "schedule/engine_costs.h"
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
+#include "schedule/options.h"
 
 namespace penstock {
 namespace {
@@ -22,25 +23,10 @@ int own_chunks(const RulesPlacement& placement, const ScheduleOptions& options) 
 }
 
 void check_options(const Rules& rules, const ScheduleOptions& options) {
-  const auto at_least_one = [&](std::string_view what, int value) {
-    if (value < 1) throw Error(concat(rules.name, ": ", what, " must be at least 1, not ", value));
-  };
-  at_least_one("actors", options.actors);
-  at_least_one("micro-batches", options.microbatches);
-  at_least_one("chunks", options.chunks);
-  at_least_one("slices", options.slices);
-  at_least_one("--window", options.window);
-  const std::pair<const char*, bool> of_others[] = {{"--in-flight", options.in_flight != 0},
-                                                    {"--group", options.group != 0},
-                                                    {"--unit", options.unit != 0},
-                                                    {"--transfers", !options.transfers.empty()},
-                                                    {"--frozen", !options.frozen.empty()},
-                                                    {"--balance", !options.balance.empty()},
-                                                    {"--self-conditioning", options.self_conditioning},
-                                                    {"--split-backward", options.split_backward}};
-  for (const auto& [flag, is_given] : of_others) {
-    if (is_given) throw Error(concat(rules.name, ": rules take no ", flag), {}, "write it as a limit, an order or a preference");
-  }
+  check_least(rules.name, options);
+  for (const ScheduleOption& option : schedule_options())
+    if (option.taken_by != ScheduleOption::TakenBy::all && option.is_given(options))
+      throw Error(concat(rules.name, ": rules take no ", option.flag()), {}, "write it as a limit, an order or a preference");
   const int own = own_chunks(rules.placement, options);
   if (own != options.chunks && options.chunks > 1) {
     throw Error(concat(rules.name, ": stages per actor are ", own, " by the placement, ", options.chunks, " by --chunks"), {},

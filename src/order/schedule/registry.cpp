@@ -6,6 +6,7 @@
 #include "schedule/forward_stages.h"
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
+#include "schedule/options.h"
 #include "schedule/traits.h"
 
 namespace penstock {
@@ -147,26 +148,25 @@ bool takes(const ScheduleInfo& info, std::string_view flag) {
 // Returns the flags that a schedule takes, for messages. Some flags no run has: there are only tables with them.
 std::string taken(const ScheduleInfo& info) {
   std::vector<std::string> by_all, by_tables;
-  for (const std::string& flag : info.takes) (flag == "--self-conditioning" || flag == "--balance" ? by_tables : by_all).push_back(flag);
+  for (const std::string& flag : info.takes)
+    (option_of(flag).configured == ScheduleOption::Configured::nowhere ? by_tables : by_all).push_back(flag);
   if (by_tables.empty()) return concat("it takes ", join(by_all, ", "));
   return concat("it takes ", join(by_all, ", "), by_all.empty() ? "" : "; ", "in penstock schedule ", by_all.empty() ? "" : "also ",
                 join(by_tables, ", "));
 }
 
-void check_number(const ScheduleInfo& info, const std::string& flag, int value) {
-  if (value == 0) return;
-  if (!takes(info, flag)) {
-    const std::vector<std::string> own = info.takes.empty() ? info.takes : std::vector{taken(info)};
-    throw Error(concat(info.name, " takes no ", flag), own,
-                concat("schedules that do: ", join(names_of([&](const ScheduleInfo& other) { return takes(other, flag); }), ", ")));
-  }
-  if (value < 1) throw Error(concat(info.name, ": ", flag, " must be at least 1, not ", value));
+// Throws Error for an option that only other schedules take.
+void check_taken(const ScheduleInfo& info, const ScheduleOption& option) {
+  const std::string flag = option.flag();
+  if (option.taken_by != ScheduleOption::TakenBy::some || takes(info, flag)) return;
+  const std::vector<std::string> own = info.takes.empty() ? info.takes : std::vector{taken(info)};
+  throw Error(concat(info.name, " takes no ", flag), own,
+              concat("schedules that do: ", join(names_of([&](const ScheduleInfo& other) { return takes(other, flag); }), ", ")));
 }
 
 void check_transfers(const ScheduleInfo& info, const ScheduleOptions& options) {
   const std::vector<double>& transfers = options.transfers;
   if (transfers.empty()) return;
-  check_number(info, "--transfers", 1);
   if (transfers.size() != 1 && transfers.size() != static_cast<std::size_t>(options.actors - 1)) {
     throw Error(concat(info.name, ": --transfers gives ", transfers.size(), " times for the ", options.actors - 1, " links of ",
                        options.actors, " actors"),
@@ -175,13 +175,6 @@ void check_transfers(const ScheduleInfo& info, const ScheduleOptions& options) {
   for (const double time : transfers) {
     if (!(time >= 0 && time <= 1e6)) throw Error(concat(info.name, ": --transfers must be from 0 to 1e6, not ", number(time)));
   }
-}
-
-// One part, or one step, is no choice, and all schedules take it. `all_take`: and more than one too.
-void check_more_than_one(const ScheduleInfo& info, const std::string& flag, int value, bool all_take = false) {
-  constexpr int kMost = 1 << 12;
-  if (value > 1 && !all_take) check_number(info, flag, value);
-  if (value > kMost) throw Error(concat(info.name, ": ", flag, " must be at most ", kMost, ", not ", value));
 }
 
 // Throws Error for frozen stages whose times are none, and beside what has no idle time of a step or other stages in front.
@@ -199,7 +192,6 @@ void check_frozen(const ScheduleInfo& info, const ScheduleOptions& options) {
 
 void check_balance(const ScheduleInfo& info, const ScheduleOptions& options) {
   if (options.balance.empty()) return;
-  check_number(info, "--balance", 1);
   if (std::ssize(options.balance) != options.actors)
     throw Error(concat(info.name, ": --balance gives ", options.balance.size(), " times for ", options.actors, " actors"), {},
                 "give one for each actor's stage");
@@ -208,27 +200,18 @@ void check_balance(const ScheduleInfo& info, const ScheduleOptions& options) {
 }
 
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
-  const auto at_least_one = [&](std::string_view what, int value) {
-    if (value < 1) throw Error(concat(info.name, ": ", what, " must be at least 1, not ", value));
-  };
-  at_least_one("actors", options.actors);
-  at_least_one("micro-batches", options.microbatches);
-  at_least_one("chunks", options.chunks);
-  at_least_one("slices", options.slices);
-  at_least_one("--head-shards", options.head_shards);
-  at_least_one("--window", options.window);
+  check_least(info.name, options);
   if (options.chunks > 1 && !info.chunked) {
     throw Error(concat(info.name, " takes one stage per actor, not ", options.chunks, " chunks"), {},
                 "schedules that take chunks: " + join(names_of([](const ScheduleInfo& other) { return other.chunked; }), ", "));
   }
-  check_number(info, "--in-flight", options.in_flight);
-  check_number(info, "--group", options.group);
-  check_number(info, "--unit", options.unit);
-  check_more_than_one(info, "--head-shards", options.head_shards);
-  check_more_than_one(info, "--window", options.window, /*all_take=*/true);
+  for (const ScheduleOption& option : schedule_options())
+    if (option.is_given(options)) check_taken(info, option);
+  constexpr int kMost = 1 << 12;
+  for (const auto& [flag, value] : {std::pair("--head-shards", options.head_shards), std::pair("--window", options.window)})
+    if (value > kMost) throw Error(concat(info.name, ": ", flag, " must be at most ", kMost, ", not ", value));
   check_frozen(info, options);
   check_balance(info, options);
-  check_number(info, "--self-conditioning", options.self_conditioning ? 1 : 0);
   check_transfers(info, options);
   if (1.0 * (options.actors * options.chunks + static_cast<int>(options.frozen.size())) * options.microbatches * options.window *
           options.slices >

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <deque>
 #include <random>
+#include <ranges>
 #include <set>
 
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/options.h"
 #include "schedule/versions.h"
 #include "search/improve.h"
 #include "search/lanes.h"
@@ -317,11 +319,23 @@ int copies_of(const Placement& placement) {
   return static_cast<int>(most);
 }
 
+struct TriedCount {
+  std::string flag;
+  int ScheduleOptions::* count;
+};
+
+// The numbers of micro-batches that schedules take as options. Units are first: of tables that are as fast the first is kept.
+std::vector<TriedCount> tried_counts() {
+  std::vector<TriedCount> out;
+  for (const ScheduleOption& option : schedule_options() | std::views::reverse)
+    if (const auto* count = std::get_if<int ScheduleOptions::*>(&option.member); count && !option.is_size && option.unit == "micro-batches")
+      out.push_back({option.flag(), *count});
+  return out;
+}
+
 std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const ScheduleOptions& shape) {
   std::vector<ScheduleOptions> out = {shape};
-  const std::pair<const char*, int ScheduleOptions::*> counts[] = {
-      {"--unit", &ScheduleOptions::unit}, {"--group", &ScheduleOptions::group}, {"--in-flight", &ScheduleOptions::in_flight}};
-  for (const auto& [flag, member] : counts) {
+  for (const auto& [flag, member] : tried_counts()) {
     if (std::find(info.takes.begin(), info.takes.end(), flag) == info.takes.end()) continue;
     for (int count = 1; count < 2 * shape.microbatches; count *= 2) {
       out.push_back(shape);
@@ -332,8 +346,10 @@ std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const Schedul
 }
 
 std::string RegisteredTable::title() const {
-  const auto flag = [](const char* option, int value) { return value > 0 ? concat(" ", option, " ", value) : std::string(); };
-  return concat(name, flag("--unit", options.unit), flag("--group", options.group), flag("--in-flight", options.in_flight));
+  std::string out = name;
+  for (const auto& [flag, member] : tried_counts())
+    if (options.*member > 0) out += concat(" ", flag, " ", options.*member);
+  return out;
 }
 
 std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {

@@ -57,7 +57,7 @@ PlanGraph measured_graph(const Graph& grouped, const Costs& costs, const CostCon
   return out;
 }
 
-PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const LowerOptions& options,
+PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const CompileOptions& options,
                       const PlanGraph& whole) {
   const StagedStep member = first_member(prepare_stages(mark_stages(step, groups), true, options.axes), options);
   PlanSplit out{.split = {}, .graph = plan_graph_of(member, by_roofline(device))};

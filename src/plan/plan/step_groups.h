@@ -29,7 +29,7 @@ PlanGraph measured_graph(const Graph& grouped, const Costs& costs, const CostCon
 
 // The same of the first of the devices over which `options` splits the step's tensors. `whole`: the graph of the step that is not split, at
 // this size of micro-batches. Throws Error as member_inputs (lower/member_inputs.h).
-PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const LowerOptions& options,
+PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const CompileOptions& options,
                       const PlanGraph& whole);
 
 // The step whose stages are groups, on one device, one stage after the other: what groups are measured with.

@@ -17,8 +17,8 @@ namespace {
 
 // A table of one micro-batch that has all kinds of tasks which a plan may have.
 Schedule small_table(const Config& config) {
-  Schedule table = make_schedule("1f1b", {.actors = static_cast<int>(config.pipeline.actors), .microbatches = 1});
-  for (std::size_t s = 0; config.batch.recompute == "inputs" && s < table.actors.size(); ++s) {
+  Schedule table = make_schedule("1f1b", {.actors = config.pipeline.table.actors, .microbatches = 1});
+  for (std::size_t s = 0; config.batch.recompute && s < table.actors.size(); ++s) {
     std::vector<Action>& row = table.actors[s];
     row.insert(row.begin() + 1, {static_cast<std::int32_t>(s), Kind::R, 0});
   }
@@ -43,7 +43,7 @@ std::string planner_text(const Config& config) {
 }  // namespace
 
 void check_rows(const Config& config) {
-  if (find_batch_planner(config.batch.planner).rows != BatchRows::padded || config.batch.rows != "ragged") return;
+  if (find_batch_planner(config.batch.planner).rows != BatchRows::padded || !config.batch.ragged) return;
   throw Error(concat(planner_text(config), " pads rows, and batch.rows is \"ragged\""), {},
               "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
 }
@@ -58,9 +58,9 @@ void check_own_stages(const Config& config, const Prepared& prepared) {
         concat(planner, " plans rows as a whole, and schedule ", prepared.schedule.name, " cuts them into ",
                counted(prepared.schedule.slices, "slice")),
         {}, "set pipeline.slices = 1 and a schedule without slices, or batch.planner = \"infinipipe\", which cuts long texts by itself");
-  if (prepared.zero > 0 && prepared.axes.size() > 1)
-    throw Error(concat(planner, " with pipeline.zero = ", prepared.zero, " is for one axis inside of an actor; the mesh has ",
-                       join(prepared.axes, ", ", [](const LayoutAxis& axis) { return concat(axis.name, "=", axis.size); })),
+  if (prepared.options.zero > 0 && prepared.options.axes.size() > 1)
+    throw Error(concat(planner, " with pipeline.zero = ", prepared.options.zero, " is for one axis inside of an actor; the mesh has ",
+                       join(prepared.options.axes, ", ", [](const LayoutAxis& axis) { return concat(axis.name, "=", axis.size); })),
                 {"what devices share of a sum would depend on the lengths of a batch"},
                 "set pipeline.zero = 0, or leave out one of these axes");
 }
@@ -95,9 +95,9 @@ void BatchSteps::check_planner() const {
   if (planner_.texts != TextsIn::one_piece) check_texts();
   if (planner_.texts == TextsIn::groups) check_groups();
   check_rows(config_);
-  if (schedule.stages() != config_.pipeline.actors)
+  if (schedule.stages() != config_.pipeline.table.actors)
     throw Error(concat(planner_text(config_), " plans one stage for each actor; schedule ", schedule.name, " has ", schedule.stages(),
-                       " for ", config_.pipeline.actors),
+                       " for ", config_.pipeline.table.actors),
                 {}, "set pipeline.chunks = 1 and a schedule of one chunk: the order of each batch is planned anyway");
 }
 
@@ -114,7 +114,7 @@ void BatchSteps::check_texts() const {
 }
 
 void BatchSteps::check_groups() const {
-  const std::vector<LayoutAxis>& axes = prepared_.axes;
+  const std::vector<LayoutAxis>& axes = prepared_.options.axes;
   if (axes.size() == 1 && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
       std::has_single_bit(static_cast<unsigned>(axes[0].size)))
     return;
@@ -126,8 +126,8 @@ void BatchSteps::check_groups() const {
 
 // A group sends what the ops of one shape say.
 FlexspOptions BatchSteps::group_options() {
-  const std::int64_t length = round() * prepared_.axes[0].size;
-  const LowerInput& member = programs_.class_of({.input = length, .degree = prepared_.axes[0].size}, small_table(config_)).front();
+  const std::int64_t length = round() * prepared_.options.axes[0].size;
+  const LowerInput& member = programs_.class_of({.input = length, .degree = prepared_.options.axes[0].size}, small_table(config_)).front();
   const Graph& body = *member.loop_op().body;
   std::map<std::string, std::pair<double, double>> sent;
   for (const Op& op : body.ops) {
@@ -136,7 +136,7 @@ FlexspOptions BatchSteps::group_options() {
     bytes += static_cast<double>(body.type(op.operands[0]).bytes());
     ++messages;
   }
-  FlexspOptions out{.context = data_.tokens(), .devices = prepared_.axes[0].size};
+  FlexspOptions out{.context = data_.tokens(), .devices = prepared_.options.axes[0].size};
   for (const auto& [stage, of_stage] : sent) {
     out.sent = std::max(out.sent, of_stage.first / static_cast<double>(round()));
     out.messages = std::max(out.messages, of_stage.second);
@@ -165,7 +165,7 @@ void BatchSteps::read_costs() {
   } else {
     const std::string& backend = config_.pipeline.backend;
     const Costs costs = parse_costs(read_file(batch.costs), batch.costs);
-    check_fit(costs, batch.costs, backend, stages, config_.pipeline.split_backward);
+    check_fit(costs, batch.costs, backend, stages, config_.pipeline.table.split_backward);
     const BatchFit& fit = costs.batches.at(backend);
     costs_ = measured_costs(fit);
     beyond_ = fit.beyond;
@@ -196,7 +196,7 @@ std::vector<HeldFit> BatchSteps::held_fits() {
   const std::int64_t context = data_.tokens(), round = this->round();
   const Schedule table = small_table(config_);
   const bool in_slices = planner_.texts == TextsIn::slices;  // a row to each slice
-  std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.actors)), kept(live), sent(live);
+  std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.table.actors)), kept(live), sent(live);
   for (const auto& [samples, share] : {std::pair{1, 8}, {1, 4}, {2, 8}, {3, 16}, {1, 2}}) {
     if (in_slices && samples > 1) continue;
     const std::int64_t length = std::min(context, std::max(round, context / share / round * round));
@@ -241,12 +241,12 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
                                .ragged = is_ragged(),
                                .decoder = reads_pairs_,
                                .round = round(),
-                               .actors = static_cast<int>(config_.pipeline.actors),
+                               .actors = config_.pipeline.table.actors,
                                .costs = costs_,
                                .network = network_,
                                .limit = limit,
-                               .split = config_.pipeline.split_backward,
-                               .recompute = batch.recompute == "inputs",
+                               .split = config_.pipeline.table.split_backward,
+                               .recompute = batch.recompute,
                                .search = {.candidates = batch.candidates, .seed = static_cast<std::uint64_t>(config_.train.seed)}};
   for (SampleLengths& sample : problem.samples) sample = {std::min(sample.input, data_.tokens()), std::min(sample.target, data_.tokens())};
   problem.order = longest_first(problem.samples);

@@ -50,9 +50,7 @@ class BatchSteps {
   BatchStep lowered(const std::vector<std::int64_t>& samples, PlannedBatch plan);
 
  private:
-  bool is_ragged() const {
-    return planner_.rows == BatchRows::ragged || (planner_.rows == BatchRows::either && config_.batch.rows == "ragged");
-  }
+  bool is_ragged() const { return planner_.rows == BatchRows::ragged || (planner_.rows == BatchRows::either && config_.batch.ragged); }
   std::int64_t round() const;  // to multiples of which lengths are rounded up
   SampleLengths lengths_of(std::int64_t sample) const;
   void check_planner() const;

@@ -109,9 +109,9 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
     throw Error(concat("--dump writes the gradients of one step, and the table is for ", pipelined.schedule.steps, " steps"), {},
                 "leave out --dump or --window");
   check_rows(o.config);
-  const bool has_workers = o.config.pipeline.distance >= 0;
+  const bool has_workers = o.config.pipeline.program.distance >= 0;
   Config plain = o.config;
-  plain.pipeline.prefetch = false;
+  plain.pipeline.program.prefetch = false;
   Prepared in_row = prepare(plain, in_one_row(pipelined.schedule, shape_of(pipelined.schedule)), pipelined.microbatches, o.models);
   if (has_workers) spread_actors(plain, in_row);
   const TrainingStart start = o.start(pipelined);
@@ -123,8 +123,8 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
   const Program program = compile_training(o.config, pipelined), row = compile_training(plain, in_row);
   check_validation(o.config, pipelined, program);
   // Workers whose stages lie differently add up what each has in another order, too.
-  const bool in_order = !find_backend(o.config.pipeline.backend).sums_in_any_order && pipelined.others.empty();
-  const bool alike = in_order || pipelined.replicas[0] < 3;
+  const bool in_order = !find_backend(o.config.pipeline.backend).sums_in_any_order && pipelined.options.others.empty();
+  const bool alike = in_order || pipelined.options.devices[0] < 3;
   const bool is_single =
       std::ranges::max(counts) == 1 && !has_trained_copies(program, pipelined) && last_stages(shape_of(pipelined.schedule)) == 1;
   const bool is_exact = has_workers ? alike : is_single;

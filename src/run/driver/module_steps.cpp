@@ -16,7 +16,7 @@ namespace {
 std::int64_t most_images(const Config& config, const Prepared& prepared) {
   std::int64_t most = 0;
   for (const DataPort& port : data_of(config, *prepared.model)) most = std::max(most, port.entries);
-  return most * config.train.batch / config.pipeline.microbatches;
+  return most * config.train.batch / config.pipeline.table.microbatches;
 }
 
 int vision_stages_of(const Config& config, int stages) {
@@ -69,7 +69,7 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
           : config.batch.part > 0 ? config.batch.part
                                   : part_of(costs_, most_images(config, prepared));
   if (planner_.given_table) return;
-  const int actors = static_cast<int>(config.pipeline.actors);
+  const int actors = config.pipeline.table.actors;
   if (vision_stages_ % actors != 0 || text_stages_ % actors != 0 || vision_stages_ == 0)
     throw Error(concat(planner, " spreads the encoder and the text each over all ", actors, " actors; they have ", vision_stages_, " and ",
                        text_stages_, " stages"),
@@ -84,7 +84,8 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
 
 std::vector<BatchShape> ModuleSteps::shapes_of(const std::vector<std::int64_t>& samples) const {
   std::vector<BatchShape> out;
-  const std::int64_t rows = config_.train.batch / config_.pipeline.microbatches, round = config_.batch.round > 0 ? config_.batch.round : 8;
+  const std::int64_t rows = config_.train.batch / config_.pipeline.table.microbatches,
+                     round = config_.batch.round > 0 ? config_.batch.round : 8;
   for (std::size_t begin = 0; begin < samples.size(); begin += static_cast<std::size_t>(rows)) {
     BatchShape& shape = out.emplace_back(BatchShape{.samples = rows, .part = part_});
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -116,7 +117,7 @@ Schedule ModuleSteps::given_table(const std::vector<BatchShape>& shapes) const {
 
 BatchStep ModuleSteps::step(const std::vector<std::int64_t>& samples) {
   const std::vector<BatchShape> shapes = shapes_of(samples);
-  const int actors = static_cast<int>(config_.pipeline.actors);
+  const int actors = config_.pipeline.table.actors;
   if (planner_.given_table) return lowered(samples, shapes, given_table(shapes));
   ModuleProblem problem = module_problem(shapes, costs_, actors, vision_stages_ / actors, text_stages_ / actors);
   problem.most_live = static_cast<int>(config_.batch.live);

@@ -29,7 +29,7 @@ struct Local {
   ProfileOptions profiling{};
   NodeGroups groups{};
 
-  int actors() const { return static_cast<int>(bench.config.pipeline.actors); }
+  int actors() const { return bench.config.pipeline.table.actors; }
   void say(const std::string& text) const {
     if (planning.progress) planning.progress(text);
   }

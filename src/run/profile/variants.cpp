@@ -45,7 +45,7 @@ std::vector<Settings> orders_on(const Config& config, int actors) {
   const auto layers = config.model.numbers.find("layers");
   if (layers == config.model.numbers.end() || static_cast<std::int64_t>(layers->second) % actors != 0) return out;
   const Override chunks = varied("chunks", std::to_string(static_cast<std::int64_t>(layers->second) / actors));  // layers of an actor
-  const bool whole_rounds = config.pipeline.microbatches % actors == 0;
+  const bool whole_rounds = config.pipeline.table.microbatches % actors == 0;
   if (whole_rounds) out.push_back({varied("schedule", "helixpipe"), varied("slices", "1"), chunks});
   if (whole_rounds && config.model.numbers.contains("qkv_in_attention")) {
     out.push_back(out.back());
@@ -103,7 +103,7 @@ std::vector<double> lengths_of(const Config& config) {
 }
 
 PipelineSlicing slicing_of(const Config& config, std::int64_t unit) {
-  PipelineSlicing out{.actors = static_cast<int>(config.pipeline.actors), .microbatches = static_cast<int>(config.pipeline.microbatches)};
+  PipelineSlicing out{.actors = config.pipeline.table.actors, .microbatches = config.pipeline.table.microbatches};
   out.length = context_of(config);
   out.unit = unit > 0 ? unit : slice_unit(out.length);
   check_unit(out);
@@ -192,9 +192,9 @@ ConfigVariant filled_variant(const Settings& settings, VariantPlanning& planning
   try {
     const FillingTimes times = filling_times(settings, planning);
     const Config config = planning.load(without_filling(settings));
-    const int stages = static_cast<int>(config.pipeline.actors * config.pipeline.chunks);
+    const int stages = static_cast<int>(config.pipeline.table.actors * config.pipeline.table.chunks);
     const bool cuts = std::ranges::any_of(settings, asks_for_cut);
-    StageLayers cut = cuts ? best_cut(times, stages, static_cast<int>(config.pipeline.microbatches)) : even_cut(times, stages);
+    StageLayers cut = cuts ? best_cut(times, stages, config.pipeline.table.microbatches) : even_cut(times, stages);
     ConfigVariant best = variant_of(with_filling(settings, times, cut), planning);
     for (bool is_better = cuts; is_better;) {
       is_better = false;
@@ -313,7 +313,7 @@ std::vector<Settings> sequence_settings(const Config& config, int devices) {
 }
 
 std::vector<Settings> filling_settings(const Config& config, int devices) {
-  if (config.pipeline.window == 1)
+  if (config.pipeline.table.window == 1)
     throw Error("pipeline.window is 1: frozen stages of a step fill the one before it, and none is in the table", {},
                 "--set pipeline.window=8 --set clip=0");
   const FillingSizes sizes = filling_sizes(config);

@@ -36,7 +36,7 @@ TimedStep timed_step(const Workbench& bench, Cluster& cluster, Program program, 
 
 std::function<TimedStep(const Schedule&)> table_steps(const Workbench& bench, Cluster& cluster) {
   return [&bench, &cluster, step = std::make_shared<std::int64_t>(0)](const Schedule& table) {
-    Prepared prepared = prepare(bench.config, table, bench.config.pipeline.microbatches, bench.models);
+    Prepared prepared = prepare(bench.config, table, bench.config.pipeline.table.microbatches, bench.models);
     spread_actors(bench.config, prepared);
     return timed_step(bench, cluster, compile_training(bench.config, prepared), step);
   };

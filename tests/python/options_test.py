@@ -1,0 +1,51 @@
+"""A trainer's schedule takes the options that it takes in a configuration, by the same names."""
+
+import pathlib
+import tempfile
+import unittest
+
+import kept_exports  # noqa: F401
+import torch
+from evaluate import sampled  # noqa: F401  finds the package
+from torch import nn
+
+import penstock
+
+
+def trained(**settings):
+    """The parameters after three steps."""
+    torch.manual_seed(3)
+    module = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
+    step = penstock.trainer(module, torch.ones(8, 6), optimizer=torch.optim.SGD(module.parameters(), 0.1), loss=lambda y: (y * y).mean(),
+                            actors=2, microbatches=4, **settings)
+    for seed in range(3):
+        step(torch.randn(8, 6, generator=torch.Generator().manual_seed(seed)))
+    return step.state_dict()
+
+
+class Options(unittest.TestCase):
+    def test_they_shape_the_table(self):
+        plain = trained()
+        for schedule, options in (("1f1b", {"split_backward": True}), ("eager-1f1b", {"in_flight": 3}), ("crosspipe", {"transfers": [0.5]})):
+            with self.subTest(schedule, options=options):
+                for name, tensor in trained(schedule=schedule, options=options).items():
+                    torch.testing.assert_close(tensor, plain[name])
+
+    def test_others_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder) / "table.csv"
+            table.write_text("0F0,0B0,0F1,0B1,0F2,0B2,0F3,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n")
+            for settings, message in (({"options": {"in_fligth": 3}}, 'no option "in_fligth".*did you mean "in_flight"'),
+                                      ({"options": {"group": 2}}, "1f1b takes no --group"),
+                                      ({"options": {"split_backward": 1}}, '"split_backward" needs true or false'),
+                                      ({"options": {"chunks": 2}}, "chunks is an argument of its own"),
+                                      ({"schedule": table, "options": {"unit": 1}}, "is a table: it takes no unit"),
+                                      ({"options": {"window": 2}}, "is a table for 2 training steps"),
+                                      ({"options": {"slices": 2}}, "stages"),
+                                      ({"options": {"frozen": [1.0]}}, "stages")):
+                with self.subTest(settings), self.assertRaisesRegex(penstock.PenstockError, "(?s)" + message):
+                    trained(**settings)
+
+
+if __name__ == "__main__":
+    unittest.main()
