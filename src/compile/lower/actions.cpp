@@ -1,8 +1,13 @@
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
-// writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. Parameters
-// that the actor's devices hold in shares are gathered where UNSHARD stands, for all slices of the stage, and read from there until the
-// next one, or at their first reader where none stands before it. In a window they are gathered at the first reader behind UNSHARD, and
-// anew for a reader of another version.
+// writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. R writes
+// the instances that F would have, so a backward does not know which of the two made what it reads.
+//
+// Parameters that the actor's devices hold in shares are gathered where UNSHARD stands, for all slices of the stage, and read from there
+// until the next one, or at their first reader where none stands before it. In a window they are gathered at the first reader behind
+// UNSHARD, and anew for a reader of another version. They are there for a while only, so nothing that is made of them is hoisted out of the
+// loop, and W, which may come later, reads none (CutOptions::gathered).
+//
+// U, REDUCE_GRAD, OFFLOAD and RELOAD leave a placeholder, in whose place later passes put something, or nothing.
 #include <algorithm>
 #include <array>
 #include <map>

@@ -3,7 +3,12 @@
 // Layouts are decided for the code behind the loop, with each gradient that the loop leaves behind flat: ops keep it so, the states among
 // what they read, a parameter and its moments, lie like it, and sums over all its elements (the norm that clips) are terms. Where every
 // gradient of one accumulator can lie so, they are a block: its sum can be scattered instead of given to all, and each device updates what
-// it has.
+// it has. A tensor that an op needs otherwise stays whole.
+//
+// Where all that reads a block's parameters reads them cast to half their width, each device casts its share and the cast shares are
+// gathered, as a cast commutes with a gather. Parameters that are read cast have blocks of their own (those of a norm are read as they
+// are), and the sums of their gradients travel in full width. This needs elements at the same places in both widths, as those of tensors
+// of a multiple of 32 elements are; a block with others ahead of a tensor is gathered as it is.
 #include <algorithm>
 #include <map>
 #include <optional>

@@ -1,5 +1,18 @@
 // Micro-batches of different shapes in one step: each has a shape class, whose stages have tasks of their own, and ports of its own. What
-// is summed over the micro-batches has one type, whatever the class, so accumulators and all that follows on them are there once.
+// is summed over the micro-batches has one type, whatever the class, so accumulators and all that follows on them are there once. Code
+// ahead of the loop is there once, too: what a class computes there of the parameters is added to the others'. No tensor has the whole
+// batch, so the number that losses are divided by is a port.
+//
+// A class may lack stages that another has, as an encoder of images has nothing to do where there are none. Its micro-batches have no tasks
+// and no actions there, and no term in sums to which only such stages add. A row in fewer slices than another lacks stages, too, as a slice
+// is a stage: each class is unrolled at its own bounds, and the table has the slices of the row that has most (batch/infinipipe.h).
+//
+// Along axes each member has classes of its own, which are joined like those of a step without axes. A class may also be for some members
+// of an axis (PlacedClass, batch/flexsp.h). The table of all other members lacks the class's micro-batches. The class's collectives are
+// along a line of their own (MemberLine), and the results of its loop are terms on each member, for which its layouts are decided so that
+// parameters are read whole (LayoutAxis::in_groups). Code behind the loop is that of a class for all members, which sums over all of them.
+//
+// Classes are kept from batch to batch, and each batch's program is joined of them (config/shape_programs.h).
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,9 @@
 //   1: part 2, part 3     4: part 2   5: part 3
 //
 // After its all_reduce every member has the same sums and makes the same update, so no state has to be sent; the first member owns it, the
-// others hold copies. Of what lies flat each owns its range, and does the work on it.
+// others hold copies. Up to here tensors that lie flat (blocks.cpp) are whole. Now each device owns its range of them, and of a task that
+// works on them it gets the part that localise() makes, along `data` and then along `local`; of tensors of which it has nothing it gets
+// nothing (drop_empty).
 //
 // The devices of an actor are a mesh: nodes, the axis `data`, and the devices of each node, the axis `local`. What lies in a block is whole
 // or flat along each, and a collective is along the axis where what it reads and makes lie otherwise: of the devices that are alike in all

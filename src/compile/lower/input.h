@@ -1,4 +1,5 @@
-// The input that all passes of lowering read and none changes.
+// The input that the passes of lowering read. None changes it, but that behind the pass `steps` it has the ports and outputs of all steps
+// of a window (lower/window.h).
 #pragma once
 
 #include <string_view>

@@ -2,7 +2,8 @@
 // all of them are there, so while a step computes, what the next one names of a table is taken from the table as it is. Behind the update
 // the rows of keys that both steps have are read again: "gather, U, patch dirty rows". An update that leaves all other rows as they are
 // makes this the same to the bit. Any device can read any part of the data, so it knows all keys of its step, also those of other devices;
-// of a table whose rows lie along an axis it has its own rows ahead, and zeros for others.
+// of a table whose rows lie along an axis it has its own rows ahead, and zeros for others. Data are read a step ahead then: an `input`
+// whose reader does not follow it is done by a thread of the device (devices/data_reader.h), and its reader waits for it as for a receive.
 #include <algorithm>
 #include <map>
 #include <optional>

@@ -1,6 +1,6 @@
 // Pass: what F of a stage leaves to its own backward alone waits in the host's memory. OFFLOAD moves it to instances there; RELOAD moves
-// these to new ones, which what follows in the row reads. Nothing of a stage that leaves nothing, as a searched table may hold both for any
-// stage.
+// these to new ones, which what follows in the row reads. What other stages read stays, and what only a W on another actor reads. A stage
+// that leaves nothing has nothing moved: a searched table may hold both actions for any stage.
 #include <algorithm>
 #include <map>
 

@@ -1,6 +1,11 @@
 // Pass: the drafts of a window's steps become one, on one set of states: each device's runs of all steps stand in the order of the table's
-// row, and each run knows its step and the version of the trained states that it reads. What a step has behind its last action and waits
-// for others comes where the step is drained, or at the window's end.
+// row, and each run knows its step and the version of the trained states that it reads.
+//
+// Some runs that a step has behind its last action wait for other actors. Those that no next state is made of (the norm that is reported)
+// come at the window's end. Those that update a state (clipped by the norm of all gradients, or read by several stages) come where the step
+// is drained: first_needs() says of each action the first step that needs it, which never falls along a row, so each row is cut between the
+// actions that step k needs and the rest, and what waits stands at the cut. All that it waits for is ahead of the cut in every row, as long
+// as none of that reads the update; a table of which this is not so is refused.
 #include <algorithm>
 #include <iterator>
 #include <map>

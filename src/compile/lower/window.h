@@ -1,6 +1,10 @@
 // A table for a window of training steps (Schedule::steps). Each step is lowered as if it were alone, as far as its devices' runs; then the
 // pass `steps` puts their runs into each other in the order of the table, on one set of states, and the pass `versions` has a run read the
-// version of the parameters that the table says.
+// version of the parameters that the table says. Members of the mesh's axes become one draft behind that, so both passes know nothing of
+// axes. From ZeRO's level 2 on each step's own table gets its gathers and reductions before it is lowered.
+//
+// A W may be on another actor than its stage's owner. The sum that it leaves is then the owner's (PartialSum::actor), who reads it from
+// there where its U stands, and the U needs the W as any action needs another (schedule/work.h).
 #pragma once
 
 #include <cstdint>
