@@ -64,10 +64,17 @@ const T& attribute(const Op& op, std::string_view name);
 template <class T>
 T attribute_or(const Op& op, std::string_view name, T otherwise);
 
+// A graph without values of the same name, number of states and names of outputs.
+Graph empty_like(const Graph& graph);
+// The types of these values, in order.
+std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values);
 // The op that defines each value (none for inputs).
 IdVector<ValueId, OpId> producers(const Graph& graph);
 // Returns how many times each value is read by ops and outputs.
 IdVector<ValueId, int> use_counts(const Graph& graph);
+
+// By value: whether `wanted` are made of it, themselves among them. The walk back stops at what is `given` (by value; empty: at inputs).
+IdVector<ValueId, bool> needed_for(const Graph& graph, const std::vector<ValueId>& wanted, const IdVector<ValueId, bool>& given = {});
 
 // Checks SSA order, that ids are in range, shapes countable and attributes printable, and the number of operands and results of loops and
 // of states. Throws Error naming graph, op and value. Types are checked by verify() of ops/verify.h, which calls this.

@@ -33,43 +33,35 @@ class Tensor {
   std::int32_t value_ = -1;
 };
 
+// The second operand of an op that takes a tensor or a number there; both convert to it.
+struct TensorOrNumber {
+  TensorOrNumber(Tensor x) : tensor(x) {}
+  TensorOrNumber(double x) : number(x) {}
+  Tensor tensor = {};
+  std::optional<double> number = {};  // none: the tensor
+};
+
 // Elementwise with broadcasting. Operands have equal dtypes: casts are explicit. A number takes the tensor's dtype
 // and becomes the attribute "other".
-Tensor add(Tensor a, Tensor b);
-Tensor add(Tensor a, double b);
-Tensor sub(Tensor a, Tensor b);
-Tensor sub(Tensor a, double b);
-Tensor mul(Tensor a, Tensor b);
-Tensor mul(Tensor a, double b);
-Tensor div(Tensor a, Tensor b);
-Tensor div(Tensor a, double b);
+Tensor add(Tensor a, TensorOrNumber b);
+Tensor sub(Tensor a, TensorOrNumber b);
+Tensor mul(Tensor a, TensorOrNumber b);
+Tensor div(Tensor a, TensorOrNumber b);
 Tensor pow(Tensor a, double exponent);
 Tensor pow(Tensor a, Tensor exponent);  // of floating tensors
 Tensor pow(double base, Tensor exponent);
 Tensor maximum(Tensor a, Tensor b);
 Tensor minimum(Tensor a, Tensor b);
-inline Tensor operator+(Tensor a, Tensor b) {
+inline Tensor operator+(Tensor a, TensorOrNumber b) {
   return add(a, b);
 }
-inline Tensor operator-(Tensor a, Tensor b) {
+inline Tensor operator-(Tensor a, TensorOrNumber b) {
   return sub(a, b);
 }
-inline Tensor operator*(Tensor a, Tensor b) {
+inline Tensor operator*(Tensor a, TensorOrNumber b) {
   return mul(a, b);
 }
-inline Tensor operator/(Tensor a, Tensor b) {
-  return div(a, b);
-}
-inline Tensor operator+(Tensor a, double b) {
-  return add(a, b);
-}
-inline Tensor operator-(Tensor a, double b) {
-  return sub(a, b);
-}
-inline Tensor operator*(Tensor a, double b) {
-  return mul(a, b);
-}
-inline Tensor operator/(Tensor a, double b) {
+inline Tensor operator/(Tensor a, TensorOrNumber b) {
   return div(a, b);
 }
 inline Tensor operator*(double a, Tensor b) {
@@ -77,18 +69,12 @@ inline Tensor operator*(double a, Tensor b) {
 }
 
 // Comparisons give bool.
-Tensor eq(Tensor a, Tensor b);
-Tensor eq(Tensor a, double b);
-Tensor ne(Tensor a, Tensor b);
-Tensor ne(Tensor a, double b);
-Tensor lt(Tensor a, Tensor b);
-Tensor lt(Tensor a, double b);
-Tensor le(Tensor a, Tensor b);
-Tensor le(Tensor a, double b);
-Tensor gt(Tensor a, Tensor b);
-Tensor gt(Tensor a, double b);
-Tensor ge(Tensor a, Tensor b);
-Tensor ge(Tensor a, double b);
+Tensor eq(Tensor a, TensorOrNumber b);
+Tensor ne(Tensor a, TensorOrNumber b);
+Tensor lt(Tensor a, TensorOrNumber b);
+Tensor le(Tensor a, TensorOrNumber b);
+Tensor gt(Tensor a, TensorOrNumber b);
+Tensor ge(Tensor a, TensorOrNumber b);
 Tensor logical_and(Tensor a, Tensor b);
 Tensor logical_or(Tensor a, Tensor b);
 Tensor logical_not(Tensor a);

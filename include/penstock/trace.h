@@ -238,7 +238,7 @@ struct ModelOptions {
 struct ModelEntry {
   std::string summary;
   std::map<std::string, double> numbers;  // keys and defaults
-  std::map<std::string, std::string> words;
+  std::map<std::string, std::string> words = {};
   std::function<std::unique_ptr<Model>(const ModelOptions&)> make;  // throws Error (width not divisible by heads, ...)
   // The ends of the names of files in which such models come (".safetensors"). Such a file may stand in a configuration's place; it is then
   // the word "file" of this model, and all else has its defaults.

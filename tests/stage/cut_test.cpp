@@ -341,11 +341,6 @@ std::vector<TensorType> types_of(const StageDag& dag, const std::vector<BundleId
   }
   return out;
 }
-std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values) {
-  std::vector<TensorType> out;
-  for (ValueId v : values) out.push_back(graph.type(v));
-  return out;
-}
 
 void expect_good(const StageDag& dag, const CutOptions& options) {
   for (const StageTask& task : dag.tasks) {

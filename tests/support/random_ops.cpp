@@ -97,7 +97,7 @@ void elementwise_cases(Family family) {
 }
 
 void binary_cases(Family family) {
-  const auto binary = [&](const char* op, Tensor (*function)(Tensor, Tensor), InputRange second) {
+  const auto binary = [&](const char* op, auto function, InputRange second) {
     family.add(op, [&](CaseMaker& m) {
       const Shape whole = m.shape(3);
       Shape a = m.broadcastable(whole), b = whole;
@@ -116,14 +116,14 @@ void binary_cases(Family family) {
   });
   binary("maximum", maximum, {});
   binary("minimum", minimum, {});
-  const auto with_number = [&](const char* op, Tensor (*function)(Tensor, double)) {
+  const auto with_number = [&](const char* op, auto function) {
     family.add(op, [&](CaseMaker& m) { return Tensors{function(m.input(m.shape(2), kPositive), m.real(0.5, 3))}; });
   };
   with_number("add", add);
   with_number("sub", sub);
   with_number("mul", mul);
   with_number("div", div);
-  with_number("pow", pow);
+  with_number("pow", [](Tensor base, double exponent) { return pow(base, exponent); });
   for (const double exponent : {0.0, 2.0}) family.add("pow", [&](CaseMaker& m) { return Tensors{pow(m.input(m.shape(2)), exponent)}; });
   family.add("where", [](CaseMaker& m) {
     const Shape whole = m.shape(3);

@@ -23,17 +23,8 @@ struct Reader {
 TensorType tensor_type(Cursor& in) {
   in.skip();
   const std::size_t position = in.position();
-  TensorType type;
-  const std::string_view dtype = in.word();
-  if (!parse_dtype(dtype, type.dtype)) in.fail_at(position, concat("unknown dtype ", dtype));
-  in.expect("[");
-  std::int64_t bytes = byte_size(type.dtype);
-  while (!in.accept("]")) {
-    if (!type.shape.empty()) in.expect(",");
-    type.shape.push_back(integer_in(in, 0, kMaxTensor));
-    if (type.shape.back() > 0 && bytes > kMaxTensor / type.shape.back()) in.fail_at(position, "this tensor has more than 2^40 bytes");
-    bytes *= type.shape.back();
-  }
+  const TensorType type = parse_type(in);
+  if (type.bytes() > kMaxTensor) in.fail_at(position, "this tensor has more than 2^40 bytes");
   return type;
 }
 

@@ -102,10 +102,8 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
       put_run(out, program, device, i);
       break;
     case Opcode::send:
-      out << "send " << slot(i.slot) << " to " << i.peer << " #" << i.tag;
-      break;
     case Opcode::recv:
-      out << "recv " << slot(i.slot) << " from " << i.peer << " #" << i.tag;
+      out << name(i.opcode) << " " << slot(i.slot) << (i.opcode == Opcode::send ? " to " : " from ") << i.peer << " #" << i.tag;
       break;
     case Opcode::copy: {
       const Result& result = device.results_of(i)[0];
@@ -128,11 +126,7 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
     case Opcode::output:
       out << "output " << shown_name(program.outputs[i.port].name) << " = " << slot(i.slot);
       break;
-    case Opcode::all_reduce:
-    case Opcode::all_gather:
-    case Opcode::reduce_scatter:
-    case Opcode::broadcast:
-    case Opcode::all_to_all:
+    default:  // a collective
       put_collective(out, device, i);
       break;
   }

@@ -144,15 +144,10 @@ std::string describe(const Program& program, int device, std::size_t instruction
       return concat("input ", program.data[i.port].name, i.microbatch < 0 ? "" : concat("[", i.microbatch, "]"));
     case Opcode::output:
       return "output " + program.outputs[i.port].name;
-    case Opcode::all_reduce:
-    case Opcode::all_gather:
-    case Opcode::reduce_scatter:
-    case Opcode::broadcast:
-    case Opcode::all_to_all:
+    default:  // a collective
       return concat(name(i.opcode), " ", slot(i.operands > 0 ? on.operands_of(i)[0] : on.results_of(i)[0].slot), " of group ", i.group,
                     " (tag ", i.tag, ")");
   }
-  return {};
 }
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "ops/definition.h"
 #include "stage/stages.h"
 #include "stage/task_plans.h"
 

@@ -327,10 +327,6 @@ void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, co
 }
 }  // namespace
 
-bool is_view(const Op& op) {
-  const OpDefinition* definition = find_op(op.name);
-  return definition && definition->views >= 0 && op.operands.size() == 1;
-}
 Body body_of(const StagedStep& step) {
   const Op& loop = step.step.ops[loop_of(step.step)];
   Body body{loop, *loop.body, producers(*loop.body), {}};

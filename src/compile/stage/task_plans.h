@@ -85,9 +85,6 @@ struct Term {
   std::vector<ValueId> values;
 };
 
-// Whether all results are views of one value.
-bool is_view(const Op& op);
-
 Body body_of(const StagedStep& step);
 
 struct PlannedTasks {

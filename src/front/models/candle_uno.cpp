@@ -20,12 +20,8 @@ class CandleUno : public Model {
         master_(options.master()),
         stages_{options.size("branches"), options.size("layers"), options.stages} {
     check_stages("candle-uno", options, stages_.most(), concat(stages_.branches, " branches of ", stages_.layers, " layers"));
-    for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
-      auto& layers = branches_.emplace_back();
-      for (std::int64_t layer = 0; layer < stages_.layers; ++layer)
-        layers.push_back(
-            relu_layer(specs_, concat("branch.", branch, ".layer.", layer), width_, width_, master_, layer_dims(layer, stages_.layers)));
-    }
+    for (std::int64_t branch = 0; branch < stages_.branches; ++branch)
+      branches_.emplace_back(specs_, concat("branch.", branch, ".layer."), stages_.layers, width_, master_);
     head_.emplace(last_layer(specs_, "head", stages_.branches * width_, 1, master_, {{"embed", stages_.branches}, {}}));
   }
 
@@ -44,7 +40,8 @@ class CandleUno : public Model {
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     std::vector<Tensor> ends;
-    for (std::int64_t branch = 0; branch < stages_.branches; ++branch) ends.push_back(run(p, batch, branch));
+    for (std::int64_t branch = 0; branch < stages_.branches; ++branch)
+      ends.push_back(branches_[static_cast<std::size_t>(branch)](p, batch[input(branch)], compute_, stages_, branch));
     const Stage stage(stages_.join());
     const Origin origin("head");
     const Tensor error = to((*head_)(p, cat(ends, 1)), master_) - batch["target"];
@@ -54,23 +51,11 @@ class CandleUno : public Model {
  private:
   static std::string input(std::int64_t branch) { return concat("input.", branch); }
 
-  Tensor run(const Parameters& p, const Batch& batch, std::int64_t branch) const {
-    Tensor x;
-    for (std::int64_t layer = 0; layer < stages_.layers; ++layer) {
-      const Stage stage(stages_.of(branch, layer));
-      const nn::Linear& dense = branches_[branch][layer];
-      const Origin origin(dense.path());
-      if (layer == 0) x = to(batch[input(branch)], compute_);
-      x = relu(dense(p, x));
-    }
-    return x;
-  }
-
   std::vector<ParameterSpec> specs_;
   std::int64_t width_;
   DType compute_, master_;
   BranchStages stages_;
-  std::vector<std::vector<nn::Linear>> branches_;
+  std::vector<DenseBranch> branches_;
   std::optional<nn::Linear> head_;
 };
 
@@ -79,7 +64,6 @@ class CandleUno : public Model {
 ModelEntry candle_uno_model() {
   return {.summary = "CANDLE-Uno: parallel dense branches joined by one output, on synthetic data",
           .numbers = {{"branches", 7}, {"layers", 4}, {"width", 32}},
-          .words = {},
           .make = [](const ModelOptions& options) { return std::make_unique<CandleUno>(options); }};
 }
 

@@ -29,10 +29,7 @@ class Dlrm : public Model {
     check_stages("dlrm", options, stages_.most(), concat(stages_.branches, " dense branches of ", stages_.layers, " layers"));
     for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
       tables_.emplace_back(specs_, concat("emb_l.", branch), c_.rows, c_.embedding, 1, c_.master, DimName{"rows"}, DimName{"columns"});
-      auto& layers = dense_.emplace_back();
-      for (std::int64_t layer = 0; layer < stages_.layers; ++layer)
-        layers.push_back(
-            relu_layer(specs_, concat("bot_l.", branch, ".", layer), c_.width, c_.width, c_.master, layer_dims(layer, stages_.layers)));
+      dense_.emplace_back(specs_, concat("bot_l.", branch, "."), stages_.layers, c_.width, c_.master);
     }
     std::int64_t in = stages_.branches * (c_.bag * c_.embedding + c_.width);
     // What the first of the last layers reads is put together of parts that differ, so this dim has no name.
@@ -62,7 +59,7 @@ class Dlrm : public Model {
     std::vector<Tensor> ends;
     for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
       ends.push_back(look_up(p, batch, branch));
-      ends.push_back(run(p, batch, branch));
+      ends.push_back(dense_[static_cast<std::size_t>(branch)](p, batch[concat("dense.", branch)], c_.compute, stages_, branch));
     }
     const Stage stage(stages_.join());
     Tensor x = cat(ends, 1);
@@ -84,23 +81,11 @@ class Dlrm : public Model {
     return reshape(rows, {rows.size(0), c_.bag * c_.embedding});
   }
 
-  Tensor run(const Parameters& p, const Batch& batch, std::int64_t branch) const {
-    Tensor x;
-    for (std::int64_t layer = 0; layer < stages_.layers; ++layer) {
-      const Stage stage(stages_.of(branch, layer));
-      const nn::Linear& dense = dense_[branch][layer];
-      const Origin origin(dense.path());
-      if (layer == 0) x = to(batch[concat("dense.", branch)], c_.compute);
-      x = relu(dense(p, x));
-    }
-    return x;
-  }
-
   std::vector<ParameterSpec> specs_;
   Config c_;
   BranchStages stages_;  // an embedding branch has the stage of the first layer of the dense branch of its number
   std::vector<nn::Embedding> tables_;
-  std::vector<std::vector<nn::Linear>> dense_;
+  std::vector<DenseBranch> dense_;
   std::vector<nn::Linear> post_;
 };
 
@@ -109,7 +94,6 @@ class Dlrm : public Model {
 ModelEntry dlrm_model() {
   return {.summary = "DLRM: dense branches and embedding bags joined by a perceptron, on synthetic data",
           .numbers = {{"branches", 7}, {"layers", 4}, {"width", 32}, {"rows", 100}, {"embedding", 8}, {"bag", 4}, {"post", 4}},
-          .words = {},
           .make = [](const ModelOptions& options) { return std::make_unique<Dlrm>(options); }};
 }
 

@@ -80,15 +80,11 @@ const Words& usual_sources(bool text) {
   return text ? of_text : of_images;
 }
 
-bool is_data(const ExportedInput& input) {
-  return input.role == ExportedInput::Role::split || input.role == ExportedInput::Role::whole;
-}
-
 // Reads "input_ids=tokens,labels=targets". Throws Error for a name that is no input of the module, and for what is no such list.
 Words read_inputs(const std::string& text, const Exported& exported) {
   std::vector<std::string> names;
   for (const ExportedInput& input : exported.inputs)
-    if (is_data(input)) names.push_back(input.name);
+    if (input.is_data()) names.push_back(input.name);
   Words out;
   if (trim(text).empty()) return out;
   for (const std::string& part : split(text, ',')) {
@@ -111,13 +107,13 @@ std::map<std::string, Source> sources_of(const Exported& exported, const std::st
   std::map<std::string, Source> out;
   for (const auto& [input, source] : said) out[input] = source_named(source);
   const auto is_text = [&](const ExportedInput& input) {
-    if (!is_data(input)) return false;
+    if (!input.is_data()) return false;
     const auto known = out.find(input.name);
     return known != out.end() ? known->second.make != nullptr : input.name == "input_ids" || input.name == "tokens";
   };
   const Words& usual = usual_sources(std::ranges::any_of(exported.inputs, is_text));
   for (const ExportedInput& input : exported.inputs) {
-    if (!is_data(input) || out.contains(input.name)) continue;
+    if (!input.is_data() || out.contains(input.name)) continue;
     const auto found = usual.find(input.name);
     if (found == usual.end() || input.role == ExportedInput::Role::whole)
       throw Error(

@@ -71,9 +71,9 @@ LayerStages stages_of_layer(const GptConfig& c, std::int64_t i) {
   return {stage, stage, stage, stage};
 }
 
-class Block {
+class GptBlock {
  public:
-  Block(std::vector<ParameterSpec>& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
+  GptBlock(std::vector<ParameterSpec>& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
       : path_(concat("h.", number)),
         number_(number),
         ln_1_(norm(specs, path_ + ".ln_1", c)),
@@ -185,7 +185,7 @@ class Gpt : public Model {
   std::vector<ParameterSpec> parameters() const override { return specs_; }
 
   bool reads(const TextRows& rows) const override {
-    return rows.inputs == 0 && ((!rows.several && !rows.shorter) || std::ranges::all_of(blocks_, &Block::is_by_token));
+    return rows.inputs == 0 && ((!rows.several && !rows.shorter) || std::ranges::all_of(blocks_, &GptBlock::is_by_token));
   }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
@@ -228,7 +228,7 @@ class Gpt : public Model {
   GptConfig c_;
   nn::Embedding wte_;
   std::optional<nn::Embedding> wpe_;
-  std::vector<Block> blocks_;
+  std::vector<GptBlock> blocks_;
   std::optional<Head> head_;
 };
 

@@ -83,6 +83,11 @@ LayerDims layer_dims(std::int64_t i, std::int64_t layers) {
   return {{"embed"}, {i + 1 < layers ? "mlp" : "embed"}};
 }
 
+nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                 const LayerDims& dims) {
+  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype, dims.in, dims.out};
+}
+
 nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
                       const LayerDims& dims) {
   return {specs, std::move(path), in, out, std::sqrt(2.0 / static_cast<double>(in)), false, dtype, dims.in, dims.out};
@@ -91,6 +96,23 @@ nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::
 nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
                       const LayerDims& dims) {
   return {specs, std::move(path), in, out, 1 / std::sqrt(static_cast<double>(in)), false, dtype, dims.in, dims.out};
+}
+
+DenseBranch::DenseBranch(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t layers, std::int64_t width, DType dtype) {
+  for (std::int64_t layer = 0; layer < layers; ++layer)
+    layers_.push_back(relu_layer(specs, concat(path, layer), width, width, dtype, layer_dims(layer, layers)));
+}
+
+Tensor DenseBranch::operator()(const Parameters& p, Tensor input, DType compute, const BranchStages& stages, std::int64_t number) const {
+  Tensor x;
+  for (std::int64_t layer = 0; layer < std::ssize(layers_); ++layer) {
+    const Stage stage(stages.of(number, layer));
+    const nn::Linear& dense = layers_[static_cast<std::size_t>(layer)];
+    const Origin origin(dense.path());
+    if (layer == 0) x = to(input, compute);
+    x = relu(dense(p, x));
+  }
+  return x;
 }
 
 std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType dtype) {

@@ -43,11 +43,25 @@ struct BranchStages {
   std::int64_t most() const { return branches * layers + 1; }
 };
 
+// A layer with a bias. torch.nn.Linear draws uniformly from +-1/sqrt(in); this is the normal distribution of the same variance.
+nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
+                 const LayerDims& dims);
 // A layer without bias that a relu follows (initialised after He et al. 2015), and one for the end of a model.
 nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
                       const LayerDims& dims = {});
 nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
                       const LayerDims& dims = {});
+
+// One of parallel branches: so many relu layers of one width, each in its stage, named "<path><layer>".
+class DenseBranch {
+ public:
+  DenseBranch(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t layers, std::int64_t width, DType dtype);
+  // `number`: of the branch. The input is cast in the first layer's stage.
+  Tensor operator()(const Parameters& p, Tensor input, DType compute, const BranchStages& stages, std::int64_t number) const;
+
+ private:
+  std::vector<nn::Linear> layers_;
+};
 
 // [batch, length, width] to [batch, heads, length, width/heads], and back.
 Tensor split_heads(Tensor x, std::int64_t heads);

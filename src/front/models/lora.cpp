@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/text.h"
-#include "models/layers.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -36,7 +35,7 @@ LoraConfig lora_config(const ModelOptions& options) {
 }
 
 LoraAdapter::LoraAdapter(std::vector<ParameterSpec>& specs, const std::string& path, const LoraConfig& config, std::int64_t in,
-                         std::int64_t out, DType dtype, const LoraDims& dims)
+                         std::int64_t out, DType dtype, const LayerDims& dims)
     : path_(path), rank_(config.rank), scale_(config.scale) {
   if (rank_ == 0) return;
   if (const std::int64_t most = std::min(in, out); rank_ > most)
@@ -62,24 +61,6 @@ Tensor LoraAdapter::operator()(const Parameters& p, Tensor x, Tensor y) const {
   const Tensor low = linear(x, to(p[path_ + ".lora_A.weight"], x.dtype()));
   return y + linear(scale_ == 1 ? low : low * scale_, to(p[path_ + ".lora_B.weight"], x.dtype()));
 }
-
-namespace {
-
-LoraConfig only_if(LoraConfig config, bool adapted) {
-  return adapted ? config : LoraConfig{};
-}
-
-}  // namespace
-
-AdaptedLinear::AdaptedLinear(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out,
-                             double deviation, DType dtype, const LoraDims& dims, const LoraConfig& config, bool adapted)
-    : base_(specs, path, in, out, deviation, false, dtype, dims.in, dims.out),
-      adapter_(specs, path, only_if(config, adapted), in, out, dtype, dims) {}
-
-AdaptedConv1D::AdaptedConv1D(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out,
-                             double deviation, DType dtype, const LoraDims& dims, const LoraConfig& config, bool adapted)
-    : base_(specs, path, in, out, deviation, dtype, dims.in, dims.out),
-      adapter_(specs, path, only_if(config, adapted), in, out, dtype, dims) {}
 
 void freeze_base(std::vector<ParameterSpec>& specs, const LoraConfig& config) {
   if (config.rank == 0) return;

@@ -5,8 +5,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "models/layers.h"
 #include "penstock/trace.h"
 
 namespace penstock {
@@ -22,18 +24,13 @@ std::map<std::string, std::string> lora_words();
 // Throws Error for values that do not fit, also where alpha or the choice of matrices is given without a rank.
 LoraConfig lora_config(const ModelOptions& options);
 
-// The dims of a matrix, by which its adapter lies split as the matrix does.
-struct LoraDims {
-  DimName in, out;
-};
-
 // The adapter of the matrix at `path`, of `in` to `out`: "<path>.lora_A.weight" [rank, in] and "<path>.lora_B.weight" [out, rank], the
-// names and layouts of the PEFT library. Where the rank is 0 there is none.
+// names and layouts of the PEFT library. Where the rank is 0 there is none. It lies split as the matrix does.
 class LoraAdapter {
  public:
   // Throws Error where the rank is larger than the matrix's.
   LoraAdapter(std::vector<ParameterSpec>& specs, const std::string& path, const LoraConfig& config, std::int64_t in, std::int64_t out,
-              DType dtype, const LoraDims& dims);
+              DType dtype, const LayerDims& dims);
   // y, the matrix's product with x, with the adapter's added.
   Tensor operator()(const Parameters& p, Tensor x, Tensor y) const;
 
@@ -43,31 +40,31 @@ class LoraAdapter {
   double scale_;
 };
 
-// A Linear without a bias, with its adapter.
-class AdaptedLinear {
+// A matrix with its adapter: an nn::Linear without a bias, or an nn::Conv1D.
+template <class Matrix>
+class Adapted {
  public:
   // `adapted`: whether this matrix is one of those that have adapters.
-  AdaptedLinear(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out, double deviation,
-                DType dtype, const LoraDims& dims, const LoraConfig& config, bool adapted);
+  Adapted(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out, double deviation, DType dtype,
+          const LayerDims& dims, const LoraConfig& config, bool adapted)
+      : base_(matrix(specs, path, in, out, deviation, dtype, dims)),
+        adapter_(specs, path, adapted ? config : LoraConfig(), in, out, dtype, dims) {}
   Tensor operator()(const Parameters& p, Tensor x) const { return adapter_(p, x, base_(p, x)); }
 
  private:
-  nn::Linear base_;
+  static Matrix matrix(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out, double deviation,
+                       DType dtype, const LayerDims& dims) {
+    if constexpr (std::is_same_v<Matrix, nn::Linear>)
+      return {specs, path, in, out, deviation, false, dtype, dims.in, dims.out};
+    else
+      return {specs, path, in, out, deviation, dtype, dims.in, dims.out};
+  }
+
+  Matrix base_;
   LoraAdapter adapter_;
 };
-
-// A Conv1D with its adapter.
-class AdaptedConv1D {
- public:
-  // `adapted`: whether this matrix is one of those that have adapters.
-  AdaptedConv1D(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out, double deviation,
-                DType dtype, const LoraDims& dims, const LoraConfig& config, bool adapted);
-  Tensor operator()(const Parameters& p, Tensor x) const { return adapter_(p, x, base_(p, x)); }
-
- private:
-  nn::Conv1D base_;
-  LoraAdapter adapter_;
-};
+using AdaptedLinear = Adapted<nn::Linear>;
+using AdaptedConv1D = Adapted<nn::Conv1D>;
 
 // Lets nothing but adapters be trained, where there are any.
 void freeze_base(std::vector<ParameterSpec>& specs, const LoraConfig& config);

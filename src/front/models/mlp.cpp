@@ -54,7 +54,6 @@ class Mlp : public Model {
 ModelEntry mlp_model() {
   return {.summary = "a perceptron from each token to the next, with linear stage marks",
           .numbers = {{"layers", 2}, {"width", 64}, {"context", 128}, {"vocabulary", 256}},
-          .words = {},
           .make = [](const ModelOptions& options) { return std::make_unique<Mlp>(options); }};
 }
 

@@ -23,15 +23,9 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-// torch.nn.Linear draws uniformly from +-1/sqrt(in); this is the normal distribution of the same variance.
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                 const LayerDims& dims) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype, dims.in, dims.out};
-}
-
-class Block {
+class ReferenceBlock {
  public:
-  Block(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+  ReferenceBlock(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
       : path_(concat("blocks.", number)),
         norm1_(specs, path_ + ".norm1", c.width, c.master, 1e-5, {"embed"}),
         norm2_(specs, path_ + ".norm2", c.width, c.master, 1e-5, {"embed"}),
@@ -84,7 +78,7 @@ class Reference : public Model {
   std::vector<ParameterSpec> specs_;
   Config c_;
   nn::Embedding embedding_;
-  std::vector<Block> blocks_;
+  std::vector<ReferenceBlock> blocks_;
   std::optional<nn::Linear> head_;
 };
 
@@ -93,7 +87,6 @@ class Reference : public Model {
 ModelEntry reference_model() {
   return {.summary = "the transformer of the speed comparison with torch.distributed.pipelining",
           .numbers = {{"layers", 8}, {"width", 256}, {"heads", 4}, {"context", 128}, {"vocabulary", 2048}},
-          .words = {},
           .make = [](const ModelOptions& options) { return std::make_unique<Reference>(options); }};
 }
 

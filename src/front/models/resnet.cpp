@@ -71,9 +71,9 @@ class Normed {
   nn::BatchNorm2d norm_;
 };
 
-class Block {
+class Bottleneck {
  public:
-  Block(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t width, std::int64_t stride, DType dtype)
+  Bottleneck(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t width, std::int64_t stride, DType dtype)
       : path_(std::move(path)),
         reduce_(specs, path_ + ".conv1", path_ + ".bn1", {.in = in, .out = width, .kernel = 1}, dtype),
         look_(specs, path_ + ".conv2", path_ + ".bn2", {.in = width, .out = width, .kernel = 3, .stride = stride, .padding = 1}, dtype),
@@ -135,7 +135,7 @@ class Resnet : public Model {
   std::vector<ParameterSpec> specs_;
   Config c_;
   Normed stem_;
-  std::vector<Block> blocks_;
+  std::vector<Bottleneck> blocks_;
   std::optional<nn::Linear> head_;
 };
 

@@ -44,18 +44,9 @@ double root(std::int64_t size) {
   return 1 / std::sqrt(static_cast<double>(size));
 }
 
-// Scales x by its root mean square: y = x / rms(x) * weight.
-class RmsNorm : public nn::Module {
- public:
-  RmsNorm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) : Module(std::move(path)) {
-    specs.push_back({at("weight"), {c.master, {c.width}}, {Initialiser::Kind::ones, 0}, false, {{"embed"}}});
-  }
-  Tensor operator()(const Parameters& p, Tensor x) const {
-    const Origin origin(path());
-    const Tensor weight = p[at("weight")];
-    return to(rms_norm(to(x, weight.dtype()), weight), x.dtype());
-  }
-};
+nn::RMSNorm norm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) {
+  return {specs, std::move(path), c.width, c.master, 1e-6, {"embed"}};
+}
 
 // The bucket of the distance from each of `length` queries to each key, i64 [length, length]. Near distances have a bucket each, farther
 // ones share buckets on a logarithmic scale up to `distance`; with both directions half of the buckets are for keys after the query.
@@ -140,30 +131,30 @@ class Attention {
 
  private:
   static AdaptedLinear projection(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c, double deviation,
-                                  const LoraDims& dims) {
+                                  const LayerDims& dims) {
     return {specs, path, c.width, c.width, deviation, c.master, dims, c.lora, c.lora.attention};
   }
 
   AdaptedLinear q_, k_, v_, o_;
 };
 
-class Block {
+class T5Block {
  public:
-  Block(std::vector<ParameterSpec>& specs, const std::string& stack, std::int64_t number, const Config& c)
+  T5Block(std::vector<ParameterSpec>& specs, const std::string& stack, std::int64_t number, const Config& c)
       : path_(concat(stack, ".block.", number)), self_(specs, path_ + ".layer.0.SelfAttention", c) {
     // The bias belongs to the stack; its parameter stands after those of the first block's attention.
     if (number == 0) bias_.emplace(specs, stack, c);
-    self_norm_.emplace(specs, path_ + ".layer.0.layer_norm", c);
+    self_norm_.emplace(norm(specs, path_ + ".layer.0.layer_norm", c));
     const bool is_decoder = stack == "decoder";
     if (is_decoder) {
       cross_.emplace(specs, path_ + ".layer.1.EncDecAttention", c);
-      cross_norm_.emplace(specs, path_ + ".layer.1.layer_norm", c);
+      cross_norm_.emplace(norm(specs, path_ + ".layer.1.layer_norm", c));
     }
-    const LoraDims up{{"embed"}, {"mlp"}}, down{{"mlp"}, {"embed"}};
+    const LayerDims up{{"embed"}, {"mlp"}}, down{{"mlp"}, {"embed"}};
     const std::string last = concat(path_, ".layer.", is_decoder ? 2 : 1);
     wi_.emplace(specs, last + ".DenseReluDense.wi", c.width, 4 * c.width, root(c.width), c.master, up, c.lora, c.lora.mlp);
     wo_.emplace(specs, last + ".DenseReluDense.wo", 4 * c.width, c.width, root(4 * c.width), c.master, down, c.lora, c.lora.mlp);
-    dense_norm_.emplace(specs, last + ".layer_norm", c);
+    dense_norm_.emplace(norm(specs, last + ".layer_norm", c));
   }
 
   const RelativeBias& bias() const { return *bias_; }  // only block 0 has it
@@ -181,11 +172,11 @@ class Block {
   std::string path_;
   Attention self_;
   std::optional<RelativeBias> bias_;
-  std::optional<RmsNorm> self_norm_;
+  std::optional<nn::RMSNorm> self_norm_;
   std::optional<Attention> cross_;
-  std::optional<RmsNorm> cross_norm_;
+  std::optional<nn::RMSNorm> cross_norm_;
   std::optional<AdaptedLinear> wi_, wo_;
-  std::optional<RmsNorm> dense_norm_;
+  std::optional<nn::RMSNorm> dense_norm_;
 };
 
 class T5 : public Model {
@@ -193,9 +184,9 @@ class T5 : public Model {
   explicit T5(const ModelOptions& options)
       : c_(read(options)), shared_(specs_, "shared", c_.vocabulary, c_.width, 1, c_.master, {"vocab"}, {"embed"}) {
     for (std::int64_t i = 0; i < c_.layers; ++i) encoder_.emplace_back(specs_, "encoder", i, c_);
-    encoder_norm_.emplace(specs_, "encoder.final_layer_norm", c_);
+    encoder_norm_.emplace(norm(specs_, "encoder.final_layer_norm", c_));
     for (std::int64_t i = 0; i < c_.layers; ++i) decoder_.emplace_back(specs_, "decoder", i, c_);
-    decoder_norm_.emplace(specs_, "decoder.final_layer_norm", c_);
+    decoder_norm_.emplace(norm(specs_, "decoder.final_layer_norm", c_));
     freeze_base(specs_, c_.lora);
   }
 
@@ -243,8 +234,8 @@ class T5 : public Model {
   std::vector<ParameterSpec> specs_;
   Config c_;
   nn::Embedding shared_;
-  std::vector<Block> encoder_, decoder_;
-  std::optional<RmsNorm> encoder_norm_, decoder_norm_;
+  std::vector<T5Block> encoder_, decoder_;
+  std::optional<nn::RMSNorm> encoder_norm_, decoder_norm_;
 };
 
 }  // namespace

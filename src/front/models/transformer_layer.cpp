@@ -1,13 +1,6 @@
 #include "models/transformer_layer.h"
 
-#include <cmath>
-
 namespace penstock {
-
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                 const LayerDims& dims) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype, dims.in, dims.out};
-}
 
 TransformerLayer::TransformerLayer(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t width, std::int64_t heads,
                                    DType dtype)

@@ -9,10 +9,6 @@
 
 namespace penstock {
 
-// A product with a bias, initialised for inputs of variance 1.
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                 const LayerDims& dims);
-
 class TransformerLayer {
  public:
   // Appends its parameters, "<path>.attn.norm.weight" and so on.

@@ -27,11 +27,6 @@ struct Stages {
   std::string join() const { return stage_name(all - 1); }
 };
 
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                 const LayerDims& dims) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype, dims.in, dims.out};
-}
-
 class TwoBranch : public Model {
  public:
   explicit TwoBranch(const ModelOptions& options)
@@ -109,7 +104,6 @@ class TwoBranch : public Model {
 ModelEntry two_branch_model() {
   return {.summary = "two parallel branches with skip edges, small",
           .numbers = {{"layers", 3}, {"width", 64}, {"heads", 4}, {"context", 128}, {"vocabulary", 256}},
-          .words = {},
           .make = [](const ModelOptions& options) { return std::make_unique<TwoBranch>(options); }};
 }
 

@@ -67,8 +67,8 @@ class Feature {
 };
 
 // Initialised after He et al.: torchvision's deviation of 0.01 suits the 4096 inputs of full size only.
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::int64_t number, std::int64_t in, std::int64_t out, DType dtype,
-                 const LayerDims& dims) {
+nn::Linear classifier_layer(std::vector<ParameterSpec>& specs, std::int64_t number, std::int64_t in, std::int64_t out, DType dtype,
+                            const LayerDims& dims) {
   return {specs, concat("classifier.", number), in, out, std::sqrt(2 / static_cast<double>(in)), true, dtype, dims.in, dims.out};
 }
 
@@ -85,9 +85,9 @@ class Vgg : public Model {
       ++number;
     }
     const std::int64_t left = c_.image / 32, hidden = 64 * c_.width;
-    classifier_.emplace_back(dense(specs_, 0, in * left * left, hidden, c_.master, {{}, {"mlp"}}));
-    classifier_.emplace_back(dense(specs_, 3, hidden, hidden, c_.master, {{"mlp"}, {"embed"}}));
-    classifier_.emplace_back(dense(specs_, 6, hidden, c_.classes, c_.master, {{"embed"}, {}}));
+    classifier_.emplace_back(classifier_layer(specs_, 0, in * left * left, hidden, c_.master, {{}, {"mlp"}}));
+    classifier_.emplace_back(classifier_layer(specs_, 3, hidden, hidden, c_.master, {{"mlp"}, {"embed"}}));
+    classifier_.emplace_back(classifier_layer(specs_, 6, hidden, c_.classes, c_.master, {{"embed"}, {}}));
   }
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
@@ -127,7 +127,6 @@ class Vgg : public Model {
 ModelEntry vgg_model() {
   return {.summary = "VGG of depth 11, 13 or 16 on synthetic images; 16, width 64, image 224 and 1000 classes are the paper's",
           .numbers = {{"depth", 11}, {"width", 8}, {"image", 32}, {"classes", 10}},
-          .words = {},
           .make = [](const ModelOptions& options) { return std::make_unique<Vgg>(options); }};
 }
 

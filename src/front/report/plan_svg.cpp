@@ -73,9 +73,9 @@ StageText text_of(const PlanFile& plan, std::size_t number) {
   return out;
 }
 
-class Layout {
+class PlanPicture {
  public:
-  explicit Layout(const PlanFile& plan) {
+  explicit PlanPicture(const PlanFile& plan) {
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
       places.push_back({.stage = static_cast<int>(s)});
       texts.push_back(text_of(plan, s));
@@ -192,34 +192,34 @@ std::string line_at(const char* style, double x, double y, const std::string& te
   return concat("<text class=\"", style, "\" x=\"", decimal(x), "\" y=\"", decimal(y), "\">", escape_markup(text), "</text>");
 }
 
-std::string box(const PlanFile& plan, const Layout& layout, std::size_t number, double most) {
+std::string box(const PlanFile& plan, const PlanPicture& picture, std::size_t number, double most) {
   const PlanFile::Stage& stage = plan.stages[number];
-  const StageText& text = layout.texts[number];
-  const double x = layout.x(layout.places[number].layer), y = layout.y(layout.places[number]) - layout.box_height / 2;
+  const StageText& text = picture.texts[number];
+  const double x = picture.x(picture.places[number].layer), y = picture.y(picture.places[number]) - picture.box_height / 2;
   const double share = most > 0 ? seconds_per_sample(stage) / most : 0;
   std::string out = concat("<g class=\"stage\"><title>", escape_markup(concat("stage ", number, ": ", join(stage.nodes, ", "))),
                            "</title><rect class=\"box\" x=\"", decimal(x), "\" y=\"", decimal(y), "\" width=\"", kBoxWidth, "\" height=\"",
-                           decimal(layout.box_height), "\" rx=\"5\"/>");
+                           decimal(picture.box_height), "\" rx=\"5\"/>");
   double line = y + kFirstLine;
   for (const std::string& part : text.name) out += line_at("name", x + kPadding, line, part), line += kLine;
   for (const std::string& part : text.figures) out += line_at("figure", x + kPadding, line, part), line += kLine;
-  return out + concat("<rect class=\"load\" x=\"", decimal(x + kPadding), "\" y=\"", decimal(y + layout.box_height - 13), "\" width=\"",
+  return out + concat("<rect class=\"load\" x=\"", decimal(x + kPadding), "\" y=\"", decimal(y + picture.box_height - 13), "\" width=\"",
                       decimal(share * (kBoxWidth - 2 * kPadding)), "\" height=\"5\"/></g>\n");
 }
 
 // Draws the edges. One from a row to the next goes beside the boxes, through the gap, at a height of its own.
 class Edges {
  public:
-  explicit Edges(const Layout& layout) : layout_(layout), taken_(layout.layers.size(), 0) {}
+  explicit Edges(const PlanPicture& picture) : picture_(picture), taken_(picture.layers.size(), 0) {}
 
   // The edge goes through the middle of each place, level at its sides. `label` gets the text with its bytes, to be drawn over all edges.
   std::string draw(const PlanFile::Link& link, const std::vector<int>& path, std::string& label) {
     std::string d;
     double label_x = 0, label_y = 0;
     for (std::size_t i = 1; i < path.size(); ++i) {
-      const Place &a = layout_.places[path[i - 1]], &b = layout_.places[path[i]];
-      const double x0 = layout_.x(a.layer) + kBoxWidth, x1 = layout_.x(b.layer), y0 = layout_.y(a), y1 = layout_.y(b);
-      const bool next_row = layout_.row(a.layer) != layout_.row(b.layer);
+      const Place &a = picture_.places[path[i - 1]], &b = picture_.places[path[i]];
+      const double x0 = picture_.x(a.layer) + kBoxWidth, x1 = picture_.x(b.layer), y0 = picture_.y(a), y1 = picture_.y(b);
+      const bool next_row = picture_.row(a.layer) != picture_.row(b.layer);
       const double middle = (x0 + x1) / 2, beside = kBeside - 4 * std::min(taken_[a.layer], 4), gap = next_row ? gap_after(a.layer) : 0;
       if (i == 1) label_x = middle, label_y = next_row ? gap : (y0 + y1) / 2;
       d += concat(i == 1 ? concat("M", decimal(x0), " ", decimal(y0)) : concat("H", decimal(x0)));
@@ -236,9 +236,9 @@ class Edges {
  private:
   static constexpr double kBeside = 26;
 
-  double gap_after(int layer) { return layout_.row_bottom(layer) + kRowGap / 2 + 4 + kBesideGap * taken_[layer]++; }
+  double gap_after(int layer) { return picture_.row_bottom(layer) + kRowGap / 2 + 4 + kBesideGap * taken_[layer]++; }
 
-  const Layout& layout_;
+  const PlanPicture& picture_;
   std::vector<int> taken_;  // by layer: how many heights are taken in the gap after it
 };
 
@@ -266,18 +266,18 @@ constexpr const char* kStyle =
     "fill=\"#777\"/></marker></defs>\n";
 
 Drawing drawing_of(const PlanFile& plan) {
-  const Layout layout(plan);
-  Edges edges(layout);
-  Drawing out{"", layout.width(), layout.bottom() + kMargin / 2};
+  const PlanPicture picture(plan);
+  Edges edges(picture);
+  Drawing out{"", picture.width(), picture.bottom() + kMargin / 2};
   std::string labels;
   for (std::size_t l = 0; l < plan.links.size(); ++l) {
     std::string label;
-    out.body += edges.draw(plan.links[l], layout.paths[l], label);
+    out.body += edges.draw(plan.links[l], picture.paths[l], label);
     labels += label;
   }
   double most = 0;
   for (const PlanFile::Stage& stage : plan.stages) most = std::max(most, seconds_per_sample(stage));
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) out.body += box(plan, layout, s, most);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) out.body += box(plan, picture, s, most);
   out.body += labels;
   return out;
 }

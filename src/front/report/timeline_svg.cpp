@@ -22,8 +22,8 @@ constexpr double kLetter = 7;    // width of a character
 constexpr double kTip = 4;       // length of an arrow's tip
 constexpr std::size_t kMostArrows = 3000;
 
-struct Layout {
-  explicit Layout(const Timeline& drawn)
+struct TimelinePicture {
+  explicit TimelinePicture(const Timeline& drawn)
       : timeline(drawn), stages(stages_by_device(drawn)), chunks(most_chunks(stages)), end(end_of(drawn)) {
     transfers = looks_in(drawn)[kTransferLook];
     for (const auto& memory : drawn.memory)
@@ -65,16 +65,17 @@ std::string rect_path(double x, double y, double width, double height) {
 }
 
 // One box. Browsers show <title> for the box that is pointed at.
-std::string box(const Layout& layout, const Activity& activity, double y, double height) {
-  const double x = layout.x(activity.begin), width = layout.x(activity.end) - x;
-  std::string out = concat("<g><title>", escape_markup(detail(layout.timeline, activity)), "\n",
-                           time_text(activity.end - activity.begin, layout.timeline.seconds), ", from ",
-                           time_text(activity.begin, layout.timeline.seconds), "</title><rect class=\"", layout.style(activity), "\" x=\"",
-                           decimal(x), "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
-  const bool chunked = layout.chunks > 1 && activity.action && activity.stage >= 0;
-  const std::string whole = chunked
-                                ? text({activity.stage, activity.kind, activity.microbatch}, layout.timeline.slices, layout.timeline.blocks)
-                                : label(layout.timeline, activity);
+std::string box(const TimelinePicture& picture, const Activity& activity, double y, double height) {
+  const double x = picture.x(activity.begin), width = picture.x(activity.end) - x;
+  std::string out =
+      concat("<g><title>", escape_markup(detail(picture.timeline, activity)), "\n",
+             time_text(activity.end - activity.begin, picture.timeline.seconds), ", from ",
+             time_text(activity.begin, picture.timeline.seconds), "</title><rect class=\"", picture.style(activity), "\" x=\"", decimal(x),
+             "\" y=\"", decimal(y), "\" width=\"", decimal(width), "\" height=\"", decimal(height), "\"/>");
+  const bool chunked = picture.chunks > 1 && activity.action && activity.stage >= 0;
+  const std::string whole =
+      chunked ? text({activity.stage, activity.kind, activity.microbatch}, picture.timeline.slices, picture.timeline.blocks)
+              : label(picture.timeline, activity);
   const bool fits = width > kLetter * static_cast<double>(whole.size()) + 5;
   if (activity.lane == Lane::compute && width > kLetter + 4)
     out += concat("<text class=\"label\" x=\"", decimal(x + width / 2), "\" y=\"", decimal(y + height / 2 + 4), "\">",
@@ -83,21 +84,21 @@ std::string box(const Layout& layout, const Activity& activity, double y, double
 }
 
 // Draws one lane of one device: wide activities as boxes, the rest merged into a path per look.
-std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>& activities, double y, double height) {
+std::string lane_boxes(const TimelinePicture& picture, const std::vector<const Activity*>& activities, double y, double height) {
   std::vector<const Activity*> thin;
   std::map<std::string, std::string> paths;  // by class of the boxes
   std::string boxes;
   for (const Activity* activity : activities) {
-    const double x = layout.x(activity->begin), width = layout.x(activity->end) - x;
+    const double x = picture.x(activity->begin), width = picture.x(activity->end) - x;
     if (width >= kPointed)
-      boxes += box(layout, *activity, y, height);
+      boxes += box(picture, *activity, y, height);
     else if (width >= kThin)
-      paths[layout.style(*activity)] += rect_path(x, y, width, height);
+      paths[picture.style(*activity)] += rect_path(x, y, width, height);
     else
       thin.push_back(activity);
   }
   const std::size_t columns = kChart / kColumn;
-  const std::vector<int> merged = dominant_looks(thin, layout.end / static_cast<double>(columns), columns);
+  const std::vector<int> merged = dominant_looks(thin, picture.end / static_cast<double>(columns), columns);
   for (std::size_t i = 0, next = 0; i < columns; i = next) {
     for (next = i + 1; next < columns && merged[next] == merged[i];) ++next;
     if (merged[i] >= 0)
@@ -110,11 +111,11 @@ std::string lane_boxes(const Layout& layout, const std::vector<const Activity*>&
 }
 
 // Draws memory as stacked areas in steps, from the floor up; columns in which nothing changes are left out.
-std::string memory_areas(const Layout& layout, std::size_t device) {
-  const std::vector<MemoryPoint>& memory = layout.timeline.memory[device];
+std::string memory_areas(const TimelinePicture& picture, std::size_t device) {
+  const std::vector<MemoryPoint>& memory = picture.timeline.memory[device];
   const std::size_t columns = kChart;
-  const std::vector<const MemoryPoint*> points = memory_by_column(memory, layout.end / static_cast<double>(columns), columns);
-  const double floor = layout.floor_of_memory(device), scale = layout.most_memory > 0 ? kMemory / layout.most_memory : 0;
+  const std::vector<const MemoryPoint*> points = memory_by_column(memory, picture.end / static_cast<double>(columns), columns);
+  const double floor = picture.floor_of_memory(device), scale = picture.most_memory > 0 ? kMemory / picture.most_memory : 0;
   std::string out;
   // Upper classes are drawn first, behind the others, each from the floor to its own top.
   for (std::size_t upper = kMemoryClasses; upper-- > 0;) {
@@ -133,26 +134,26 @@ std::string memory_areas(const Layout& layout, std::size_t device) {
   }
   const MemoryPoint* peak = peak_of(memory);
   if (peak == nullptr) return out;
-  out += concat("<text x=\"8\" y=\"", decimal(floor - 18), "\">", escape_markup(layout.timeline.devices[device]), "</text>\n");
-  const double x = layout.x(peak->time), top = floor - peak->total() * scale;
+  out += concat("<text x=\"8\" y=\"", decimal(floor - 18), "\">", escape_markup(picture.timeline.devices[device]), "</text>\n");
+  const double x = picture.x(peak->time), top = floor - peak->total() * scale;
   return concat(out, "<path class=\"peak\" d=\"M", decimal(x - 4), " ", decimal(top - 6),
                 "h8l-4 6z\"/>\n<text class=\"small\" x=\"8\" y=\"", decimal(floor - 4), "\">peak ",
-                amount_text(peak->total(), layout.timeline.seconds), "</text>\n");
+                amount_text(peak->total(), picture.timeline.seconds), "</text>\n");
 }
 
 // Lines from the sender's row, where a transfer begins, to the receiver's boxes, where it ends. Lines that would lie on each other are
 // drawn once; where there are too many, none is drawn.
-std::string arrows(const Layout& layout, bool& too_many) {
+std::string arrows(const TimelinePicture& picture, bool& too_many) {
   std::set<std::tuple<std::int32_t, std::int32_t, int, int>> drawn;
   std::string path;
-  for (const Activity& activity : layout.timeline.activities) {
+  for (const Activity& activity : picture.timeline.activities) {
     if (activity.lane != Lane::transfer || activity.peer == activity.device) continue;
-    const double begin = layout.x(activity.begin), end = layout.x(activity.end);
+    const double begin = picture.x(activity.begin), end = picture.x(activity.end);
     if (!drawn.emplace(activity.device, activity.peer, static_cast<int>(begin), static_cast<int>(end)).second) continue;
     const auto from = static_cast<std::size_t>(activity.device), to = static_cast<std::size_t>(activity.peer);
     const bool down = to > from;
-    const double target = layout.y(to) + (down ? 0 : kBox), tip = down ? target - kTip : target + kTip;
-    const double source = down ? layout.strip(from) + kStrip / 2 : layout.y(from);
+    const double target = picture.y(to) + (down ? 0 : kBox), tip = down ? target - kTip : target + kTip;
+    const double source = down ? picture.strip(from) + kStrip / 2 : picture.y(from);
     path += concat("M", decimal(begin), " ", decimal(source), "L", decimal(end), " ", decimal(target), "M", decimal(end - kTip / 2), " ",
                    decimal(tip), "L", decimal(end), " ", decimal(target), "L", decimal(end + kTip / 2), " ", decimal(tip));
   }
@@ -160,12 +161,12 @@ std::string arrows(const Layout& layout, bool& too_many) {
   return too_many || path.empty() ? std::string() : concat("<path class=\"arrow\" d=\"", path, "\"/>\n");
 }
 
-std::string axis(const Layout& layout) {
-  const TimeAxis ticks = time_axis(layout.end, 12, layout.timeline.seconds);
+std::string axis(const TimelinePicture& picture) {
+  const TimeAxis ticks = time_axis(picture.end, 12, picture.timeline.seconds);
   std::string out;
-  for (int i = 0; i * ticks.step <= layout.end * (1 + 1e-9) && i <= 100; ++i) {
-    const std::string x = decimal(layout.x(i * ticks.step));
-    out += concat("<line class=\"tick\" x1=\"", x, "\" x2=\"", x, "\" y1=\"", decimal(kTop - 8), "\" y2=\"", decimal(layout.bottom()),
+  for (int i = 0; i * ticks.step <= picture.end * (1 + 1e-9) && i <= 100; ++i) {
+    const std::string x = decimal(picture.x(i * ticks.step));
+    out += concat("<line class=\"tick\" x1=\"", x, "\" x2=\"", x, "\" y1=\"", decimal(kTop - 8), "\" y2=\"", decimal(picture.bottom()),
                   "\"/><text class=\"time\" x=\"", x, "\" y=\"", decimal(kTop - 14), "\">", ticks.text(i * ticks.step), "</text>\n");
   }
   return out;
@@ -177,27 +178,27 @@ bool has_memory(const Timeline& timeline, std::size_t memory_class) {
   });
 }
 
-std::string legend(const Layout& layout, bool arrows_left_out) {
-  double x = kLeft, y = layout.bottom() + 8;
+std::string legend(const TimelinePicture& picture, bool arrows_left_out) {
+  double x = kLeft, y = picture.bottom() + 8;
   std::string out;
   const auto entry = [&](const std::string& look, const std::string& text) {
     out += concat("<rect class=\"", look, "\" x=\"", decimal(x), "\" y=\"", decimal(y), "\" width=\"16\" height=\"14\"/><text x=\"",
                   decimal(x + 21), "\" y=\"", decimal(y + 12), "\">", text, "</text>\n");
     x += 21 + kLetter * static_cast<double>(text.size()) + 18;
   };
-  const std::array<bool, kLooks> there = looks_in(layout.timeline);
+  const std::array<bool, kLooks> there = looks_in(picture.timeline);
   for (std::size_t look = 0; look < kLooks; ++look) {
     const bool lines = look == kTransferLook && !arrows_left_out;
     if (there[look]) entry(std::string(looks[look].name), concat(looks[look].letter, " ", looks[look].meaning, lines ? " (lines)" : ""));
   }
   x = kLeft, y += kLegend;
   for (std::size_t i = 0; i < kMemoryClasses; ++i)
-    if (has_memory(layout.timeline, i)) entry(concat("m", i), concat("memory: ", name(static_cast<MemoryClass>(i))));
-  if (layout.chunks > 1)
+    if (has_memory(picture.timeline, i)) entry(concat("m", i), concat("memory: ", name(static_cast<MemoryClass>(i))));
+  if (picture.chunks > 1)
     out +=
-        concat("<text class=\"chunks\" x=\"", decimal(kLeft), "\" y=\"", decimal(layout.legend_bottom() - kLegend + 4), "\">",
-               layout.timeline.slices > 1 ? "2.1F4: forward of stage 2, slice 1, micro-batch 4; the later a slice of its device, the paler"
-                                          : "2F4: forward of stage 2, micro-batch 4; the later a stage of its device, the paler",
+        concat("<text class=\"chunks\" x=\"", decimal(kLeft), "\" y=\"", decimal(picture.legend_bottom() - kLegend + 4), "\">",
+               picture.timeline.slices > 1 ? "2.1F4: forward of stage 2, slice 1, micro-batch 4; the later a slice of its device, the paler"
+                                           : "2F4: forward of stage 2, micro-batch 4; the later a stage of its device, the paler",
                "</text>\n");
   return out;
 }
@@ -224,19 +225,19 @@ std::string style(std::size_t chunks) {
   return concat("<style>\n", css, "</style>\n<defs>\n", patterns, "</defs>\n");
 }
 
-std::string device_rows(const Layout& layout) {
-  const auto compute = by_device(layout.timeline, Lane::compute), host = by_device(layout.timeline, Lane::host),
-             transfers = by_device(layout.timeline, Lane::transfer);
+std::string device_rows(const TimelinePicture& picture) {
+  const auto compute = by_device(picture.timeline, Lane::compute), host = by_device(picture.timeline, Lane::host),
+             transfers = by_device(picture.timeline, Lane::transfer);
   std::string out;
-  for (std::size_t device = 0; device < layout.timeline.devices.size(); ++device) {
-    const double y = layout.y(device);
-    out += concat("<text x=\"8\" y=\"", decimal(y + kBox / 2 + 4), "\">", escape_markup(layout.timeline.devices[device]), "</text>\n");
+  for (std::size_t device = 0; device < picture.timeline.devices.size(); ++device) {
+    const double y = picture.y(device);
+    out += concat("<text x=\"8\" y=\"", decimal(y + kBox / 2 + 4), "\">", escape_markup(picture.timeline.devices[device]), "</text>\n");
     out += concat("<rect class=\"idle\" x=\"", decimal(kLeft), "\" y=\"", decimal(y), "\" width=\"", decimal(kChart), "\" height=\"",
                   decimal(kBox), "\"/>\n");
-    out += lane_boxes(layout, host[device], y + kBox / 4, kBox / 2);  // lower than the boxes of computing, which lie over it
-    out += lane_boxes(layout, compute[device], y, kBox);
-    out += lane_boxes(layout, transfers[device], layout.strip(device), kStrip);
-    if (device < layout.timeline.memory.size()) out += memory_areas(layout, device);
+    out += lane_boxes(picture, host[device], y + kBox / 4, kBox / 2);  // lower than the boxes of computing, which lie over it
+    out += lane_boxes(picture, compute[device], y, kBox);
+    out += lane_boxes(picture, transfers[device], picture.strip(device), kStrip);
+    if (device < picture.timeline.memory.size()) out += memory_areas(picture, device);
   }
   return out;
 }
@@ -244,16 +245,16 @@ std::string device_rows(const Layout& layout) {
 }  // namespace
 
 std::string timeline_svg(const Timeline& timeline) {
-  const Layout layout(timeline);
-  const std::string width = decimal(kWidth), height = decimal(layout.legend_bottom());
+  const TimelinePicture picture(timeline);
+  const std::string width = decimal(kWidth), height = decimal(picture.legend_bottom());
   bool arrows_left_out = false;
-  const std::string lines = arrows(layout, arrows_left_out);
+  const std::string lines = arrows(picture, arrows_left_out);
   return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, " ", height, "\" width=\"", width, "\" height=\"",
-                height, "\">\n<title>", escape_markup(timeline.title), "</title>\n", style(layout.chunks),
+                height, "\">\n<title>", escape_markup(timeline.title), "</title>\n", style(picture.chunks),
                 "<rect class=\"ground\" width=\"", width, "\" height=\"", height, "\"/>\n<text class=\"title\" x=\"8\" y=\"24\">",
                 escape_markup(timeline.title), "</text><text class=\"small\" x=\"8\" y=\"42\">",
-                time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(layout), device_rows(layout), lines,
-                legend(layout, arrows_left_out), "</svg>\n");
+                time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(picture), device_rows(picture), lines,
+                legend(picture, arrows_left_out), "</svg>\n");
 }
 
 }  // namespace penstock

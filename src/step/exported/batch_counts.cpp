@@ -284,7 +284,7 @@ void refuse_sequences(const Graph& joint, const SampleFlows& flows) {
 // Throws Error where the loss is divided by what data says in another way than by sums.
 void refuse_divisors(const Graph& joint, const SampleFlows& flows, std::size_t loss) {
   const IdVector<ValueId, OpId> made = producers(joint);
-  const IdVector<ValueId, bool> needed = needed_for_output(joint, loss);
+  const IdVector<ValueId, bool> needed = needed_for(joint, {joint.outputs[loss]});
   for (const Op& op : joint.ops) {
     if (op.name.starts_with("aten::nll_loss") && attribute_or(op, "reduction", std::int64_t{0}) == 1)
       throw Error("the loss is a mean over the targets that count, whose number cannot be taken from the whole batch",

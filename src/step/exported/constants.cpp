@@ -9,7 +9,6 @@
 namespace penstock {
 namespace {
 
-using Integers = std::vector<std::int64_t>;
 using Operands = std::vector<const ConstantTensor*>;
 using Result = std::optional<ConstantTensor>;
 

@@ -40,8 +40,7 @@ Graph join_cotangent_sums(const Graph& joint) {
       terms[i].insert(terms[i].end(), added.begin(), added.end());
     }
   }
-  Rewrite out(joint);
-  for (ValueId input : joint.inputs) out.copy_input(input);
+  Rewrite out = Rewrite::with_inputs(joint);
   for (const OpId i : joint.ops.ids()) {
     if (inside[i]) continue;
     Op op = joint.ops[i];

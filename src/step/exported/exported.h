@@ -23,6 +23,8 @@ struct ExportedInput {
   Role role = Role::parameter;
   bool trained = false;              // a parameter: whether there is a gradient for it
   std::vector<std::string> aliases;  // other names of the same tensor
+
+  bool is_data() const { return role == Role::split || role == Role::whole; }
 };
 
 struct ExportedOutput {

@@ -39,10 +39,6 @@ DataPort port_of(const ExportedInput& input, TensorType type, std::int64_t sampl
   return out;
 }
 
-bool is_data(const ExportedInput& input) {
-  return input.role == Input::split || input.role == Input::whole;
-}
-
 bool is_split(const Exported& exported, const std::string& name) {
   const auto input = std::ranges::find(exported.inputs, name, &ExportedInput::name);
   return input != exported.inputs.end() && input->role == Input::split;
@@ -90,7 +86,7 @@ ExportedModel::ExportedModel(Exported exported, ExportedModelOptions options)
   for (std::size_t i = 0; i < exported_.inputs.size(); ++i) {
     const ExportedInput& input = exported_.inputs[i];
     const TensorType& type = usual.graph.type(usual.graph.inputs[i]);
-    if (is_data(input)) {
+    if (input.is_data()) {
       types_[input.name] = type;
       port_of(input, type, usual.samples);
     } else {
@@ -106,7 +102,7 @@ ExportedModel::ExportedModel(Exported exported, ExportedModelOptions options)
 std::vector<DataPort> ExportedModel::own_data() const {
   std::vector<DataPort> out;
   for (const ExportedInput& input : exported_.inputs)
-    if (is_data(input)) out.push_back(port_of(input, types_.at(input.name), samples()));
+    if (input.is_data()) out.push_back(port_of(input, types_.at(input.name), samples()));
   return out;
 }
 

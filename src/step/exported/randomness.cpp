@@ -13,8 +13,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // Every op of ATen's that draws, without its overload.
 constexpr std::string_view kRandom[] = {
     "native_dropout", "bernoulli", "rand", "rand_like", "uniform",
@@ -33,8 +31,7 @@ std::string_view base_name(const Op& op) {
 }
 
 bool is_attention_with_dropout(const Op& op) {
-  if (op.name.find("attention") == std::string::npos || !op.attributes.contains("dropout_p")) return false;
-  return number_attribute(op, "dropout_p") != 0;
+  return op.name.find("attention") != std::string::npos && number_attribute_or(op, "dropout_p", 0) != 0;
 }
 
 bool is_random(const Op& op) {

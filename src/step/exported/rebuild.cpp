@@ -17,10 +17,8 @@ Rebuild::Rebuild(const Graph& from) : builder(from.name), from_(from), made_(fro
 void Rebuild::copy(const Op& op) {
   mark(op);
   Op made = op;
-  std::vector<TensorType> types;
   for (ValueId& operand : made.operands) operand = ValueId(made_[operand].value());
-  for (ValueId result : op.results) types.push_back(from_.type(result));
-  const std::vector<ValueId> results = builder.append_typed(std::move(made), std::move(types));
+  const std::vector<ValueId> results = builder.append_typed(std::move(made), types_of(from_, op.results));
   for (std::size_t i = 0; i < results.size(); ++i) made_[op.results[i]] = {&builder, results[i].value};
 }
 

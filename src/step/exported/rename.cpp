@@ -17,9 +17,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 using Make = std::vector<Tensor> (*)(const NamedCall&);
 
 // The function of the row of that name; null: there is no such row.
@@ -57,7 +54,6 @@ class Renamer {
     const Make make = find_row(op.name);
     if (!make || op.results.empty()) return {};
     std::vector<int> readers;
-    std::vector<TensorType> types;
     Tensors operands, results;
     const Integers none = attribute_or(op, "none", Integers());
     for (std::size_t place = 0, next = 0; next < op.operands.size() || std::ranges::count(none, place); ++place) {
@@ -66,9 +62,8 @@ class Renamer {
       readers.push_back(absent ? 0 : readers_[op.operands[next]]);
       if (!absent) ++next;
     }
-    for (ValueId result : op.results) types.push_back(from_.type(result));
     try {
-      results = make({op, std::move(operands), std::move(types), made_.builder, readers, constants_});
+      results = make({op, std::move(operands), types_of(from_, op.results), made_.builder, readers, constants_});
     } catch (const Error&) {
       return {};
     }
@@ -134,6 +129,14 @@ std::vector<RenameRow> rename_rows() {
                           normalisation_rows(), attention_rows(), indexing_rows(), loss_rows()})
     all.insert(all.end(), rows.begin(), rows.end());
   return all;
+}
+
+Tensors under_our_name(const NamedCall& call) {
+  return emit_all(std::string_view(call.op.name).substr(std::string_view("aten::").size()), call.operands, call.op.attributes);
+}
+
+Tensors along_dim(const NamedCall& call, std::string_view name) {
+  return emit_all(name, call.operands, {{"dim", wrap(attribute<std::int64_t>(call.op, "dim"), call.operand(0).rank())}});
 }
 
 const Op* made_by(Tensor x, std::string_view name) {

@@ -6,12 +6,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
-bool has_dropout(const NamedCall& call) {
-  return call.op.attributes.contains("dropout_p") && number_attribute(call.op, "dropout_p") != 0;
-}
-
 //   where(%mask, 0, -inf), added to the scores, of a constant mask
 Kept kept_by(const NamedCall& call, std::size_t place) {
   if (call.operands.size() <= place || !call.operand(place)) return Kept::all;
@@ -29,7 +23,7 @@ struct OurAttention {
 
 // Attention with a mask behind the `first` operands, where there is one; nothing where ours draws no such.
 std::optional<OurAttention> ours(const NamedCall& call, std::size_t first, Tensor q) {
-  if (has_dropout(call)) return std::nullopt;
+  if (number_attribute_or(call.op, "dropout_p", 0) != 0) return std::nullopt;
   const bool causal = attribute_or(call.op, "is_causal", false);
   const Kept kept = kept_by(call, first);
   OurAttention out;
@@ -40,8 +34,7 @@ std::optional<OurAttention> ours(const NamedCall& call, std::size_t first, Tenso
     out.operands.push_back(bias);
   }
   out.attributes["is_causal"] = causal || kept == Kept::causal;
-  out.attributes["scale"] =
-      call.op.attributes.contains("scale") ? number_attribute(call.op, "scale") : 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  out.attributes["scale"] = number_attribute_or(call.op, "scale", 1 / std::sqrt(static_cast<double>(q.size(-1))));
   return out;
 }
 

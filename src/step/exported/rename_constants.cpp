@@ -4,30 +4,23 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 Tensors constant(const NamedCall& call, double value) {
   const TensorType& type = call.results[0];
   return {emit_constant(call.builder, "full", {{"size", type.shape}, {"fill_value", value}, {"dtype", type.dtype}})};
 }
 
-// A tensor without values yet may have any.
-Tensors zeros(const NamedCall& call) {
-  return constant(call, 0);
-}
-Tensors ones(const NamedCall& call) {
-  return constant(call, 1);
+template <int Value>
+Tensors all_of(const NamedCall& call) {
+  return constant(call, Value);
 }
 
 // A constant whose value is the attribute of this name, a number or a truth value.
-template <char const* Name>
+template <TextArgument Name>
 Tensors with_value(const NamedCall& call) {
-  const auto found = call.op.attributes.find(Name);
+  const auto found = call.op.attributes.find(Name.text);
   const bool* flag = found == call.op.attributes.end() ? nullptr : std::get_if<bool>(&found->second);
-  return constant(call, flag ? static_cast<double>(*flag) : number_attribute(call.op, Name));
+  return constant(call, flag ? static_cast<double>(*flag) : number_attribute(call.op, Name.text));
 }
-constexpr char kFillValue[] = "fill_value";
-constexpr char kScalar[] = "s";
 
 // start, start + step, ..., without `end`; of whole numbers only.
 Tensors counted(const NamedCall& call) {
@@ -45,19 +38,20 @@ Tensors counted(const NamedCall& call) {
 
 std::span<const RenameRow> constant_rows() {
   static constexpr RenameRow all[] = {
-      {"aten::zeros", zeros},
-      {"aten::zeros_like", zeros},
-      {"aten::new_zeros", zeros},
-      {"aten::empty.memory_format", zeros},
-      {"aten::empty_like", zeros},
-      {"aten::new_empty", zeros},
-      {"aten::ones", ones},
-      {"aten::ones_like", ones},
-      {"aten::new_ones", ones},
-      {"aten::full", with_value<kFillValue>},
-      {"aten::full_like", with_value<kFillValue>},
-      {"aten::new_full", with_value<kFillValue>},
-      {"aten::scalar_tensor", with_value<kScalar>},
+      {"aten::zeros", all_of<0>},
+      {"aten::zeros_like", all_of<0>},
+      {"aten::new_zeros", all_of<0>},
+      // A tensor without values yet may have any.
+      {"aten::empty.memory_format", all_of<0>},
+      {"aten::empty_like", all_of<0>},
+      {"aten::new_empty", all_of<0>},
+      {"aten::ones", all_of<1>},
+      {"aten::ones_like", all_of<1>},
+      {"aten::new_ones", all_of<1>},
+      {"aten::full", with_value<"fill_value">},
+      {"aten::full_like", with_value<"fill_value">},
+      {"aten::new_full", with_value<"fill_value">},
+      {"aten::scalar_tensor", with_value<"s">},
       {"aten::arange", counted},
       {"aten::arange.start", counted},
       {"aten::arange.start_step", counted},

@@ -8,9 +8,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 bool are_ones(const Integers& numbers) {
   return std::ranges::all_of(numbers, [](std::int64_t n) { return n == 1; });
 }
@@ -49,14 +46,10 @@ Tensors convolved(const NamedCall& call) {
 Tensors convolved_backward(const NamedCall& call) {
   const Tensor dy = call.operand(0), x = call.operand(1), weight = call.operand(2);
   const Integers mask = output_mask(call.op);
-  const auto with = [&](const char* name, const Shape& size) {
-    Attributes attributes = window_of(call.op, dims_of(x));
-    attributes[name] = size;
-    return attributes;
-  };
+  const Attributes window = window_of(call.op, dims_of(x));
   Tensors all(3);
-  if (mask[0] != 0) all[0] = emit("convolution_backward_input", {dy, weight}, with("input_size", x.shape()));
-  if (mask[1] != 0) all[1] = emit("convolution_backward_weight", {dy, x}, with("weight_size", weight.shape()));
+  if (mask[0] != 0) all[0] = emit("convolution_backward_input", {dy, weight}, with(window, "input_size", x.shape()));
+  if (mask[1] != 0) all[1] = emit("convolution_backward_weight", {dy, x}, with(window, "weight_size", weight.shape()));
   Integers dims = {0};
   for (int dim = 2; dim < dy.rank(); ++dim) dims.push_back(dim);
   if (mask[2] != 0) all[2] = sum(dy, dims);
@@ -86,13 +79,11 @@ std::optional<Attributes> means_of(const Op& op) {
 }
 
 // Means of windows: (x) -> y, or (dy, x) -> dx.
-template <char const* Name>
+template <TextArgument Name>
 Tensors averaged(const NamedCall& call) {
   const auto attributes = means_of(call.op);
-  return attributes ? emit_all(Name, call.operands, *attributes) : Tensors();
+  return attributes ? emit_all(Name.text, call.operands, *attributes) : Tensors();
 }
-constexpr char kMeans[] = "avg_pool2d";
-constexpr char kMeansBackward[] = "avg_pool2d_backward";
 
 // x -> (y, indices)
 Tensors pooled(const NamedCall& call) {
@@ -102,19 +93,22 @@ Tensors pooled(const NamedCall& call) {
 
 // (dy, x, indices) -> dx
 Tensors pooled_backward(const NamedCall& call) {
-  auto attributes = pool_of(call.op);
+  const auto attributes = pool_of(call.op);
   if (!attributes) return {};
-  (*attributes)["input_size"] = call.operand(1).shape();
-  return {emit("max_pool2d_with_indices_backward", {call.operand(0), call.operand(2)}, std::move(*attributes))};
+  return {emit("max_pool2d_with_indices_backward", {call.operand(0), call.operand(2)},
+               with(*attributes, "input_size", call.operand(1).shape()))};
 }
 
 }  // namespace
 
 std::span<const RenameRow> convolution_rows() {
   static constexpr RenameRow all[] = {
-      {"aten::convolution", convolved},          {"aten::convolution_backward", convolved_backward},
-      {"aten::max_pool2d_with_indices", pooled}, {"aten::max_pool2d_with_indices_backward", pooled_backward},
-      {"aten::avg_pool2d", averaged<kMeans>},    {"aten::avg_pool2d_backward", averaged<kMeansBackward>},
+      {"aten::convolution", convolved},
+      {"aten::convolution_backward", convolved_backward},
+      {"aten::max_pool2d_with_indices", pooled},
+      {"aten::max_pool2d_with_indices_backward", pooled_backward},
+      {"aten::avg_pool2d", averaged<"avg_pool2d">},
+      {"aten::avg_pool2d_backward", averaged<"avg_pool2d_backward">},
   };
   return all;
 }

@@ -6,8 +6,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // The operands of an op of two, each a tensor, or a number as tensor or as attribute.
 struct Sides {
   Tensor a, b;  // b is none where it is the attribute "other"
@@ -22,29 +20,29 @@ Sides sides_of(const NamedCall& call) {
 
 // The factor of the second operand.
 double alpha_of(const NamedCall& call) {
-  return call.op.attributes.contains("alpha") ? number_attribute(call.op, "alpha") : 1;
+  return number_attribute_or(call.op, "alpha", 1);
 }
 
 // Both sides are computed in the result's dtype, as ATen promotes them.
-template <Tensor (*WithTensor)(Tensor, Tensor), Tensor (*WithNumber)(Tensor, double)>
+template <Tensor (*Make)(Tensor, TensorOrNumber)>
 Tensors sum_or_difference(const NamedCall& call) {
   const Sides sides = sides_of(call);
   const DType dtype = call.results[0].dtype;
   const double alpha = alpha_of(call);
   if (sides.number && sides.a.shape() == call.results[0].shape) {
     const Tensor a = cast(sides.a, dtype);
-    return {*sides.number == 0 && !is_floating(dtype) ? a : WithNumber(a, *sides.number * alpha)};
+    return {*sides.number == 0 && !is_floating(dtype) ? a : Make(a, *sides.number * alpha)};
   }
   Tensor b = cast(sides.b, dtype);
   if (alpha != 1) b = b * alpha;
-  return {WithTensor(cast(sides.a, dtype), b)};
+  return {Make(cast(sides.a, dtype), b)};
 }
 
 Tensors addition(const NamedCall& call) {
   const std::optional<double> first = constant_number(call.operand(0));
   if (first && alpha_of(call) == 1 && call.operands.size() > 1 && call.operand(1).shape() == call.results[0].shape)
     return {add(cast(call.operand(1), call.results[0].dtype), *first)};
-  return sum_or_difference<add, add>(call);
+  return sum_or_difference<add>(call);
 }
 
 // A number minus a tensor is the same as the tensor's negative plus the number, to the bit.
@@ -53,7 +51,7 @@ Tensors difference(const NamedCall& call) {
   if (first && alpha_of(call) == 1 && call.operands.size() > 1 && is_floating(call.results[0].dtype) &&
       call.operand(1).shape() == call.results[0].shape)
     return {neg(cast(call.operand(1), call.results[0].dtype)) + *first};
-  return sum_or_difference<sub, sub>(call);
+  return sum_or_difference<sub>(call);
 }
 
 Tensors reversed_difference(const NamedCall& call) {
@@ -81,30 +79,13 @@ Tensors quotient(const NamedCall& call) {
 }
 
 // A number is compared in the tensor's dtype, so an integer with a fraction cannot be.
-template <Tensor (*WithTensor)(Tensor, Tensor), Tensor (*WithNumber)(Tensor, double)>
+template <Tensor (*Make)(Tensor, TensorOrNumber)>
 Tensors comparison(const NamedCall& call) {
   const Sides sides = sides_of(call);
   if (sides.number && (is_floating(sides.a.dtype()) || *sides.number == std::floor(*sides.number)) &&
       sides.a.shape() == call.results[0].shape)
-    return {WithNumber(sides.a, *sides.number)};
-  return {WithTensor(sides.a, sides.b)};
-}
-
-template <Tensor (*Make)(Tensor)>
-Tensors unary(const NamedCall& call) {
-  return {Make(call.operand(0))};
-}
-
-template <Tensor (*Make)(Tensor, Tensor)>
-Tensors binary(const NamedCall& call) {
-  return {Make(call.operand(0), call.operand(1))};
-}
-
-// An op that has the same operands, and the same attributes if any, under our name.
-Tensors under_our_name(const NamedCall& call) {
-  const std::string_view name = std::string_view(call.op.name).substr(std::string_view("aten::").size());
-  Attributes attributes = call.op.attributes;
-  return emit_all(name, call.operands, std::move(attributes));
+    return {Make(sides.a, *sides.number)};
+  return {Make(sides.a, sides.b)};
 }
 
 Tensors power(const NamedCall& call) {
@@ -174,11 +155,11 @@ Tensors between_by(const NamedCall& call) {
 }
 
 // x + value * (a combined with b)
-template <Tensor (*Combine)(Tensor, Tensor)>
+template <Tensor (*Combine)(Tensor, TensorOrNumber)>
 Tensors added(const NamedCall& call) {
   const DType dtype = call.results[0].dtype;
   const Tensor term = Combine(cast(call.operand(1), dtype), cast(call.operand(2), dtype));
-  const double value = call.op.attributes.contains("value") ? number_attribute(call.op, "value") : 1;
+  const double value = number_attribute_or(call.op, "value", 1);
   return {cast(call.operand(0), dtype) + (value == 1 ? term : term * value)};
 }
 
@@ -188,9 +169,9 @@ Tensors gelu_of(const NamedCall& call) {
 
 constexpr RenameRow kElementwiseRows[] = {
     {"aten::add.Tensor", addition},
-    {"aten::add.Scalar", sum_or_difference<add, add>},
+    {"aten::add.Scalar", sum_or_difference<add>},
     {"aten::sub.Tensor", difference},
-    {"aten::sub.Scalar", sum_or_difference<sub, sub>},
+    {"aten::sub.Scalar", sum_or_difference<sub>},
     {"aten::rsub.Scalar", reversed_difference},
     {"aten::mul.Tensor", product},
     {"aten::mul.Scalar", product},
@@ -209,18 +190,18 @@ constexpr RenameRow kElementwiseRows[] = {
     {"aten::lerp.Tensor", between_by},
     {"aten::addcmul", added<mul>},
     {"aten::addcdiv", added<div>},
-    {"aten::eq.Tensor", comparison<eq, eq>},
-    {"aten::eq.Scalar", comparison<eq, eq>},
-    {"aten::ne.Tensor", comparison<ne, ne>},
-    {"aten::ne.Scalar", comparison<ne, ne>},
-    {"aten::lt.Tensor", comparison<lt, lt>},
-    {"aten::lt.Scalar", comparison<lt, lt>},
-    {"aten::le.Tensor", comparison<le, le>},
-    {"aten::le.Scalar", comparison<le, le>},
-    {"aten::gt.Tensor", comparison<gt, gt>},
-    {"aten::gt.Scalar", comparison<gt, gt>},
-    {"aten::ge.Tensor", comparison<ge, ge>},
-    {"aten::ge.Scalar", comparison<ge, ge>},
+    {"aten::eq.Tensor", comparison<eq>},
+    {"aten::eq.Scalar", comparison<eq>},
+    {"aten::ne.Tensor", comparison<ne>},
+    {"aten::ne.Scalar", comparison<ne>},
+    {"aten::lt.Tensor", comparison<lt>},
+    {"aten::lt.Scalar", comparison<lt>},
+    {"aten::le.Tensor", comparison<le>},
+    {"aten::le.Scalar", comparison<le>},
+    {"aten::gt.Tensor", comparison<gt>},
+    {"aten::gt.Scalar", comparison<gt>},
+    {"aten::ge.Tensor", comparison<ge>},
+    {"aten::ge.Scalar", comparison<ge>},
     {"aten::logical_and", binary<logical_and>},
     {"aten::logical_or", binary<logical_or>},
     {"aten::logical_not", unary<logical_not>},

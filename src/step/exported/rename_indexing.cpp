@@ -4,13 +4,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
-// (weight, indices) -> rows
-Tensors rows(const NamedCall& call) {
-  return {embedding(call.operand(0), call.operand(1))};
-}
-
 // (dy, indices) -> dweight. What indices of padding read gets no gradient.
 Tensors rows_backward(const NamedCall& call) {
   if (attribute_or(call.op, "scale_grad_by_freq", false)) return {};
@@ -96,17 +89,6 @@ Tensors bag_weights_backward(const NamedCall& call) {
   return {reshape(sum(unsqueeze(call.operand(0), 1) * embedding(call.operand(1), in_bags), {2}), indices.shape())};
 }
 
-// Ops of ours with the same operands, and the same attribute "dim".
-template <char const* Name>
-Tensors along_dim(const NamedCall& call) {
-  const std::int64_t dim = wrap(attribute<std::int64_t>(call.op, "dim"), call.operand(0).rank());
-  return emit_all(Name, call.operands, {{"dim", dim}});
-}
-constexpr char kGather[] = "gather";
-constexpr char kScatter[] = "scatter.src";
-constexpr char kScatterAdd[] = "scatter_add";
-constexpr char kIndexSelect[] = "index_select";
-
 int last_or_dim(const NamedCall& call) {
   return static_cast<int>(attribute_or(call.op, "dim", std::int64_t{-1}));
 }
@@ -134,16 +116,16 @@ Tensors place_of_maximum(const NamedCall& call) {
 
 std::span<const RenameRow> indexing_rows() {
   static constexpr RenameRow all[] = {
-      {"aten::embedding", rows},
+      {"aten::embedding", binary<embedding>},
       {"aten::embedding_dense_backward", rows_backward},
       {"aten::_embedding_bag", bags},
       {"aten::_embedding_bag_backward", bags_backward},
       {"aten::_embedding_bag_per_sample_weights_backward", bag_weights_backward},
       {"aten::index.Tensor", all_in_order},
-      {"aten::gather", along_dim<kGather>},
-      {"aten::scatter.src", along_dim<kScatter>},
-      {"aten::scatter_add", along_dim<kScatterAdd>},
-      {"aten::index_select", along_dim<kIndexSelect>},
+      {"aten::gather", along_dim<"gather">},
+      {"aten::scatter.src", along_dim<"scatter.src">},
+      {"aten::scatter_add", along_dim<"scatter_add">},
+      {"aten::index_select", along_dim<"index_select">},
       {"aten::sort", sorted},
       {"aten::sort.stable", sorted},
       {"aten::topk", largest},

@@ -6,8 +6,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 constexpr std::int64_t kMean = 1, kSum = 2;  // the attribute "reduction"
 
 struct Reduction {
@@ -98,8 +96,7 @@ Tensor cross_entropy_backward(const NamedCall& call) {
 Tensors log_softmax_backward(const NamedCall& call) {
   if (attribute_or(call.op, "input_dtype", call.results[0].dtype) != call.results[0].dtype) return {};
   if (const Tensor fused = cross_entropy_backward(call)) return {fused};
-  const std::int64_t dim = wrap(attribute<std::int64_t>(call.op, "dim"), call.operand(0).rank());
-  return emit_all("_log_softmax_backward_data", call.operands, {{"dim", dim}});
+  return along_dim(call, "_log_softmax_backward_data");
 }
 
 }  // namespace

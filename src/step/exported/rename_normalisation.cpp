@@ -6,9 +6,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 // Ours normalises over the last dim.
 bool is_over_last_dim(const NamedCall& call) {
   return attribute<Integers>(call.op, "normalized_shape").size() == 1;
@@ -143,15 +140,10 @@ Tensors safe_softmax(const NamedCall& call) {
   return {masked_fill(softmax(x, dim), nothing, 0)};
 }
 
-template <char const* Name>
+template <TextArgument Name>
 Tensors softmax_of(const NamedCall& call) {
-  if (attribute_or(call.op, "half_to_float", false)) return {};
-  const std::int64_t dim = wrap(attribute<std::int64_t>(call.op, "dim"), call.operand(0).rank());
-  return emit_all(Name, call.operands, {{"dim", dim}});
+  return attribute_or(call.op, "half_to_float", false) ? Tensors() : along_dim(call, Name.text);
 }
-constexpr char kSoftmax[] = "softmax";
-constexpr char kLogSoftmax[] = "log_softmax";
-constexpr char kSoftmaxBackward[] = "_softmax_backward_data";
 
 }  // namespace
 
@@ -164,9 +156,9 @@ std::span<const RenameRow> normalisation_rows() {
       {"aten::native_batch_norm_backward", batch_norm_backward},
       {"aten::native_group_norm", group_norm_of},
       {"aten::_safe_softmax", safe_softmax},
-      {"aten::_softmax", softmax_of<kSoftmax>},
-      {"aten::_softmax_backward_data", softmax_of<kSoftmaxBackward>},
-      {"aten::_log_softmax", softmax_of<kLogSoftmax>},
+      {"aten::_softmax", softmax_of<"softmax">},
+      {"aten::_softmax_backward_data", softmax_of<"_softmax_backward_data">},
+      {"aten::_log_softmax", softmax_of<"log_softmax">},
   };
   return all;
 }

@@ -4,8 +4,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // The matrix of which `x` is the transpose; none where it was not made so.
 Tensor transpose_of(Tensor x) {
   const Op* op = made_by(x, "transpose");
@@ -18,14 +16,10 @@ Tensors matrix_product(const NamedCall& call) {
   return {weight && !transpose_of(a) ? linear(a, weight) : mm(a, b)};
 }
 
-Tensors batched_product(const NamedCall& call) {
-  return {bmm(call.operand(0), call.operand(1))};
-}
-
 // beta bias + alpha a b.
 Tensors product_and_bias(const NamedCall& call) {
   for (const char* factor : {"alpha", "beta"})
-    if (call.op.attributes.contains(factor) && number_attribute(call.op, factor) != 1) return {};
+    if (number_attribute_or(call.op, factor, 1) != 1) return {};
   const Tensor bias = call.operand(0), a = call.operand(1), b = call.operand(2), weight = transpose_of(b);
   return {weight && bias.rank() == 1 && bias.size(0) == b.size(1) ? linear(a, weight, bias) : addmm(bias, a, b)};
 }
@@ -33,7 +27,7 @@ Tensors product_and_bias(const NamedCall& call) {
 }  // namespace
 
 std::span<const RenameRow> product_rows() {
-  static constexpr RenameRow all[] = {{"aten::mm", matrix_product}, {"aten::bmm", batched_product}, {"aten::addmm", product_and_bias}};
+  static constexpr RenameRow all[] = {{"aten::mm", matrix_product}, {"aten::bmm", binary<bmm>}, {"aten::addmm", product_and_bias}};
   return all;
 }
 

@@ -4,9 +4,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 Integers dims_of(const NamedCall& call) {
   return attribute_or(call.op, "dim", Integers());
 }
@@ -47,7 +44,7 @@ Tensors sum_of_numbers(const NamedCall& call) {
 // The norms that are functions of a sum.
 Tensors norm_of_vector(const NamedCall& call) {
   const Tensor x = in_asked_dtype(call);
-  const double order = call.op.attributes.contains("ord") ? number_attribute(call.op, "ord") : 2;
+  const double order = number_attribute_or(call.op, "ord", 2);
   const bool kept = attribute_or(call.op, "keepdim", false);
   if (order == 1) return {sum(abs(x), dims_of(call), kept)};
   return order == 2 ? Tensors{sqrt(sum(x * x, dims_of(call), kept))} : Tensors();

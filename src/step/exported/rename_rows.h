@@ -8,6 +8,7 @@
 
 #include "exported/constants.h"
 #include "ops/builder.h"
+#include "ops/layouts.h"
 
 namespace penstock {
 
@@ -44,6 +45,27 @@ std::span<const RenameRow> loss_rows();
 
 // All of them.
 std::vector<RenameRow> rename_rows();
+
+// --- functions of rows
+
+template <Tensor (*Make)(Tensor)>
+Tensors unary(const NamedCall& call) {
+  return {Make(call.operand(0))};
+}
+template <Tensor (*Make)(Tensor, Tensor)>
+Tensors binary(const NamedCall& call) {
+  return {Make(call.operand(0), call.operand(1))};
+}
+// An op that has the same operands, and the same attributes if any, under our name.
+Tensors under_our_name(const NamedCall& call);
+// An op of ours of this name with the same operands, and of its attributes "dim" alone.
+Tensors along_dim(const NamedCall& call, std::string_view name);
+template <TextArgument Name>
+Tensors along_dim(const NamedCall& call) {
+  return along_dim(call, Name.text);
+}
+
+// --- what rows ask
 
 // The op of this name that made x; null where another did.
 const Op* made_by(Tensor x, std::string_view name);

@@ -9,9 +9,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 int dim_of(const NamedCall& call) {
   return static_cast<int>(attribute_or(call.op, "dim", std::int64_t{0}));
 }
@@ -236,8 +233,7 @@ Tensors place_replaced(const NamedCall& call) {
 // A constant beyond the edges of x; `pad` has the widths before and behind of the last dim, then of those before it.
 Tensors padded(const NamedCall& call) {
   const Integers& widths = attribute<Integers>(call.op, "pad");
-  const double value = call.op.attributes.contains("value") ? number_attribute(call.op, "value") : 0;
-  return {pad(call.operand(0), widths, "constant", value)};
+  return {pad(call.operand(0), widths, "constant", number_attribute_or(call.op, "value", 0))};
 }
 
 }  // namespace

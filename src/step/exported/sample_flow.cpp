@@ -41,7 +41,7 @@ class Follower {
       : graph_(graph), producers_(producers(graph)), options_(options) {
     out_.values.resize(graph.values.size());
     for (ValueId input : graph.inputs) begin(input, inputs);
-    const IdVector<ValueId, bool> needed = needed_for_output(graph, loss);
+    const IdVector<ValueId, bool> needed = needed_for(graph, {graph.outputs[loss]});
     for (OpId id : graph.ops.ids()) {
       const Op& op = graph.ops[id];
       const bool is_needed = std::ranges::any_of(op.results, [&](ValueId result) { return needed[result]; });
@@ -66,14 +66,12 @@ class Follower {
   void follow(OpId id) {
     const Op& op = graph_.ops[id];
     Flows from;
-    std::vector<TensorType> operands, results;
     Source source = Source::fixed;
     for (ValueId operand : op.operands) {
       from.push_back(out_.values[operand]);
-      operands.push_back(graph_.type(operand));
       source = joined(source, from.back().source);
     }
-    for (ValueId result : op.results) results.push_back(graph_.type(result));
+    const std::vector<TensorType> operands = types_of(graph_, op.operands), results = types_of(graph_, op.results);
     if (options_.literals && options_.literals->contains(id) && !options_.literals->at(id)) find(Finding::grows, id);
     Flows to = results_of({op, operands, results, options_.samples}, id, from);
     for (std::size_t i = 0; i < to.size(); ++i) {
@@ -368,17 +366,6 @@ class Follower {
 Source joined(Source a, Source b) {
   if (a == b) return a;
   return std::min(a, b) == Source::fixed ? std::max(a, b) : Source::both;
-}
-
-IdVector<ValueId, bool> needed_for_output(const Graph& graph, std::size_t output) {
-  IdVector<ValueId, bool> needed(graph.values.size());
-  needed[graph.outputs[output]] = true;
-  for (std::size_t i = graph.ops.size(); i-- > 0;) {
-    const Op& op = graph.ops[i];
-    if (std::ranges::any_of(op.results, [&](ValueId result) { return needed[result]; }))
-      for (ValueId operand : op.operands) needed[operand] = true;
-  }
-  return needed;
 }
 
 SampleFlows sample_flows(const Graph& joint, const CountedInputs& inputs, std::size_t loss, const FlowOptions& options) {

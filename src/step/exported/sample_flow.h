@@ -95,7 +95,4 @@ struct FlowOptions {
 // Follows the samples through the forward ops that output `loss` depends on. Works on renamed graphs (rename.h).
 SampleFlows sample_flows(const Graph& joint, const CountedInputs& inputs, std::size_t loss, const FlowOptions& options);
 
-// The forward ops of each value that the output depends on, itself among them.
-IdVector<ValueId, bool> needed_for_output(const Graph& graph, std::size_t output);
-
 }  // namespace penstock

@@ -10,7 +10,6 @@
 namespace penstock {
 namespace {
 
-using Integers = std::vector<std::int64_t>;
 using Rows = std::optional<LayoutRow>;
 
 constexpr std::string_view kElementwise =

@@ -5,16 +5,9 @@
 namespace penstock {
 
 Graph subgraph(const Graph& graph, const std::string& name, const std::vector<GivenValue>& given, const std::vector<ValueId>& outputs) {
-  IdVector<ValueId, bool> is_given(graph.values.size()), needed(graph.values.size());
+  IdVector<ValueId, bool> is_given(graph.values.size());
   for (const GivenValue& one : given) is_given[one.value] = true;
-  for (ValueId output : outputs) needed[output] = true;
-  std::vector<const Op*> ops;
-  for (std::size_t i = graph.ops.size(); i-- > 0;) {
-    const Op& op = graph.ops[i];
-    if (std::ranges::none_of(op.results, [&](ValueId result) { return needed[result] && !is_given[result]; })) continue;
-    for (ValueId operand : op.operands) needed[operand] = true;
-    ops.push_back(&op);
-  }
+  const IdVector<ValueId, bool> needed = needed_for(graph, outputs, is_given);
   Graph part;
   part.name = name;
   IdVector<ValueId, ValueId> made(graph.values.size());
@@ -22,9 +15,9 @@ Graph subgraph(const Graph& graph, const std::string& name, const std::vector<Gi
     if (needed[input] && !is_given[input]) made[input] = part.add_input(graph.type(input), graph.values[input].name);
   for (const GivenValue& one : given)
     if (needed[one.value]) made[one.value] = part.add_input(graph.type(one.value), one.name);
-  std::ranges::reverse(ops);
-  for (const Op* op : ops) {
-    Op copy = *op;
+  for (const Op& op : graph.ops) {
+    if (std::ranges::none_of(op.results, [&](ValueId result) { return needed[result] && !is_given[result]; })) continue;
+    Op copy = op;
     for (ValueId& operand : copy.operands) operand = made[operand];
     for (ValueId& result : copy.results) {
       const ValueId fresh = part.add_value(graph.type(result));

@@ -100,9 +100,7 @@ std::optional<bool> is_uniform(const Graph& graph, const IdVector<ValueId, OpId>
   const Op* op = producer_of(graph, producers, value);
   if (!op) return false;
   if (op->operands.empty()) return op->name == "full";
-  std::vector<TensorType> operands, results;
-  for (ValueId operand : op->operands) operands.push_back(graph.type(operand));
-  for (ValueId result : op->results) results.push_back(graph.type(result));
+  const std::vector<TensorType> operands = types_of(graph, op->operands), results = types_of(graph, op->results);
   const std::optional<std::vector<Layout>> before = operands_of_split({*op, operands, results, samples}, split);
   if (!before) return std::nullopt;
   std::optional<bool> all = true;

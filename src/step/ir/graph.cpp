@@ -1,5 +1,6 @@
 #include "penstock/graph.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -17,6 +18,21 @@ ValueId Graph::add_input(TensorType type, std::string input_name) {
   return inputs.back();
 }
 
+Graph empty_like(const Graph& graph) {
+  Graph out;
+  out.name = graph.name;
+  out.state = graph.state;
+  out.output_names = graph.output_names;
+  return out;
+}
+
+std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<TensorType> out;
+  out.reserve(values.size());
+  for (const ValueId value : values) out.push_back(graph.type(value));
+  return out;
+}
+
 IdVector<ValueId, OpId> producers(const Graph& graph) {
   IdVector<ValueId, OpId> out(graph.values.size());
   for (const OpId op : graph.ops.ids())
@@ -30,6 +46,16 @@ IdVector<ValueId, int> use_counts(const Graph& graph) {
     for (ValueId operand : op.operands) ++out[operand];
   for (ValueId output : graph.outputs) ++out[output];
   return out;
+}
+
+IdVector<ValueId, bool> needed_for(const Graph& graph, const std::vector<ValueId>& wanted, const IdVector<ValueId, bool>& given) {
+  IdVector<ValueId, bool> needed(graph.values.size());
+  for (const ValueId value : wanted) needed[value] = true;
+  const auto is_made = [&](ValueId result) { return needed[result] && (given.empty() || !given[result]); };
+  for (std::size_t i = graph.ops.size(); i-- > 0;)
+    if (std::ranges::any_of(graph.ops[i].results, is_made))
+      for (const ValueId operand : graph.ops[i].operands) needed[operand] = true;
+  return needed;
 }
 
 std::string_view kind_name(const Attribute& attribute) {

@@ -7,5 +7,7 @@
 namespace penstock {
 
 Graph parse_graph(Cursor& cursor);
+// "f32[2,3]". Fails where that has more bytes than 63 bits count.
+TensorType parse_type(Cursor& in);
 
 }  // namespace penstock

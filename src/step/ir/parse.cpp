@@ -13,22 +13,6 @@ namespace {
 // The most loops that may be nested: the readers of graphs recurse, so the text must not decide how deep.
 constexpr int kMaximalDepth = 16;
 
-TensorType parse_type(Cursor& in) {
-  in.skip();
-  const std::size_t begin = in.position();
-  TensorType type;
-  const std::string_view word = in.word();
-  if (!parse_dtype(word, type.dtype)) in.fail_at(begin, concat(quote(word), " is no dtype"), "known: f64 f32 bf16 f16 i64 i32 bool");
-  in.expect("[");
-  if (!in.accept("]")) {
-    do type.shape.push_back(in.integer());
-    while (in.accept(","));
-    in.expect("]");
-  }
-  if (!is_countable(type)) in.fail_at(begin, "this shape has a negative size or more bytes than 63 bits count");
-  return type;
-}
-
 // The name after '@', or an op's name.
 std::string parse_name(Cursor& in) {
   return in.peek() == '"' ? in.string() : std::string(in.name());
@@ -234,6 +218,18 @@ class RegionParser {
 };
 
 }  // namespace
+
+TensorType parse_type(Cursor& in) {
+  in.skip();
+  const std::size_t begin = in.position();
+  TensorType type;
+  const std::string_view word = in.word();
+  if (!parse_dtype(word, type.dtype)) in.fail_at(begin, concat(quote(word), " is no dtype"), "known: f64 f32 bf16 f16 i64 i32 bool");
+  in.expect("[");
+  parse_list(in, "]", [&] { type.shape.push_back(in.integer()); });
+  if (!is_countable(type)) in.fail_at(begin, "this shape has a negative size or more bytes than 63 bits count");
+  return type;
+}
 
 Graph parse_graph(Cursor& cursor) {
   cursor.expect("graph");

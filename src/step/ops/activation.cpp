@@ -7,21 +7,11 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
-void require_approximation(const Op& op, Types operands) {
+template <std::vector<TensorType> (*Infer)(const Op&, Types)>
+std::vector<TensorType> infer_gelu(const Op& op, Types operands) {
   const std::string kind = attribute_or(op, "approximate", std::string("none"));
   if (kind != "none" && kind != "tanh") fail(op, operands, concat("approximate is ", quote(kind)), "it is \"none\" or \"tanh\"");
-}
-
-std::vector<TensorType> infer_gelu(const Op& op, Types operands) {
-  require_approximation(op, operands);
-  return infer_unary(op, operands);
-}
-
-std::vector<TensorType> infer_gelu_backward(const Op& op, Types operands) {
-  require_approximation(op, operands);
-  return infer_pair(op, operands);
+  return Infer(op, operands);
 }
 
 Tensors relu_vjp(const VjpArguments& a) {
@@ -36,9 +26,9 @@ Tensors gelu_vjp(const VjpArguments& a) {
   return {emit("gelu_backward", {a.cotangents[0], a.operands[0]}, a.op.attributes)};
 }
 
-// Counts 12 flops per element, about what the polynomial of one erf, tanh or exp takes.
-double flops_transcendental(const Op&, Types, Types results) {
-  return 12 * static_cast<double>(results[0].elements());
+// A smooth activation counts 12 flops per element, about what the polynomial of one erf, tanh or exp takes.
+constexpr OpDefinition smooth(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp = nullptr) {
+  return {.name = name, .infer = infer, .vjp = vjp, .flops = flops_by_result<12>, .elementwise = true, .layout = all_dims};
 }
 
 }  // namespace
@@ -47,10 +37,10 @@ std::span<const OpDefinition> activation_ops() {
   static constexpr OpDefinition all[] = {
       {.name = "relu", .infer = infer_unary, .vjp = relu_vjp, .elementwise = true, .layout = all_dims},
       {.name = "threshold_backward", .infer = infer_pair, .elementwise = true, .layout = all_dims},
-      {.name = "silu", .infer = infer_unary, .vjp = silu_vjp, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
-      {.name = "silu_backward", .infer = infer_pair, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
-      {.name = "gelu", .infer = infer_gelu, .vjp = gelu_vjp, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
-      {.name = "gelu_backward", .infer = infer_gelu_backward, .flops = flops_transcendental, .elementwise = true, .layout = all_dims},
+      smooth("silu", infer_unary, silu_vjp),
+      smooth("silu_backward", infer_pair),
+      smooth("gelu", infer_gelu<infer_unary>, gelu_vjp),
+      smooth("gelu_backward", infer_gelu<infer_pair>),
   };
   return all;
 }

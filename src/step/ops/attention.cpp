@@ -12,8 +12,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 void require_qkv(const Op& op, Types operands, Types qkv) {
   require(is_floating(qkv[0].dtype), op, operands, "q, k and v must be floating");
   for (const TensorType& type : qkv) {
@@ -118,9 +116,7 @@ Tensor bias_gradient(const VjpArguments& a) {
 Tensors attention_vjp(const VjpArguments& a) {
   if (a.cotangents[1]) throw Error(a.op.name + ": its logsumexp has no gradient");
   Tensors operands = {a.cotangents[0], a.operands[0], a.operands[1], a.operands[2], a.results[0], a.results[1]};
-  if (a.operands.size() > 3) {
-    operands.push_back(a.operands[3]);
-  }
+  if (a.operands.size() > 3) operands.push_back(a.operands[3]);
   Tensors gradients = emit_all("scaled_dot_product_attention_backward", operands, a.op.attributes);
   gradients.resize(a.operands.size());
   if (a.operands.size() > 3 && a.wanted[3]) gradients[3] = bias_gradient(a);

@@ -83,9 +83,7 @@ std::vector<ValueId> Builder::append(std::string_view name, std::vector<ValueId>
   op.attributes = std::move(attributes);
   op.stage = marks.stage;
   op.origin = marks.origin;
-  std::vector<TensorType> types;
-  types.reserve(op.operands.size());
-  for (ValueId operand : op.operands) types.push_back(graph.type(operand));
+  const std::vector<TensorType> types = types_of(graph, op.operands);
   std::vector<TensorType> results = definition->infer(op, types);
   for (const TensorType& result : results) require_shape(op, types, result.shape);
   return append_typed(std::move(op), std::move(results));
@@ -154,6 +152,11 @@ Tensor emit(std::string_view name, std::initializer_list<Tensor> operands, Attri
 
 Tensor emit_constant(Builder& builder, std::string_view name, Attributes attributes) {
   return {&builder, builder.append(name, {}, std::move(attributes))[0].value};
+}
+
+Attributes with(Attributes attributes, const char* name, Attribute value) {
+  attributes[name] = std::move(value);
+  return attributes;
 }
 
 Tensor sum_to(Tensor x, const Shape& shape) {

@@ -14,6 +14,8 @@
 
 namespace penstock {
 
+using Tensors = std::vector<Tensor>;
+
 // The marks that new ops get. Scopes save and restore them.
 struct Marks {
   std::string stage;
@@ -72,6 +74,9 @@ std::vector<Tensor> emit_typed(std::string_view name, std::span<const Tensor> op
 Tensor emit(std::string_view name, std::initializer_list<Tensor> operands, Attributes attributes = {});
 // An op without operands.
 Tensor emit_constant(Builder& builder, std::string_view name, Attributes attributes);
+
+// The attributes, and this one.
+Attributes with(Attributes attributes, const char* name, Attribute value);
 
 // The sum of x over the dims that broadcasting from `shape` made: the gradient of a broadcast.
 Tensor sum_to(Tensor x, const Shape& shape);

@@ -11,8 +11,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 std::int64_t axis_size(const Op& op, Types operands) {
   require_count(op, operands, 1, 1);
   require(!attribute<std::string>(op, "axis").empty(), op, operands, "the axis has no name");
@@ -147,6 +145,11 @@ Attributes along(const MeshAxis& axis, Attributes attributes = {}) {
   return attributes;
 }
 
+constexpr OpDefinition collective(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp,
+                                  LayoutRule layout) {
+  return {.name = name, .infer = infer, .vjp = vjp, .flops = flops_none, .collective = true, .layout = layout, .linear = Linearity::all};
+}
+
 constexpr OpDefinition kCollectiveOps[] = {
     {.name = "all_reduce",
      .infer = infer_all_reduce,
@@ -156,13 +159,7 @@ constexpr OpDefinition kCollectiveOps[] = {
      .collective = true,
      .layout = all_dims,
      .linear = Linearity::all},
-    {.name = "all_gather",
-     .infer = infer_all_gather,
-     .vjp = all_gather_vjp,
-     .flops = flops_none,
-     .collective = true,
-     .layout = pieces_layout,
-     .linear = Linearity::all},
+    collective("all_gather", infer_all_gather, all_gather_vjp, pieces_layout),
     {.name = "reduce_scatter",
      .infer = infer_reduce_scatter,
      .vjp = reduce_scatter_vjp,
@@ -170,40 +167,11 @@ constexpr OpDefinition kCollectiveOps[] = {
      .collective = true,
      .layout = pieces_layout,
      .linear = Linearity::all},
-    {.name = "broadcast",
-     .infer = infer_of_root,
-     .vjp = broadcast_vjp,
-     .flops = flops_none,
-     .collective = true,
-     .layout = all_dims,
-     .linear = Linearity::all},
-    {.name = "all_to_all",
-     .infer = infer_all_to_all,
-     .vjp = same_vjp,
-     .flops = flops_none,
-     .collective = true,
-     .layout = pieces_layout,
-     .linear = Linearity::all},
-    {.name = "keep_member",
-     .infer = infer_of_root,
-     .vjp = same_vjp,
-     .flops = flops_none,
-     .collective = true,
-     .layout = all_dims,
-     .linear = Linearity::all},
-    {.name = "shift_members",
-     .infer = infer_shift,
-     .flops = flops_none,
-     .collective = true,
-     .layout = other_dims,
-     .linear = Linearity::all},
-    {.name = "reduce_gradient",
-     .infer = infer_reduce_gradient,
-     .vjp = reduce_gradient_vjp,
-     .flops = flops_none,
-     .collective = true,
-     .layout = all_dims,
-     .linear = Linearity::all},
+    collective("broadcast", infer_of_root, broadcast_vjp, all_dims),
+    collective("all_to_all", infer_all_to_all, same_vjp, pieces_layout),
+    collective("keep_member", infer_of_root, same_vjp, all_dims),
+    collective("shift_members", infer_shift, nullptr, other_dims),
+    collective("reduce_gradient", infer_reduce_gradient, reduce_gradient_vjp, all_dims),
 };
 
 }  // namespace

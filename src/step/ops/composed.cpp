@@ -11,9 +11,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 Tensor number_like(Tensor x, double value) {
   return full(x, {}, value, x.dtype());
 }

@@ -10,8 +10,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // The type of a split operand as one micro-batch sees it.
 TensorType part(const Op& op, Types operands, std::size_t index, std::int64_t microbatches) {
   TensorType type = operands[index];

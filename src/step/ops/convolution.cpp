@@ -13,9 +13,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 // A number for each dim of places.
 Integers places_attribute(const Op& op, Types operands, std::string_view name, std::size_t dims,
                           std::optional<std::int64_t> otherwise = {}) {
@@ -149,14 +146,9 @@ std::vector<TensorType> infer_max_pool_backward(const Op& op, Types operands) {
 // Two ops instead of ATen's one with a mask: the gradient of x needs no x, that of the weight no weight, and either may run alone.
 Tensors convolution_vjp(const VjpArguments& a) {
   const Tensor x = a.operands[0], weight = a.operands[1], dy = a.cotangents[0];
-  const auto with = [&](const char* name, const Shape& size) {
-    Attributes attributes = a.op.attributes;
-    attributes[name] = size;
-    return attributes;
-  };
   Tensors out(a.operands.size());
-  if (a.wanted[0]) out[0] = emit("convolution_backward_input", {dy, weight}, with("input_size", x.shape()));
-  if (a.wanted[1]) out[1] = emit("convolution_backward_weight", {dy, x}, with("weight_size", weight.shape()));
+  if (a.wanted[0]) out[0] = emit("convolution_backward_input", {dy, weight}, with(a.op.attributes, "input_size", x.shape()));
+  if (a.wanted[1]) out[1] = emit("convolution_backward_weight", {dy, x}, with(a.op.attributes, "weight_size", weight.shape()));
   if (a.operands.size() == 3 && a.wanted[2]) {
     Integers dims(static_cast<std::size_t>(dy.rank()) - 1);
     std::iota(dims.begin(), dims.end(), 1);
@@ -167,9 +159,8 @@ Tensors convolution_vjp(const VjpArguments& a) {
 }
 
 Tensors max_pool_vjp(const VjpArguments& a) {
-  Attributes attributes = a.op.attributes;
-  attributes["input_size"] = a.operands[0].shape();
-  return {emit("max_pool2d_with_indices_backward", {a.cotangents[0], a.results[1]}, std::move(attributes))};
+  return {emit("max_pool2d_with_indices_backward", {a.cotangents[0], a.results[1]},
+               with(a.op.attributes, "input_size", a.operands[0].shape()))};
 }
 
 // Flops: a multiplication and an addition for each place of the image (transposed: of x) and weight that meets one of its channels.
@@ -216,10 +207,6 @@ double flops_max_pool(const Op& op, Types, Types results) {
   return static_cast<double>(results[0].elements()) * static_cast<double>(kernel[0]) * static_cast<double>(kernel[1]);
 }
 
-double flops_max_pool_backward(const Op&, Types operands, Types) {
-  return static_cast<double>(operands[0].elements());
-}
-
 // Throws Error unless x has so many dims of places.
 void require_dims(std::string_view function, Tensor x, int dims) {
   constexpr std::string_view kPlaces[] = {"length", "height, width", "depth, height, width"};
@@ -253,7 +240,7 @@ std::span<const OpDefinition> convolution_ops() {
        .layout = by<named<"ncHW->ncHW">>},
       {.name = "max_pool2d_with_indices_backward",
        .infer = infer_max_pool_backward,
-       .flops = flops_max_pool_backward,
+       .flops = flops_by_operand<1>,
        .layout = by<named<"ncHW->ncHW">>,
        .local = local_shape<"input_size">},
   };

@@ -33,6 +33,8 @@ std::span<const OpDefinition> optimiser_ops();
 std::span<const OpDefinition> collective_ops();
 std::span<const OpDefinition> control_ops();  // accumulate, constrain, stage_boundary
 
+// Whether every result of the op views its one operand's storage.
+bool is_view(const Op& op);
 // Whether the members of a mesh axis do the op together, or differ by it (OpDefinition::collective).
 bool is_collective(const Op& op);
 

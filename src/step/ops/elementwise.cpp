@@ -8,8 +8,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // Infers an op of two operands that broadcast, or of one operand and the number "other".
 TensorType infer_binary(const Op& op, Types operands) {
   require_count(op, operands, 1, 2);
@@ -107,21 +105,14 @@ Tensors div_vjp(const VjpArguments& a) {
 }
 
 // The share of the cotangent that each operand gets: all where it is the extremum, half where both are equal (as ATen).
-Tensors extremum_vjp(const VjpArguments& a, Tensor (*strict)(Tensor, Tensor), Tensor (*weak)(Tensor, Tensor)) {
+template <Tensor (*Strict)(Tensor, TensorOrNumber), Tensor (*Weak)(Tensor, TensorOrNumber)>
+Tensors extremum_vjp(const VjpArguments& a) {
   const Tensor dy = a.cotangents[0];
   const auto share = [&](Tensor x, Tensor other) {
-    const Tensor more = to(strict(x, other), dy.dtype());
-    return dy * ((more + to(weak(x, other), dy.dtype())) * 0.5);
+    const Tensor more = to(Strict(x, other), dy.dtype());
+    return dy * ((more + to(Weak(x, other), dy.dtype())) * 0.5);
   };
   return pair(a, [&] { return share(a.operands[0], a.operands[1]); }, [&] { return share(a.operands[1], a.operands[0]); });
-}
-
-Tensors maximum_vjp(const VjpArguments& a) {
-  return extremum_vjp(a, gt, ge);
-}
-
-Tensors minimum_vjp(const VjpArguments& a) {
-  return extremum_vjp(a, lt, le);
 }
 
 Tensors where_vjp(const VjpArguments& a) {
@@ -149,120 +140,100 @@ Tensors pow_tensor_vjp(const VjpArguments& a) {
       [&] { return where(logical_and(eq(x, 0), ge(exponent, 0)), zero, dy * (a.results[0] * log(x))); });
 }
 
-Tensors log1p_vjp(const VjpArguments& a) {
-  return {a.cotangents[0] / (a.operands[0] + 1)};
-}
-
-Tensors neg_vjp(const VjpArguments& a) {
-  return {neg(a.cotangents[0])};
-}
-
-Tensors abs_vjp(const VjpArguments& a) {
-  return {a.cotangents[0] * emit("sign", {a.operands[0]})};
-}
-
-Tensors exp_vjp(const VjpArguments& a) {
-  return {a.cotangents[0] * a.results[0]};
-}
-
-Tensors log_vjp(const VjpArguments& a) {
-  return {a.cotangents[0] / a.operands[0]};
-}
-
-Tensors sqrt_vjp(const VjpArguments& a) {
-  return {a.cotangents[0] / (a.results[0] * 2)};
-}
-
-Tensors rsqrt_vjp(const VjpArguments& a) {
-  return {a.cotangents[0] * (pow(a.results[0], 3) * -0.5)};
-}
-
-Tensors sin_vjp(const VjpArguments& a) {
-  return {a.cotangents[0] * cos(a.operands[0])};
-}
-
-Tensors cos_vjp(const VjpArguments& a) {
-  return {neg(a.cotangents[0] * sin(a.operands[0]))};
-}
-
 Tensors erf_vjp(const VjpArguments& a) {
   const Tensor slope = exp(neg(a.operands[0] * a.operands[0])) * (2 * std::numbers::inv_sqrtpi);
   return {a.cotangents[0] * slope};
 }
 
-Tensors tanh_vjp(const VjpArguments& a) {
-  return {emit("tanh_backward", {a.cotangents[0], a.results[0]})};
+// --- rows of the table
+
+constexpr OpDefinition arithmetic(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp,
+                                  Linearity linear = Linearity::none) {
+  return {.name = name, .infer = infer, .vjp = vjp, .elementwise = true, .layout = all_dims, .linear = linear};
 }
 
-Tensors sigmoid_vjp(const VjpArguments& a) {
-  return {emit("sigmoid_backward", {a.cotangents[0], a.results[0]})};
+constexpr OpDefinition comparison(std::string_view name) {
+  return {.name = name, .infer = infer_comparison, .layout = all_dims};
 }
+
+constexpr OpDefinition logical(std::string_view name) {
+  return {.name = name, .infer = infer_logical, .elementwise = true, .layout = all_dims};
+}
+
+// A function of one floating tensor.
+constexpr OpDefinition function_of_one(std::string_view name, decltype(OpDefinition::vjp) vjp = nullptr) {
+  return arithmetic(name, infer_unary, vjp);
+}
+
+// The gradient of a function, of the cotangent and what the function gave.
+constexpr OpDefinition gradient_of_one(std::string_view name) {
+  return arithmetic(name, infer_pair, nullptr);
+}
+
+constexpr OpDefinition kElementwiseOps[] = {
+    arithmetic("add", infer_arithmetic, add_vjp, Linearity::of_tensors),
+    arithmetic("sub", infer_arithmetic, sub_vjp, Linearity::of_tensors),
+    arithmetic("mul", infer_arithmetic, mul_vjp, Linearity::of_number),
+    arithmetic("div", infer_division, div_vjp, Linearity::of_number),
+    arithmetic("pow", infer_pow, pow_vjp),
+    arithmetic("pow.Tensor_Tensor", infer_pow_tensor, pow_tensor_vjp),
+    arithmetic("maximum", infer_extremum, extremum_vjp<gt, ge>),
+    arithmetic("minimum", infer_extremum, extremum_vjp<lt, le>),
+    comparison("eq"),
+    comparison("ne"),
+    comparison("lt"),
+    comparison("le"),
+    comparison("gt"),
+    comparison("ge"),
+    logical("logical_and"),
+    logical("logical_or"),
+    logical("logical_not"),
+    arithmetic("where", infer_where, where_vjp),
+    arithmetic(
+        "neg", infer_unary, [](const VjpArguments& a) -> Tensors { return {neg(a.cotangents[0])}; }, Linearity::all),
+    function_of_one("abs", [](const VjpArguments& a) -> Tensors { return {a.cotangents[0] * emit("sign", {a.operands[0]})}; }),
+    function_of_one("sign"),
+    function_of_one("exp", [](const VjpArguments& a) -> Tensors { return {a.cotangents[0] * a.results[0]}; }),
+    function_of_one("log", [](const VjpArguments& a) -> Tensors { return {a.cotangents[0] / a.operands[0]}; }),
+    function_of_one("log1p", [](const VjpArguments& a) -> Tensors { return {a.cotangents[0] / (a.operands[0] + 1)}; }),
+    function_of_one("sqrt", [](const VjpArguments& a) -> Tensors { return {a.cotangents[0] / (a.results[0] * 2)}; }),
+    function_of_one("rsqrt", [](const VjpArguments& a) -> Tensors { return {a.cotangents[0] * (pow(a.results[0], 3) * -0.5)}; }),
+    function_of_one("sin", [](const VjpArguments& a) -> Tensors { return {a.cotangents[0] * cos(a.operands[0])}; }),
+    function_of_one("cos", [](const VjpArguments& a) -> Tensors { return {neg(a.cotangents[0] * sin(a.operands[0]))}; }),
+    function_of_one("tanh", [](const VjpArguments& a) -> Tensors { return {emit("tanh_backward", {a.cotangents[0], a.results[0]})}; }),
+    gradient_of_one("tanh_backward"),
+    function_of_one("sigmoid",
+                    [](const VjpArguments& a) -> Tensors { return {emit("sigmoid_backward", {a.cotangents[0], a.results[0]})}; }),
+    gradient_of_one("sigmoid_backward"),
+    function_of_one("erf", erf_vjp),
+    {.name = "isfinite", .infer = infer_isfinite, .layout = all_dims},
+};
 
 }  // namespace
 
 std::span<const OpDefinition> elementwise_ops() {
-  static constexpr OpDefinition all[] = {
-      {.name = "add", .infer = infer_arithmetic, .vjp = add_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_tensors},
-      {.name = "sub", .infer = infer_arithmetic, .vjp = sub_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_tensors},
-      {.name = "mul", .infer = infer_arithmetic, .vjp = mul_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_number},
-      {.name = "div", .infer = infer_division, .vjp = div_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::of_number},
-      {.name = "pow", .infer = infer_pow, .vjp = pow_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "pow.Tensor_Tensor", .infer = infer_pow_tensor, .vjp = pow_tensor_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "maximum", .infer = infer_extremum, .vjp = maximum_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "minimum", .infer = infer_extremum, .vjp = minimum_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "eq", .infer = infer_comparison, .layout = all_dims},
-      {.name = "ne", .infer = infer_comparison, .layout = all_dims},
-      {.name = "lt", .infer = infer_comparison, .layout = all_dims},
-      {.name = "le", .infer = infer_comparison, .layout = all_dims},
-      {.name = "gt", .infer = infer_comparison, .layout = all_dims},
-      {.name = "ge", .infer = infer_comparison, .layout = all_dims},
-      {.name = "logical_and", .infer = infer_logical, .elementwise = true, .layout = all_dims},
-      {.name = "logical_or", .infer = infer_logical, .elementwise = true, .layout = all_dims},
-      {.name = "logical_not", .infer = infer_logical, .elementwise = true, .layout = all_dims},
-      {.name = "where", .infer = infer_where, .vjp = where_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "neg", .infer = infer_unary, .vjp = neg_vjp, .elementwise = true, .layout = all_dims, .linear = Linearity::all},
-      {.name = "abs", .infer = infer_unary, .vjp = abs_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "sign", .infer = infer_unary, .elementwise = true, .layout = all_dims},
-      {.name = "exp", .infer = infer_unary, .vjp = exp_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "log", .infer = infer_unary, .vjp = log_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "log1p", .infer = infer_unary, .vjp = log1p_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "sqrt", .infer = infer_unary, .vjp = sqrt_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "rsqrt", .infer = infer_unary, .vjp = rsqrt_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "sin", .infer = infer_unary, .vjp = sin_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "cos", .infer = infer_unary, .vjp = cos_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "tanh", .infer = infer_unary, .vjp = tanh_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "tanh_backward", .infer = infer_pair, .elementwise = true, .layout = all_dims},
-      {.name = "sigmoid", .infer = infer_unary, .vjp = sigmoid_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "sigmoid_backward", .infer = infer_pair, .elementwise = true, .layout = all_dims},
-      {.name = "erf", .infer = infer_unary, .vjp = erf_vjp, .elementwise = true, .layout = all_dims},
-      {.name = "isfinite", .infer = infer_isfinite, .layout = all_dims},
-  };
-  return all;
+  return kElementwiseOps;
 }
 
-Tensor add(Tensor a, Tensor b) {
-  return emit("add", {a, b});
+namespace {
+
+Tensor emit_binary(std::string_view name, Tensor a, const TensorOrNumber& b) {
+  return b.number ? emit(name, {a}, {{"other", *b.number}}) : emit(name, {a, b.tensor});
 }
-Tensor add(Tensor a, double b) {
-  return emit("add", {a}, {{"other", b}});
+
+}  // namespace
+
+Tensor add(Tensor a, TensorOrNumber b) {
+  return emit_binary("add", a, b);
 }
-Tensor sub(Tensor a, Tensor b) {
-  return emit("sub", {a, b});
+Tensor sub(Tensor a, TensorOrNumber b) {
+  return emit_binary("sub", a, b);
 }
-Tensor sub(Tensor a, double b) {
-  return emit("sub", {a}, {{"other", b}});
+Tensor mul(Tensor a, TensorOrNumber b) {
+  return emit_binary("mul", a, b);
 }
-Tensor mul(Tensor a, Tensor b) {
-  return emit("mul", {a, b});
-}
-Tensor mul(Tensor a, double b) {
-  return emit("mul", {a}, {{"other", b}});
-}
-Tensor div(Tensor a, Tensor b) {
-  return emit("div", {a, b});
-}
-Tensor div(Tensor a, double b) {
-  return emit("div", {a}, {{"other", b}});
+Tensor div(Tensor a, TensorOrNumber b) {
+  return emit_binary("div", a, b);
 }
 Tensor pow(Tensor a, double exponent) {
   return emit("pow", {a}, {{"exponent", exponent}});
@@ -276,41 +247,23 @@ Tensor maximum(Tensor a, Tensor b) {
 Tensor minimum(Tensor a, Tensor b) {
   return emit("minimum", {a, b});
 }
-Tensor eq(Tensor a, Tensor b) {
-  return emit("eq", {a, b});
+Tensor eq(Tensor a, TensorOrNumber b) {
+  return emit_binary("eq", a, b);
 }
-Tensor eq(Tensor a, double b) {
-  return emit("eq", {a}, {{"other", b}});
+Tensor ne(Tensor a, TensorOrNumber b) {
+  return emit_binary("ne", a, b);
 }
-Tensor ne(Tensor a, Tensor b) {
-  return emit("ne", {a, b});
+Tensor lt(Tensor a, TensorOrNumber b) {
+  return emit_binary("lt", a, b);
 }
-Tensor ne(Tensor a, double b) {
-  return emit("ne", {a}, {{"other", b}});
+Tensor le(Tensor a, TensorOrNumber b) {
+  return emit_binary("le", a, b);
 }
-Tensor lt(Tensor a, Tensor b) {
-  return emit("lt", {a, b});
+Tensor gt(Tensor a, TensorOrNumber b) {
+  return emit_binary("gt", a, b);
 }
-Tensor lt(Tensor a, double b) {
-  return emit("lt", {a}, {{"other", b}});
-}
-Tensor le(Tensor a, Tensor b) {
-  return emit("le", {a, b});
-}
-Tensor le(Tensor a, double b) {
-  return emit("le", {a}, {{"other", b}});
-}
-Tensor gt(Tensor a, Tensor b) {
-  return emit("gt", {a, b});
-}
-Tensor gt(Tensor a, double b) {
-  return emit("gt", {a}, {{"other", b}});
-}
-Tensor ge(Tensor a, Tensor b) {
-  return emit("ge", {a, b});
-}
-Tensor ge(Tensor a, double b) {
-  return emit("ge", {a}, {{"other", b}});
+Tensor ge(Tensor a, TensorOrNumber b) {
+  return emit_binary("ge", a, b);
 }
 Tensor logical_and(Tensor a, Tensor b) {
   return emit("logical_and", {a, b});

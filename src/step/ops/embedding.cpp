@@ -7,8 +7,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // A member has the rows of a table from "begin" on, of "whole" rows: indices of other rows name zeros. Without these attributes
 // the table is whole, and every index must name a row of it.
 void require_part(const Op& op, Types operands, std::int64_t rows) {
@@ -40,6 +38,14 @@ std::vector<TensorType> infer_embedding_patched(const Op& op, Types operands) {
   return out;
 }
 
+// The type of a table's gradient, which is as wide as the first operand's last dim.
+TensorType table_type(const Op& op, Types operands) {
+  const std::int64_t rows = attribute<std::int64_t>(op, "num_weights");
+  require(rows >= 0, op, operands, "num_weights is negative");
+  require_part(op, operands, rows);
+  return {operands[0].dtype, {rows, operands[0].shape.back()}};
+}
+
 // (dy[..., width], indices) -> dweight[num_weights, width]
 std::vector<TensorType> infer_embedding_backward(const Op& op, Types operands) {
   require_count(op, operands, 2, 2);
@@ -49,10 +55,7 @@ std::vector<TensorType> infer_embedding_backward(const Op& op, Types operands) {
   require(!leading.empty(), op, operands, "dy must have a last dim");
   leading.pop_back();
   require(leading == operands[1].shape, op, operands, "dy must have the shape of the indices and a last dim");
-  const std::int64_t rows = attribute<std::int64_t>(op, "num_weights");
-  require(rows >= 0, op, operands, "num_weights is negative");
-  require_part(op, operands, rows);
-  return {{operands[0].dtype, {rows, operands[0].shape.back()}}};
+  return {table_type(op, operands)};
 }
 
 // (rows[n, width], indices[n]) -> [n, width]: in the first place of each index the sum of all its rows, in their order, elsewhere zeros
@@ -95,14 +98,10 @@ std::vector<TensorType> infer_embedding_bag_backward(const Op& op, Types operand
   require(operands[1].dtype == DType::i64, op, operands, "indices must be i64");
   Shape dy = operands[0].shape, bags = operands[1].shape;
   require(!dy.empty() && !bags.empty(), op, operands, "dy and indices must have a last dim");
-  const std::int64_t width = dy.back();
   dy.pop_back();
   bags.pop_back();
   require(dy == bags, op, operands, "dy and indices must agree but for their last dim");
-  const std::int64_t rows = attribute<std::int64_t>(op, "num_weights");
-  require(rows >= 0, op, operands, "num_weights is negative");
-  require_part(op, operands, rows);
-  return {{operands[0].dtype, {rows, width}}};
+  return {table_type(op, operands)};
 }
 
 Tensors embedding_vjp(const VjpArguments& a) {
@@ -120,22 +119,11 @@ bool has_range_of_rows(const Layout& split) {
   return split.dim != 0 || split.outer == 1;
 }
 
-DimNumbers embedding_numbers(const LayoutSite& site) {
-  return numbers_of("vw,*->*w", site);
-}
-DimNumbers embedding_bag_numbers(const LayoutSite& site) {
-  return numbers_of("vw,*b->*w", site);
-}
-// All members that have rows of a table have all indices.
-DimNumbers sgd_rows_numbers(const LayoutSite& site) {
-  return numbers_of("vw,Nw,N,->vw", site);
-}
-DimNumbers backward_numbers(const LayoutSite& site) {
-  return numbers_of("*w,*->vw", site);
-}
-DimNumbers bag_backward_numbers(const LayoutSite& site) {
-  return numbers_of("*w,*b->vw", site);
-}
+constexpr auto* embedding_numbers = named<"vw,*->*w">;
+constexpr auto* embedding_bag_numbers = named<"vw,*b->*w">;
+constexpr auto* sgd_rows_numbers = named<"vw,Nw,N,->vw">;  // all members that have rows of a table have all indices
+constexpr auto* backward_numbers = named<"*w,*->vw">;
+constexpr auto* bag_backward_numbers = named<"*w,*b->vw">;
 
 template <DimNumbers (*Numbers)(const LayoutSite&)>
 EmbeddingRow row_of_table(const LayoutSite& site, std::size_t operand, const Layout& split) {
@@ -190,17 +178,9 @@ double bytes_bag(const Op& op, Types operands, Types results) {
   return static_cast<double>(operands[1].bytes()) + rows + static_cast<double>(results[0].bytes());
 }
 
-double flops_rows(const Op&, Types operands, Types) {
-  return 2 * static_cast<double>(operands[1].elements());
-}
-
 // Bytes: of the table only the rows that the indices name.
 double bytes_sgd_rows(const Op&, Types operands, Types) {
   return static_cast<double>(operands[2].bytes()) + 3 * static_cast<double>(operands[1].bytes());
-}
-
-double flops_embedding_backward(const Op&, Types operands, Types) {
-  return static_cast<double>(operands[0].elements());
 }
 
 constexpr UpdateRules kSgdRows{.indices = 2};
@@ -219,20 +199,20 @@ std::span<const OpDefinition> embedding_ops() {
        .local = local_embedding},
       {.name = "embedding_dense_backward",
        .infer = infer_embedding_backward,
-       .flops = flops_embedding_backward,
+       .flops = flops_by_operand<1>,
        .layout = by<backward_numbers>,
        .layout_result = row_of_gradient<backward_numbers>,
        .local = local_backward},
       {.name = "embedding_patched", .infer = infer_embedding_patched, .flops = flops_none, .bytes = bytes_embedding},
       {.name = "sum_equal_rows",
        .infer = infer_sum_equal_rows,
-       .flops = flops_embedding_backward,
+       .flops = flops_by_operand<1>,
        .layout = by<named<"Nw,N->Nw">>,
        .layout_result = row_of_columns<named<"Nw,N->Nw">>},
       // The table is read where it is written.
       {.name = "sgd_rows",
        .infer = infer_sgd_rows,
-       .flops = flops_rows,
+       .flops = flops_by_operand<2, 1>,
        .bytes = bytes_sgd_rows,
        .elementwise = true,
        .layout = row_of_table<sgd_rows_numbers>,

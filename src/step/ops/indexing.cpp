@@ -11,8 +11,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 std::size_t dim_of(const Op& op, Types operands) {
   return dim_attribute(op, operands, "dim", operands[0].shape.size());
 }
@@ -161,18 +159,10 @@ DimNumbers argmax_numbers(const LayoutSite& site) {
 
 // --- flops
 
-double flops_added(const Op&, Types operands, Types) {
-  return static_cast<double>(operands[2].elements());
-}
-
 // Comparisons of a sort by merging; topk is counted alike.
 double flops_sort(const Op& op, Types operands, Types) {
   const double row = static_cast<double>(operands[0].shape[dim_of(op, operands)]);
   return static_cast<double>(operands[0].elements()) * std::log2(std::max(row, 2.0));
-}
-
-double flops_argmax(const Op&, Types operands, Types) {
-  return static_cast<double>(operands[0].elements());
 }
 
 }  // namespace
@@ -181,12 +171,12 @@ std::span<const OpDefinition> indexing_ops() {
   static constexpr OpDefinition all[] = {
       {.name = "gather", .infer = infer_gather, .vjp = gather_vjp, .flops = flops_none, .layout = equal_dims},
       {.name = "scatter.src", .infer = infer_scatter, .vjp = scatter_vjp, .flops = flops_none, .layout = equal_dims},
-      {.name = "scatter_add", .infer = infer_scatter, .vjp = scatter_add_vjp, .flops = flops_added, .layout = equal_dims},
+      {.name = "scatter_add", .infer = infer_scatter, .vjp = scatter_add_vjp, .flops = flops_by_operand<1, 2>, .layout = equal_dims},
       {.name = "index_select", .infer = infer_index_select, .vjp = index_select_vjp, .flops = flops_none, .layout = around_index},
-      {.name = "index_add", .infer = infer_index_add, .vjp = index_add_vjp, .flops = flops_added, .layout = around_index},
+      {.name = "index_add", .infer = infer_index_add, .vjp = index_add_vjp, .flops = flops_by_operand<1, 2>, .layout = around_index},
       {.name = "sort.stable", .infer = infer_sort, .vjp = chosen_vjp, .flops = flops_sort, .layout = other_dims},
       {.name = "topk", .infer = infer_topk, .vjp = chosen_vjp, .flops = flops_sort, .layout = other_dims},
-      {.name = "argmax", .infer = infer_argmax, .flops = flops_argmax, .layout = by<argmax_numbers>},
+      {.name = "argmax", .infer = infer_argmax, .flops = flops_by_operand<1>, .layout = by<argmax_numbers>},
   };
   return all;
 }

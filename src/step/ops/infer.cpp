@@ -40,15 +40,15 @@ void require_floating(const Op& op, Types operands, std::size_t index) {
     fail(op, operands, concat("operand ", index, " must be floating, not ", name(operands[index].dtype)));
 }
 
-void require_scalar(const Op& op, Types operands, std::size_t index, std::string_view role) {
-  if (!operands[index].shape.empty()) fail(op, operands, concat(role, " must be a scalar"));
-}
-
 double number_attribute(const Op& op, std::string_view name) {
   const auto found = op.attributes.find(name);
   if (found != op.attributes.end())
     if (const auto* integer = std::get_if<std::int64_t>(&found->second)) return static_cast<double>(*integer);
   return attribute<double>(op, name);
+}
+
+double number_attribute_or(const Op& op, std::string_view name, double otherwise) {
+  return op.attributes.contains(name) ? number_attribute(op, name) : otherwise;
 }
 
 Shape broadcast(const Op& op, Types operands) {

@@ -11,6 +11,7 @@
 namespace penstock {
 
 using Types = std::span<const TensorType>;
+using Integers = std::vector<std::int64_t>;
 
 // Throws Error: "<op>: <rule>", the operands' types and attributes, and the module that made the op.
 [[noreturn]] void fail(const Op& op, Types operands, std::string_view rule, const std::string& hint = {});
@@ -18,10 +19,11 @@ void require(bool condition, const Op& op, Types operands, std::string_view rule
 void require_count(const Op& op, Types operands, std::size_t least, std::size_t most);
 void require_equal_dtypes(const Op& op, Types operands, std::size_t first = 0);
 void require_floating(const Op& op, Types operands, std::size_t index = 0);
-void require_scalar(const Op& op, Types operands, std::size_t index, std::string_view name);
 
 // The value of a number attribute, written with or without a point.
 double number_attribute(const Op& op, std::string_view name);
+// The same, or `otherwise` where the op does not have it.
+double number_attribute_or(const Op& op, std::string_view name, double otherwise);
 
 // The broadcast shape by ATen's rule: sizes agree from the right, or are 1. Throws Error.
 Shape broadcast(const Op& op, Types operands);
@@ -50,5 +52,14 @@ std::vector<TensorType> infer_pair(const Op& op, Types operands);
 
 // Flops of an op that only moves data: none.
 double flops_none(const Op& op, Types operands, Types results);
+// So many for each element of an operand, or of result 0.
+template <int Each, std::size_t Operand = 0>
+double flops_by_operand(const Op&, Types operands, Types) {
+  return Each * static_cast<double>(operands[Operand].elements());
+}
+template <int Each>
+double flops_by_result(const Op&, Types, Types results) {
+  return Each * static_cast<double>(results[0].elements());
+}
 
 }  // namespace penstock

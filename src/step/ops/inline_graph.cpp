@@ -15,9 +15,7 @@ std::vector<Tensor> inline_graph(Builder& builder, const Graph& graph, const std
     for (ValueId& operand : copy.operands) operand = made[operand];
     builder.marks = {op.stage, op.origin, op.phase, op.sequence < 0 ? -1 : base + op.sequence};
     next = std::max(next, base + op.sequence + 1);
-    std::vector<TensorType> types;
-    for (ValueId result : op.results) types.push_back(graph.type(result));
-    const std::vector<ValueId> results = builder.append_typed(std::move(copy), std::move(types));
+    const std::vector<ValueId> results = builder.append_typed(std::move(copy), types_of(graph, op.results));
     for (std::size_t i = 0; i < results.size(); ++i) made[op.results[i]] = results[i];
   }
   builder.marks = before;

@@ -90,9 +90,7 @@ Rows layout_row(const LayoutSite& site, std::size_t operand, const Layout& layou
 }
 
 Rows flat_row(const Graph& graph, const Op& op, std::size_t operand) {
-  std::vector<TensorType> operands, results;
-  for (ValueId v : op.operands) operands.push_back(graph.type(v));
-  for (ValueId v : op.results) results.push_back(graph.type(v));
+  const std::vector<TensorType> operands = types_of(graph, op.operands), results = types_of(graph, op.results);
   return layout_row({op, operands, results}, operand, kFlat);
 }
 
@@ -128,6 +126,13 @@ Op local_op(const LayoutSite& site, const LayoutRow& row, std::int64_t member) {
     results.push_back(local_type(site.results[i], row.results[i], site.members, member));
   definition->local(site, row, member, operands, results, local);
   return local;
+}
+
+Op local_op_by_places(const Graph& graph, const Op& op, const LayoutRow& row, std::int64_t members, std::int64_t member) {
+  const std::vector<TensorType> operands = types_of(graph, op.operands), results = types_of(graph, op.results);
+  Op numbered = op;
+  for (std::size_t i = 0; i < op.operands.size(); ++i) numbered.operands[i] = ValueId(i);
+  return local_op({numbered, operands, results, members}, row, member);
 }
 
 bool is_linear(const Op& op) {

@@ -28,6 +28,8 @@ bool converts_alike(const LayoutSite& site, const LayoutRow& row, std::span<cons
 // The op of one member in this row: the whole one but for what its `local` says. Its operands are still the whole op's, less those that the
 // member leaves out.
 Op local_op(const LayoutSite& site, const LayoutRow& row, std::int64_t member);
+// The same of an op of a graph, but its operands are places among the whole op's.
+Op local_op_by_places(const Graph& graph, const Op& op, const LayoutRow& row, std::int64_t members, std::int64_t member);
 // Whether the op maps a sum of operands, of all its operands, to the sum of the results.
 bool is_linear(const Op& op);
 
@@ -60,13 +62,13 @@ std::optional<LayoutRow> result_by(const LayoutSite& site, std::size_t result, c
 
 // A text as a template's argument.
 template <std::size_t N>
-struct DimNames {
+struct TextArgument {
   char text[N];
-  constexpr DimNames(const char (&from)[N]) {
+  constexpr TextArgument(const char (&from)[N]) {
     for (std::size_t i = 0; i < N; ++i) text[i] = from[i];
   }
 };
-template <DimNames Names>
+template <TextArgument Names>
 DimNumbers named(const LayoutSite& site) {
   return numbers_of({Names.text, sizeof Names.text - 1}, site);
 }
@@ -77,7 +79,7 @@ inline constexpr LayoutRule other_dims = by<all_dims_but_one>;
 // --- rules for OpDefinition::local
 
 // The attribute of this name is the shape of result 0.
-template <DimNames Name>
+template <TextArgument Name>
 void local_shape(const LayoutSite&, const LayoutRow&, std::int64_t, std::span<const TensorType>, std::span<const TensorType> results,
                  Op& local) {
   local.attributes[Name.text] = results[0].shape;

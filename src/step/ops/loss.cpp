@@ -7,9 +7,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 // Where the logits are those of some classes of all, "begin" is the first of them.
 void require_classification(const Op& op, Types operands, const TensorType& logits, const TensorType& targets) {
   require(is_floating(logits.dtype) && logits.shape.size() == 2, op, operands, "needs floating logits[n, classes]");
@@ -144,43 +141,24 @@ Tensors cross_entropy_join_vjp(const VjpArguments& a) {
   return {stack({dlogsumexp, expand(neg(weight), dlogsumexp.shape())}, 1), {}};
 }
 
-double flops_cross_entropy(const Op&, Types operands, Types) {
-  return 12 * static_cast<double>(operands[0].elements());
+constexpr OpDefinition classification(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp,
+                                      LayoutRule layout, LocalRule local = nullptr) {
+  return {.name = name, .infer = infer, .vjp = vjp, .flops = flops_by_operand<12>, .layout = layout, .local = local};
 }
-
-double flops_cross_entropy_backward(const Op&, Types, Types results) {
-  return 13 * static_cast<double>(results[0].elements());
+constexpr OpDefinition classification_backward(std::string_view name, decltype(OpDefinition::infer) infer, LayoutRule layout,
+                                               LocalRule local = nullptr) {
+  return {.name = name, .infer = infer, .flops = flops_by_result<13>, .layout = layout, .local = local};
 }
 
 }  // namespace
 
 std::span<const OpDefinition> loss_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "cross_entropy",
-       .infer = infer_cross_entropy,
-       .vjp = cross_entropy_vjp,
-       .flops = flops_cross_entropy,
-       .layout = by<named<"nC,n->,n">>},
-      {.name = "cross_entropy_backward",
-       .infer = infer_cross_entropy_backward,
-       .flops = flops_cross_entropy_backward,
-       .layout = layout_of_backward,
-       .local = local_classes<1>},
-      {.name = "cross_entropy_join",
-       .infer = infer_cross_entropy_join,
-       .vjp = cross_entropy_join_vjp,
-       .flops = flops_cross_entropy,
-       .layout = by<named<"P2n,n->,n">>},
-      {.name = "cross_entropy_parts",
-       .infer = infer_cross_entropy_parts,
-       .vjp = cross_entropy_parts_vjp,
-       .flops = flops_cross_entropy,
-       .layout = layout_of_parts,
-       .local = local_classes<0>},
-      {.name = "cross_entropy_parts_backward",
-       .infer = infer_cross_entropy_parts_backward,
-       .flops = flops_cross_entropy_backward,
-       .layout = by<named<"P2n,nC,n,P2n->nC">>},
+      classification("cross_entropy", infer_cross_entropy, cross_entropy_vjp, by<named<"nC,n->,n">>),
+      classification_backward("cross_entropy_backward", infer_cross_entropy_backward, layout_of_backward, local_classes<1>),
+      classification("cross_entropy_join", infer_cross_entropy_join, cross_entropy_join_vjp, by<named<"P2n,n->,n">>),
+      classification("cross_entropy_parts", infer_cross_entropy_parts, cross_entropy_parts_vjp, layout_of_parts, local_classes<0>),
+      classification_backward("cross_entropy_parts_backward", infer_cross_entropy_parts_backward, by<named<"P2n,nC,n,P2n->nC">>),
       {.name = "binary_cross_entropy",
        .infer = infer_binary_cross_entropy,
        .vjp = binary_cross_entropy_vjp,

@@ -7,8 +7,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // The type of a row's mean or reciprocal deviation: the operand's shape with a last dim of 1.
 TensorType row_statistic(const TensorType& x) {
   TensorType out{statistic(x.dtype), x.shape};
@@ -108,15 +106,10 @@ std::vector<TensorType> infer_batch_norm_backward(const Op& op, Types operands) 
   return {x, operands[4], operands[4]};
 }
 
+// x -> y, or (dy, y) -> dx
+template <std::vector<TensorType> (*Infer)(const Op&, Types)>
 std::vector<TensorType> infer_softmax(const Op& op, Types operands) {
-  const std::vector<TensorType> out = infer_unary(op, operands);
-  dim_attribute(op, operands, "dim", operands[0].shape.size());
-  return out;
-}
-
-// (dy, y) -> dx
-std::vector<TensorType> infer_softmax_backward(const Op& op, Types operands) {
-  const std::vector<TensorType> out = infer_pair(op, operands);
+  const std::vector<TensorType> out = Infer(op, operands);
   dim_attribute(op, operands, "dim", operands[0].shape.size());
   return out;
 }
@@ -157,50 +150,29 @@ Tensors log_softmax_vjp(const VjpArguments& a) {
   return {emit("_log_softmax_backward_data", {a.cotangents[0], a.results[0]}, a.op.attributes)};
 }
 
-// Flops, counted roughly: the passes over the rows and their arithmetic.
-double flops_normalisation(const Op&, Types operands, Types) {
-  return 8 * static_cast<double>(operands[0].elements());
+// Flops are counted roughly: the passes over the rows and their arithmetic.
+constexpr OpDefinition normalisation(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp,
+                                     LayoutRule layout) {
+  return {.name = name, .infer = infer, .vjp = vjp, .flops = flops_by_operand<8>, .layout = layout};
 }
-
-double flops_normalisation_backward(const Op&, Types operands, Types) {
-  return 14 * static_cast<double>(operands[0].elements());
+constexpr OpDefinition normalisation_backward(std::string_view name, decltype(OpDefinition::infer) infer, LayoutRule layout) {
+  return {.name = name, .infer = infer, .flops = flops_by_operand<14>, .layout = layout};
 }
 
 }  // namespace
 
 std::span<const OpDefinition> normalisation_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "native_layer_norm",
-       .infer = infer_layer_norm,
-       .vjp = layer_norm_vjp,
-       .flops = flops_normalisation,
-       .layout = by<named<"*W,W->*W,*1">>},
-      {.name = "native_layer_norm_backward",
-       .infer = infer_layer_norm_backward,
-       .flops = flops_normalisation_backward,
-       .layout = by<named<"*W,*W,*1,*1,W->*W,W">>},
-      {.name = "_fused_rms_norm",
-       .infer = infer_rms_norm,
-       .vjp = rms_norm_vjp,
-       .flops = flops_normalisation,
-       .layout = by<named<"*W,W->*W,*1">>},
-      {.name = "_fused_rms_norm_backward",
-       .infer = infer_rms_norm_backward,
-       .flops = flops_normalisation_backward,
-       .layout = by<named<"*W,*W,*1,W->*W,W">>},
-      {.name = "native_batch_norm",
-       .infer = infer_batch_norm,
-       .vjp = batch_norm_vjp,
-       .flops = flops_normalisation,
-       .layout = by<named<"NcHW,c->NcHW,c">>},
-      {.name = "native_batch_norm_backward",
-       .infer = infer_batch_norm_backward,
-       .flops = flops_normalisation_backward,
-       .layout = by<named<"NcHW,NcHW,c->NcHW,c">>},
-      {.name = "softmax", .infer = infer_softmax, .vjp = softmax_vjp, .flops = flops_normalisation, .layout = other_dims},
-      {.name = "_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward, .layout = other_dims},
-      {.name = "log_softmax", .infer = infer_softmax, .vjp = log_softmax_vjp, .flops = flops_normalisation, .layout = other_dims},
-      {.name = "_log_softmax_backward_data", .infer = infer_softmax_backward, .flops = flops_normalisation_backward, .layout = other_dims},
+      normalisation("native_layer_norm", infer_layer_norm, layer_norm_vjp, by<named<"*W,W->*W,*1">>),
+      normalisation_backward("native_layer_norm_backward", infer_layer_norm_backward, by<named<"*W,*W,*1,*1,W->*W,W">>),
+      normalisation("_fused_rms_norm", infer_rms_norm, rms_norm_vjp, by<named<"*W,W->*W,*1">>),
+      normalisation_backward("_fused_rms_norm_backward", infer_rms_norm_backward, by<named<"*W,*W,*1,W->*W,W">>),
+      normalisation("native_batch_norm", infer_batch_norm, batch_norm_vjp, by<named<"NcHW,c->NcHW,c">>),
+      normalisation_backward("native_batch_norm_backward", infer_batch_norm_backward, by<named<"NcHW,NcHW,c->NcHW,c">>),
+      normalisation("softmax", infer_softmax<infer_unary>, softmax_vjp, other_dims),
+      normalisation_backward("_softmax_backward_data", infer_softmax<infer_pair>, other_dims),
+      normalisation("log_softmax", infer_softmax<infer_unary>, log_softmax_vjp, other_dims),
+      normalisation_backward("_log_softmax_backward_data", infer_softmax<infer_pair>, other_dims),
   };
   return all;
 }

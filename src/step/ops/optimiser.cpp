@@ -126,10 +126,6 @@ std::vector<TensorType> infer_predict_adamw(const Op& op, Types operands) {
   return {operands[0]};
 }
 
-double flops_adamw(const Op&, Types operands, Types) {
-  return 15 * static_cast<double>(operands[0].elements());
-}
-
 double flops_ahead(const Op& op, Types operands, Types results) {
   return updating(op).flops(without_results(op), operands, results);
 }
@@ -137,10 +133,6 @@ double flops_ahead(const Op& op, Types operands, Types results) {
 // Bytes: as a rule the update stands, and validating it touches no element.
 double no_bytes(const Op&, Types, Types) {
   return 0;
-}
-
-double flops_sgd(const Op&, Types operands, Types) {
-  return 6 * static_cast<double>(operands[0].elements());
 }
 
 Op predict_adamw(const Op& update, std::int64_t ahead) {
@@ -174,10 +166,10 @@ const UpdateRules& rules_of(const Op& op) {
 
 std::span<const OpDefinition> optimiser_ops() {
   static constexpr OpDefinition all[] = {
-      {.name = "adamw", .infer = infer_adamw, .flops = flops_adamw, .elementwise = true, .layout = all_dims, .update = &kAdamW},
-      {.name = "predict_adamw", .infer = infer_predict_adamw, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
-      {.name = "predict_sgd", .infer = infer_predict_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims},
-      {.name = "sgd", .infer = infer_sgd, .flops = flops_sgd, .elementwise = true, .layout = all_dims, .update = &kSgd},
+      {.name = "adamw", .infer = infer_adamw, .flops = flops_by_operand<15>, .elementwise = true, .layout = all_dims, .update = &kAdamW},
+      {.name = "predict_adamw", .infer = infer_predict_adamw, .flops = flops_by_operand<6>, .elementwise = true, .layout = all_dims},
+      {.name = "predict_sgd", .infer = infer_predict_sgd, .flops = flops_by_operand<6>, .elementwise = true, .layout = all_dims},
+      {.name = "sgd", .infer = infer_sgd, .flops = flops_by_operand<6>, .elementwise = true, .layout = all_dims, .update = &kSgd},
       {.name = "update_ahead", .infer = infer_ahead, .flops = flops_ahead, .elementwise = true, .layout = all_dims},
       {.name = "update_validated",
        .infer = infer_validated,
@@ -243,20 +235,10 @@ std::optional<Op> prediction_of(const Op& update, std::int64_t ahead) {
   return rules.predict ? std::optional(rules.predict(update, ahead)) : std::nullopt;
 }
 
-namespace {
-
-Attributes attributes_of_half(const UpdateOp& op) {
-  Attributes out = op.attributes;
-  out["update"] = op.name;
-  return out;
-}
-
-}  // namespace
-
 std::vector<Tensor> update_ahead(const UpdateOp& op, Tensor assumed) {
   std::vector<Tensor> operands = op.operands;
   operands.push_back(assumed);
-  return emit_all("update_ahead", operands, attributes_of_half(op));
+  return emit_all("update_ahead", operands, with(op.attributes, "update", op.name));
 }
 
 std::vector<Tensor> update_validated(const UpdateOp& op, const std::vector<Tensor>& ahead, Tensor assumed, Tensor factor) {
@@ -266,7 +248,7 @@ std::vector<Tensor> update_validated(const UpdateOp& op, const std::vector<Tenso
   std::copy(ahead.begin() + tensors + 1, ahead.end(), own.begin() + 2);
   operands.insert(operands.end(), own.begin(), own.end());
   operands.insert(operands.end(), {assumed, factor});
-  return emit_all("update_validated", operands, attributes_of_half(op));
+  return emit_all("update_validated", operands, with(op.attributes, "update", op.name));
 }
 
 bool is_update_ahead(const Op& op) {

@@ -6,8 +6,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 void require_matrices(const Op& op, Types operands, std::size_t first) {
   require_count(op, operands, first + 2, first + 2);
   require_floating(op, operands);
@@ -84,19 +82,13 @@ Tensors linear_vjp(const VjpArguments& a) {
   return out;
 }
 
-Tensors mm_vjp(const VjpArguments& a) {
+// Of mm and bmm.
+template <Tensor (*Product)(Tensor, Tensor)>
+Tensors product_vjp(const VjpArguments& a) {
   const Tensor dy = a.cotangents[0];
   Tensors out(2);
-  if (a.wanted[0]) out[0] = mm(dy, flipped(a.operands[1]));
-  if (a.wanted[1]) out[1] = mm(flipped(a.operands[0]), dy);
-  return out;
-}
-
-Tensors bmm_vjp(const VjpArguments& a) {
-  const Tensor dy = a.cotangents[0];
-  Tensors out(2);
-  if (a.wanted[0]) out[0] = bmm(dy, flipped(a.operands[1]));
-  if (a.wanted[1]) out[1] = bmm(flipped(a.operands[0]), dy);
+  if (a.wanted[0]) out[0] = Product(dy, flipped(a.operands[1]));
+  if (a.wanted[1]) out[1] = Product(flipped(a.operands[0]), dy);
   return out;
 }
 
@@ -151,8 +143,8 @@ std::span<const OpDefinition> product_ops() {
        .flops = flops_linear,
        .layout = by<named<"*k,mk,m->*m">>,
        .local = local_bias},
-      {.name = "mm", .infer = infer_mm, .vjp = mm_vjp, .flops = flops_product, .layout = by<named<"nk,km->nm">>},
-      {.name = "bmm", .infer = infer_bmm, .vjp = bmm_vjp, .flops = flops_product, .layout = by<named<"bnk,bkm->bnm">>},
+      {.name = "mm", .infer = infer_mm, .vjp = product_vjp<mm>, .flops = flops_product, .layout = by<named<"nk,km->nm">>},
+      {.name = "bmm", .infer = infer_bmm, .vjp = product_vjp<bmm>, .flops = flops_product, .layout = by<named<"bnk,bkm->bnm">>},
       {.name = "addmm", .infer = infer_addmm, .vjp = addmm_vjp, .flops = flops_product, .layout = by<addmm_numbers>, .local = local_addmm},
       {.name = "matmul", .infer = infer_matmul, .vjp = matmul_vjp, .flops = flops_product, .layout = by<named<"*nk,*km->*nm">>},
   };

@@ -6,8 +6,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 // The places of a part that is cut along another dim than the rows: the attributes say of each axis that has cut it, the first axis first,
 // that element i of what a member has of a row is element (i / inner) * whole + begin + i % inner of the row that is cut.
 void require_places(const Op& op, Types operands) {
@@ -71,11 +69,6 @@ Tensors dropout_vjp(const VjpArguments& a) {
   return gradients;
 }
 
-// Flops: ten rounds of Philox give four draws.
-double flops_dropout(const Op&, Types, Types results) {
-  return 20 * static_cast<double>(results[0].elements());
-}
-
 }  // namespace
 
 std::span<const OpDefinition> random_ops() {
@@ -83,7 +76,7 @@ std::span<const OpDefinition> random_ops() {
       {.name = "dropout",
        .infer = infer_dropout,
        .vjp = dropout_vjp,
-       .flops = flops_dropout,
+       .flops = flops_by_result<20>,  // ten rounds of Philox give four draws
        .elementwise = true,
        .layout = layout_of_dropout,
        .local = local_dropout},

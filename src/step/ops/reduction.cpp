@@ -8,8 +8,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 Shape reduced(const Op& op, Types operands, bool keepdim) {
   Shape out = operands[0].shape;
   const std::vector<std::int64_t> dims = dims_attribute(op, operands, out.size());
@@ -124,10 +122,6 @@ void local_sum(const LayoutSite&, const LayoutRow& row, std::int64_t, Types, Typ
   if (row.operands[0].is_flat()) local.attributes["dim"] = std::vector<std::int64_t>{0};
 }
 
-double flops_reduction(const Op&, Types operands, Types) {
-  return static_cast<double>(operands[0].elements());
-}
-
 double flops_add_n(const Op&, Types operands, Types results) {
   return static_cast<double>(operands.size() - 1) * static_cast<double>(results[0].elements());
 }
@@ -141,6 +135,11 @@ Tensor reduce(std::string_view name, Tensor x, std::vector<std::int64_t> dims, b
   return emit(name, {x}, {{"dim", std::move(dims)}, {"keepdim", keepdim}});
 }
 
+constexpr OpDefinition reduction(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp,
+                                 LayoutRule layout, Linearity linear) {
+  return {.name = name, .infer = infer, .vjp = vjp, .flops = flops_by_operand<1>, .layout = layout, .linear = linear};
+}
+
 }  // namespace
 
 std::span<const OpDefinition> reduction_ops() {
@@ -148,23 +147,13 @@ std::span<const OpDefinition> reduction_ops() {
       {.name = "sum",
        .infer = infer_sum,
        .vjp = sum_vjp,
-       .flops = flops_reduction,
+       .flops = flops_by_operand<1>,
        .layout = by<sum_numbers>,
        .local = local_sum,
        .linear = Linearity::all},
-      {.name = "mean",
-       .infer = infer_mean,
-       .vjp = mean_vjp,
-       .flops = flops_reduction,
-       .layout = by<reduction_numbers>,
-       .linear = Linearity::all},
-      {.name = "amax", .infer = infer_amax, .vjp = amax_vjp, .flops = flops_reduction, .layout = by<reduction_numbers>},
-      {.name = "cumsum",
-       .infer = infer_cumsum,
-       .vjp = cumsum_vjp,
-       .flops = flops_reduction,
-       .layout = other_dims,
-       .linear = Linearity::all},
+      reduction("mean", infer_mean, mean_vjp, by<reduction_numbers>, Linearity::all),
+      reduction("amax", infer_amax, amax_vjp, by<reduction_numbers>, Linearity::none),
+      reduction("cumsum", infer_cumsum, cumsum_vjp, other_dims, Linearity::all),
       {.name = "add_n",
        .infer = infer_add_n,
        .vjp = add_n_vjp,

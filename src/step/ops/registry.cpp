@@ -72,6 +72,11 @@ void register_op(const OpDefinition& definition) {
   own_ops().add(definition);
 }
 
+bool is_view(const Op& op) {
+  const OpDefinition* definition = find_op(op.name);
+  return definition && definition->views >= 0;
+}
+
 std::vector<std::string_view> op_names() {
   std::vector<std::string_view> names;
   for (std::span<const OpDefinition> family : families())
@@ -103,11 +108,7 @@ OpCost cost(const Graph& graph, const Op& op) {
   }
   const OpDefinition* definition = find_costed(op.name);
   if (definition && definition->views >= 0) return out;
-  std::vector<TensorType> operands, results;
-  operands.reserve(op.operands.size());
-  results.reserve(op.results.size());
-  for (ValueId operand : op.operands) operands.push_back(graph.type(operand));
-  for (ValueId result : op.results) results.push_back(graph.type(result));
+  const std::vector<TensorType> operands = types_of(graph, op.operands), results = types_of(graph, op.results);
   if (definition && definition->bytes) {
     out.bytes = definition->bytes(op, operands, results);
   } else {

@@ -13,9 +13,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 // Returns the number of dims of places that an op is for, as its name says: 1d, 2d or 3d.
 std::size_t resampled_dims(const Op& op) {
   return static_cast<std::size_t>(op.name[op.name.find_first_of("123")] - '0');
@@ -96,9 +93,7 @@ Tensors pool_vjp(const VjpArguments& a) {
 }
 
 Tensors upsample_vjp(const VjpArguments& a) {
-  Attributes attributes = a.op.attributes;
-  attributes["input_size"] = a.operands[0].shape();
-  return {emit(a.op.name + "_backward", {a.cotangents[0]}, std::move(attributes))};
+  return {emit(a.op.name + "_backward", {a.cotangents[0]}, with(a.op.attributes, "input_size", a.operands[0].shape()))};
 }
 
 // Images and channels are cut, places are not.
@@ -170,6 +165,15 @@ constexpr Interpolation kInterpolations[] = {
     {"trilinear", 3, "upsample_trilinear3d", true},
 };
 
+Tensor averaged(std::string_view op, Tensor x, Integers kernel, Integers stride, Integers padding, bool ceil_mode, bool count_include_pad) {
+  return emit(op, {x},
+              {{"kernel_size", std::move(kernel)},
+               {"stride", std::move(stride)},
+               {"padding", std::move(padding)},
+               {"ceil_mode", ceil_mode},
+               {"count_include_pad", count_include_pad}});
+}
+
 }  // namespace
 
 std::span<const OpDefinition> resampling_ops() {
@@ -197,31 +201,15 @@ std::span<const OpDefinition> resampling_ops() {
 }
 
 Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool ceil_mode, bool count_include_pad) {
-  const Tensor y = emit("avg_pool2d", {unsqueeze(x, -2)},
-                        {{"kernel_size", Integers{1, kernel}},
-                         {"stride", Integers{1, stride}},
-                         {"padding", Integers{0, padding}},
-                         {"ceil_mode", ceil_mode},
-                         {"count_include_pad", count_include_pad}});
-  return squeeze(y, -2);
+  return squeeze(averaged("avg_pool2d", unsqueeze(x, -2), {1, kernel}, {1, stride}, {0, padding}, ceil_mode, count_include_pad), -2);
 }
 
 Tensor avg_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool ceil_mode, bool count_include_pad) {
-  return emit("avg_pool2d", {x},
-              {{"kernel_size", Integers(2, kernel)},
-               {"stride", Integers(2, stride)},
-               {"padding", Integers(2, padding)},
-               {"ceil_mode", ceil_mode},
-               {"count_include_pad", count_include_pad}});
+  return averaged("avg_pool2d", x, Integers(2, kernel), Integers(2, stride), Integers(2, padding), ceil_mode, count_include_pad);
 }
 
 Tensor avg_pool3d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool ceil_mode, bool count_include_pad) {
-  return emit("avg_pool3d", {x},
-              {{"kernel_size", Integers(3, kernel)},
-               {"stride", Integers(3, stride)},
-               {"padding", Integers(3, padding)},
-               {"ceil_mode", ceil_mode},
-               {"count_include_pad", count_include_pad}});
+  return averaged("avg_pool3d", x, Integers(3, kernel), Integers(3, stride), Integers(3, padding), ceil_mode, count_include_pad);
 }
 
 Tensor interpolate(Tensor x, std::vector<std::int64_t> size, std::string_view mode, bool align_corners) {

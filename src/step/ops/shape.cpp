@@ -11,9 +11,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Integers = std::vector<std::int64_t>;
-
 // --- reshape, transpose, permute, expand, unsqueeze, squeeze
 
 // `shape` with its -1, if any, replaced by the size that `elements` leave for it; unchanged where there is none.
@@ -140,15 +137,6 @@ std::vector<TensorType> infer_slice(const Op& op, Types operands) {
   return {out};
 }
 
-std::vector<TensorType> infer_slice_backward(const Op& op, Types operands) {
-  require_count(op, operands, 1, 1);
-  const TensorType out{operands[0].dtype, attribute<Integers>(op, "input_sizes")};
-  require_shape(op, operands, out.shape);
-  const std::vector<TensorType> sliced = infer_slice(op, {&out, 1});
-  require(sliced[0] == operands[0], op, operands, "the operand is not such a slice of input_sizes");
-  return {out};
-}
-
 std::vector<TensorType> infer_select(const Op& op, Types operands) {
   require_count(op, operands, 1, 1);
   TensorType out = operands[0];
@@ -159,12 +147,14 @@ std::vector<TensorType> infer_select(const Op& op, Types operands) {
   return {out};
 }
 
-std::vector<TensorType> infer_select_backward(const Op& op, Types operands) {
+// The gradient of a slice or a select has the sizes of what that takes a part of.
+template <std::vector<TensorType> (*Taking)(const Op&, Types)>
+std::vector<TensorType> infer_taken_backward(const Op& op, Types operands) {
   require_count(op, operands, 1, 1);
   const TensorType out{operands[0].dtype, attribute<Integers>(op, "input_sizes")};
   require_shape(op, operands, out.shape);
-  const std::vector<TensorType> selected = infer_select(op, {&out, 1});
-  require(selected[0] == operands[0], op, operands, "the operand is not such a part of input_sizes");
+  require(Taking(op, {&out, 1})[0] == operands[0], op, operands,
+          Taking == infer_slice ? "the operand is not such a slice of input_sizes" : "the operand is not such a part of input_sizes");
   return {out};
 }
 
@@ -196,31 +186,16 @@ std::vector<TensorType> infer_split(const Op& op, Types operands) {
   return out;
 }
 
-// A slice's or select's attributes with the operand's sizes, for its backward.
-Attributes with_sizes(const VjpArguments& a) {
-  Attributes attributes = a.op.attributes;
-  attributes["input_sizes"] = a.operands[0].shape();
-  return attributes;
+// Of a slice or a select.
+Tensors taken_vjp(const VjpArguments& a) {
+  return {emit(a.op.name + "_backward", {a.cotangents[0]}, with(a.op.attributes, "input_sizes", a.operands[0].shape()))};
 }
 
-Tensors slice_vjp(const VjpArguments& a) {
-  return {emit("slice_backward", {a.cotangents[0]}, with_sizes(a))};
-}
-
-Tensors slice_backward_vjp(const VjpArguments& a) {
+// Of a gradient of these.
+Tensors taken_backward_vjp(const VjpArguments& a) {
   Attributes attributes = a.op.attributes;
   attributes.erase("input_sizes");
-  return {emit("slice", {a.cotangents[0]}, std::move(attributes))};
-}
-
-Tensors select_vjp(const VjpArguments& a) {
-  return {emit("select_backward", {a.cotangents[0]}, with_sizes(a))};
-}
-
-Tensors select_backward_vjp(const VjpArguments& a) {
-  Attributes attributes = a.op.attributes;
-  attributes.erase("input_sizes");
-  return {emit("select", {a.cotangents[0]}, std::move(attributes))};
+  return {emit(a.op.name.substr(0, a.op.name.find('_')), {a.cotangents[0]}, std::move(attributes))};
 }
 
 Tensors cat_vjp(const VjpArguments& a) {
@@ -369,61 +344,38 @@ Builder& builder_of(Tensor like) {
   return *like.builder();
 }
 
+constexpr OpDefinition view(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp, LayoutRule layout,
+                            LocalRule local = nullptr, LayoutRule layout_result = nullptr) {
+  return {.name = name,
+          .infer = infer,
+          .vjp = vjp,
+          .views = 0,
+          .layout = layout,
+          .layout_result = layout_result,
+          .local = local,
+          .linear = Linearity::all};
+}
+
+// An op that moves elements to a tensor of its own.
+constexpr OpDefinition mover(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp, LayoutRule layout,
+                             LocalRule local = nullptr) {
+  return {.name = name, .infer = infer, .vjp = vjp, .flops = flops_none, .layout = layout, .local = local, .linear = Linearity::all};
+}
+
 constexpr OpDefinition kShapeOps[] = {
-    {.name = "reshape",
-     .infer = infer_reshape,
-     .vjp = reshape_vjp,
-     .views = 0,
-     .layout = as_reshaped,
-     .local = local_shape<"shape">,
-     .linear = Linearity::all},
-    {.name = "transpose",
-     .infer = infer_transpose,
-     .vjp = transpose_vjp,
-     .views = 0,
-     .layout = by<transposed_numbers>,
-     .linear = Linearity::all},
-    {.name = "permute", .infer = infer_permute, .vjp = permute_vjp, .views = 0, .layout = by<permuted_numbers>, .linear = Linearity::all},
-    {.name = "expand",
-     .infer = infer_expand,
-     .vjp = expand_vjp,
-     .views = 0,
-     .layout = all_dims,
-     .layout_result = result_by<named<"*->*">>,
-     .local = local_shape<"size">,
-     .linear = Linearity::all},
-    {.name = "unsqueeze", .infer = infer_unsqueeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linearity::all},
-    {.name = "squeeze", .infer = infer_squeeze, .vjp = reshape_vjp, .views = 0, .layout = as_reshaped, .linear = Linearity::all},
-    {.name = "slice",
-     .infer = infer_slice,
-     .vjp = slice_vjp,
-     .views = 0,
-     .layout = blocks_along_dim,
-     .local = local_slice,
-     .linear = Linearity::all},
-    {.name = "slice_backward",
-     .infer = infer_slice_backward,
-     .vjp = slice_backward_vjp,
-     .flops = flops_none,
-     .layout = blocks_along_dim,
-     .local = local_slice_backward,
-     .linear = Linearity::all},
-    {.name = "select", .infer = infer_select, .vjp = select_vjp, .views = 0, .layout = by<selected_numbers>, .linear = Linearity::all},
-    {.name = "select_backward",
-     .infer = infer_select_backward,
-     .vjp = select_backward_vjp,
-     .flops = flops_none,
-     .layout = by<selected_backward_numbers>,
-     .local = local_shape<"input_sizes">,
-     .linear = Linearity::all},
-    {.name = "cat", .infer = infer_cat, .vjp = cat_vjp, .flops = flops_none, .layout = blocks_along_dim, .linear = Linearity::all},
-    {.name = "split",
-     .infer = infer_split,
-     .vjp = split_vjp,
-     .views = 0,
-     .layout = blocks_along_dim,
-     .local = local_split,
-     .linear = Linearity::all},
+    view("reshape", infer_reshape, reshape_vjp, as_reshaped, local_shape<"shape">),
+    view("transpose", infer_transpose, transpose_vjp, by<transposed_numbers>),
+    view("permute", infer_permute, permute_vjp, by<permuted_numbers>),
+    view("expand", infer_expand, expand_vjp, all_dims, local_shape<"size">, result_by<named<"*->*">>),
+    view("unsqueeze", infer_unsqueeze, reshape_vjp, as_reshaped),
+    view("squeeze", infer_squeeze, reshape_vjp, as_reshaped),
+    view("slice", infer_slice, taken_vjp, blocks_along_dim, local_slice),
+    mover("slice_backward", infer_taken_backward<infer_slice>, taken_backward_vjp, blocks_along_dim, local_slice_backward),
+    view("select", infer_select, taken_vjp, by<selected_numbers>),
+    mover("select_backward", infer_taken_backward<infer_select>, taken_backward_vjp, by<selected_backward_numbers>,
+          local_shape<"input_sizes">),
+    mover("cat", infer_cat, cat_vjp, blocks_along_dim),
+    view("split", infer_split, split_vjp, blocks_along_dim, local_split),
     {.name = "to", .infer = infer_to, .vjp = to_vjp, .elementwise = true, .layout = all_dims},
     {.name = "full", .infer = infer_full, .flops = flops_none},
     {.name = "arange", .infer = infer_arange, .flops = flops_none},

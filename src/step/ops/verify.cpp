@@ -1,7 +1,5 @@
 #include "ops/verify.h"
 
-#include <algorithm>
-
 #include "base/text.h"
 #include "ops/definition.h"
 #include "ops/infer.h"
@@ -17,13 +15,7 @@ std::string text_of(Types types) {
 void verify_op(const Graph& graph, const Op& op, std::size_t position) {
   const OpDefinition* definition = find_op(op.name);
   if (!definition) return;
-  const auto types = [&](const std::vector<ValueId>& values) {
-    std::vector<TensorType> out;
-    out.reserve(values.size());
-    for (const ValueId value : values) out.push_back(graph.type(value));
-    return out;
-  };
-  const std::vector<TensorType> operands = types(op.operands);
+  const std::vector<TensorType> operands = types_of(graph, op.operands), results = types_of(graph, op.results);
   const auto where = [&] { return concat("graph @", graph.name, ", op ", position); };
   std::vector<TensorType> inferred;
   try {
@@ -31,8 +23,8 @@ void verify_op(const Graph& graph, const Op& op, std::size_t position) {
   } catch (const Error& error) {
     throw Error(concat(where(), ": ", error.what()));
   }
-  if (std::ranges::equal(inferred, op.results, {}, {}, [&](ValueId result) -> const TensorType& { return graph.type(result); })) return;
-  throw Error(concat(where(), ": ", op.name, " gives ", text_of(inferred), ", not ", text_of(types(op.results))),
+  if (inferred == results) return;
+  throw Error(concat(where(), ": ", op.name, " gives ", text_of(inferred), ", not ", text_of(results)),
               {concat("operands: ", text_of(operands))});
 }
 

@@ -392,7 +392,6 @@ Graph gradient_step(const Model& model, int batch, int context, int microbatches
 }
 
 Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows, bool outputs) {
-  using Tensors = std::vector<Tensor>;
   std::vector<std::string> names = {"loss_sum", "count"};
   const Inputs ports = ports_of(model, batch, context, rows);
   Inputs data;

@@ -157,8 +157,7 @@ std::vector<Tensor> accumulate(const std::vector<Tensor>& split, int microbatche
     const TraceScope scope(inner);
     inner.graph.outputs = outputs_of(inner, body(parts));
   }
-  std::vector<TensorType> types;
-  for (const ValueId output : inner.graph.outputs) types.push_back(inner.graph.type(output));
+  std::vector<TensorType> types = types_of(inner.graph, inner.graph.outputs);
   loop.operands.insert(loop.operands.end(), inner.captured.begin(), inner.captured.end());
   loop.attributes = {{"microbatches", std::int64_t{microbatches}}, {"split", static_cast<std::int64_t>(split.size())}};
   loop.body = std::make_shared<const Graph>(std::move(inner.graph));

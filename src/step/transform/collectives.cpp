@@ -104,10 +104,7 @@ struct Together {
 };
 
 Together together(const Graph& from, const MeshAxis& axis) {
-  Together out{from, axis};
-  out.graph.name = from.name;
-  out.graph.state = from.state;
-  out.graph.output_names = from.output_names;
+  Together out{from, axis, empty_like(from)};
   out.held.resize(from.values.size());
   out.cause.resize(from.values.size());
   return out;
@@ -292,12 +289,10 @@ Graph of_all_members(Graph step) {
 }
 
 Graph of_member(const Graph& step, const MeshAxis& axis, std::int64_t member) {
-  Rewrite out(step);
-  for (ValueId input : step.inputs) out.copy_input(input);
+  Rewrite out = Rewrite::with_inputs(step);
   for (const Op& op : step.ops) {
     if (op.body) {
-      auto body = std::make_shared<const Graph>(of_member(*op.body, axis, member));
-      out.copy(op).body = std::move(body);
+      out.copy(op, of_member(*op.body, axis, member));
     } else if (is_along(op, axis) && op.name == "reduce_gradient") {
       out[op.results[0]] = out[op.operands[0]];
     } else if (is_along(op, axis) && op.name == "keep_member") {
@@ -310,14 +305,12 @@ Graph of_member(const Graph& step, const MeshAxis& axis, std::int64_t member) {
 }
 
 Graph pack_collectives(const Graph& step, std::span<const MeshAxis> axes, std::span<const std::int64_t> place) {
-  Rewrite out(step);
-  for (ValueId input : step.inputs) out.copy_input(input);
+  Rewrite out = Rewrite::with_inputs(step);
   const IdVector<ValueId, OpId> producer = producers(step);
   const IdVector<ValueId, bool> by_tasks = written_by_tasks(step);
   for (const Op& op : step.ops) {
     if (op.body) {
-      auto body = std::make_shared<const Graph>(pack_collectives(*op.body, axes, place));
-      out.copy(op).body = std::move(body);
+      out.copy(op, pack_collectives(*op.body, axes, place));
       continue;
     }
     const auto along = std::ranges::find_if(axes, [&](const MeshAxis& axis) { return is_along(op, axis); });

@@ -22,8 +22,7 @@ std::string key_of(const Op& op, Rewrite& rewrite, const Graph& graph) {
 }  // namespace
 
 Graph eliminate_common_subexpressions(const Graph& graph) {
-  Rewrite rewrite(graph);
-  for (ValueId input : graph.inputs) rewrite.copy_input(input);
+  Rewrite rewrite = Rewrite::with_inputs(graph);
   std::unordered_map<std::string, std::size_t> first;  // key -> position in the new graph
   // Sequence of a merged forward op -> sequence of the op that stays; and those of forward ops that stay. Several forward ops may share one
   // (an exported graph's op became several); constants among them say nothing of a place.
@@ -31,8 +30,7 @@ Graph eliminate_common_subexpressions(const Graph& graph) {
   std::unordered_set<std::int64_t> staying;
   for (const Op& op : graph.ops) {
     if (op.body) {
-      auto body = std::make_shared<const Graph>(eliminate_common_subexpressions(*op.body));
-      rewrite.copy(op).body = std::move(body);
+      rewrite.copy(op, eliminate_common_subexpressions(*op.body));
       continue;
     }
     // An op that members of an axis do together stays: on other members its operands may differ.

@@ -51,8 +51,7 @@ void set_marks(Op& op, const Sequences& sequences) {
 }
 
 Graph without_constraints(const Graph& graph, const Sequences& sequences) {
-  Rewrite rewrite(graph);
-  for (ValueId input : graph.inputs) rewrite.copy_input(input);
+  Rewrite rewrite = Rewrite::with_inputs(graph);
   for (const Op& op : graph.ops) {
     if (is_constraint(op)) {
       rewrite[op.results[0]] = rewrite[op.operands[0]];

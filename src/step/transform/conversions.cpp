@@ -10,8 +10,6 @@
 namespace penstock {
 namespace {
 
-using Integers = std::vector<std::int64_t>;
-
 ValueId reshape_to(const ConversionSite& s, ValueId v, Shape shape) {
   return s.graph.type(v).shape == shape ? v : add_beside(s, "reshape", {v}, {{"shape", std::move(shape)}});
 }
@@ -113,7 +111,9 @@ Attributes along(const ConversionSite& s, bool has_dim) {
   return attributes;
 }
 
-// Sums are of dtypes that devices can sum.
+// Sums are of dtypes that devices can sum. Threads add bf16 up in f32 and round once. So do processes, but where three or more get the
+// whole sum: Gloo rounds after each addition there, so a sum of n terms is off by at most n - 1 roundings of 2^-9 of the largest partial
+// sum.
 ValueId summed(const ConversionSite& s, std::string_view name, ValueId v) {
   const DType dtype = s.graph.type(v).dtype;
   const bool casts = !can_be_summed(dtype);
@@ -211,9 +211,8 @@ std::vector<ValueId> add_all_beside(const ConversionSite& s, std::string_view na
   op.origin = s.marks.origin;
   op.sequence = s.marks.sequence;
   if (!op.operands.empty()) op.stage = s.marks.stage;
-  std::vector<TensorType> types;
-  for (ValueId v : op.operands) types.push_back(s.graph.type(v));
-  for (TensorType& type : find_op(name)->infer(op, types)) op.results.push_back(s.graph.add_value(std::move(type)));
+  for (TensorType& type : find_op(name)->infer(op, types_of(s.graph, op.operands)))
+    op.results.push_back(s.graph.add_value(std::move(type)));
   s.graph.ops.push_back(std::move(op));
   return s.graph.ops.back().results;
 }

@@ -17,11 +17,6 @@ struct Split {
   IdVector<OpId, bool> copied;
 };
 
-bool is_view(const Op& op) {
-  const OpDefinition* definition = find_op(op.name);
-  return definition && definition->views >= 0;
-}
-
 // The values that are summed over the micro-batches: the loop's results and, where one is a join, its terms, which the stages that made
 // them add (stage/cut.cpp).
 IdVector<ValueId, bool> summed_values(const Graph& body) {
@@ -84,8 +79,7 @@ void hoist_loop(Rewrite& step, const Op& loop) {
   const IdVector<ValueId, ValueId> outside = append_outside(step, loop, parts, split);
 
   Op& made = step.copy(loop);
-  Rewrite inner(body);
-  for (ValueId input : body.inputs) inner.copy_input(input);
+  Rewrite inner = Rewrite::with_inputs(body);
   const IdVector<ValueId, OpId> producer = producers(body);
   const auto read = [&](ValueId value) {
     const OpId from = producer[value];
@@ -106,8 +100,7 @@ void hoist_loop(Rewrite& step, const Op& loop) {
 }  // namespace
 
 Graph hoist_invariants(const Graph& step) {
-  Rewrite rewrite(step);
-  for (ValueId input : step.inputs) rewrite.copy_input(input);
+  Rewrite rewrite = Rewrite::with_inputs(step);
   for (const Op& op : step.ops) {
     if (op.body) {
       hoist_loop(rewrite, op);

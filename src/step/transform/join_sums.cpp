@@ -60,8 +60,7 @@ void add_joined(Rewrite& out, const Graph& step, const std::vector<OpId>& sums) 
 }  // namespace
 
 Graph join_sums(const Graph& step) {
-  Rewrite out(step);
-  for (const ValueId input : step.inputs) out.copy_input(input);
+  Rewrite out = Rewrite::with_inputs(step);
   for (const OpId i : step.ops.ids()) {
     const Op& op = step.ops[i];
     if (op.results.empty() || !out[op.results[0]]) out.copy(op);

@@ -34,12 +34,6 @@ struct Deciding {
   IdVector<ValueId, std::optional<Layout>> told{};
   std::set<Conversion> made{};
   IdVector<ValueId, OpId> producer = producers(graph);
-
-  std::vector<TensorType> types(const std::vector<ValueId>& values) const {
-    std::vector<TensorType> list;
-    for (ValueId v : values) list.push_back(graph.type(v));
-    return list;
-  }
 };
 
 const OpDefinition* definition_of(const Op& op) {
@@ -98,7 +92,7 @@ std::optional<Layout> constraint(const Deciding& d, const Op& op) {
 
 // Operands that an op splits where its result is to be split so.
 void hint_at_operands(Deciding& d, const Op& op, const Layout& result) {
-  const std::vector<TensorType> operands = d.types(op.operands), results = d.types(op.results);
+  const std::vector<TensorType> operands = types_of(d.graph, op.operands), results = types_of(d.graph, op.results);
   const auto row = layout_row_of_result({op, operands, results, d.wishes.members}, 0, result);
   for (std::size_t i = 0; row && i < op.operands.size(); ++i)
     if (row->operands[i].is_split() && !d.hints[op.operands[i]]) d.hints[op.operands[i]] = row->operands[i];
@@ -250,7 +244,7 @@ std::vector<LayoutRow> rows_of(const Deciding& d, const Op& op) {
   if (adds_stages(op) && !d.told.empty() && d.told[op.results[0]]) return {equal_row(op, *d.told[op.results[0]])};
   if (is_widened_term(d, op)) return {equal_row(op, kTerm)};
   if (definition && !op.operands.empty()) {
-    const std::vector<TensorType> operands = d.types(op.operands), results = d.types(op.results);
+    const std::vector<TensorType> operands = types_of(d.graph, op.operands), results = types_of(d.graph, op.results);
     const LayoutSite site{op, operands, results, d.wishes.members};
     const auto add_if_alike = [&](std::optional<LayoutRow> row) {
       if (row && converts_alike(site, *row, as_it_comes(d, op, *row))) add(std::move(row));
@@ -370,8 +364,7 @@ std::vector<LayoutRow> decide_loops(DecidingAll& all, OpId i) {
 
 void take_row(Deciding& d, const Op& op, LayoutRow row) {
   note_conversions(d, op, row);
-  const OpDefinition* definition = definition_of(op);
-  const bool moves = definition && (definition->views >= 0 || op.name == "to") && op.operands.size() == 1;
+  const bool moves = is_view(op) || op.name == "to";
   for (std::size_t i = 0; i < op.results.size(); ++i) {
     d.out.values[op.results[i]] = row.results[i];
     d.parameter[op.results[i]] = moves && d.parameter[op.operands[0]];

@@ -29,11 +29,8 @@ struct Local {
 };
 
 Local local_of(const Graph& from, const GraphLayouts& layouts, const AxisWishes& wishes, std::int64_t member, LocalValues* values) {
-  Local out{from, layouts, wishes, member};
+  Local out{from, layouts, wishes, member, empty_like(from)};
   out.values = values;
-  out.graph.name = from.name;
-  out.graph.state = from.state;
-  out.graph.output_names = from.output_names;
   out.value.resize(from.values.size());
   out.producer = producers(from);
   return out;
@@ -90,14 +87,7 @@ void add_attention_in_parts(Local& l, OpId i, const LayoutRow& row) {
 }
 
 void add_op(Local& l, const Op& op, const LayoutRow& row) {
-  std::vector<TensorType> operands, results;
-  Op numbered = op;  // by the places of its operands, of which a member may leave some out
-  for (std::size_t i = 0; i < op.operands.size(); ++i) {
-    operands.push_back(l.from.type(op.operands[i]));
-    numbered.operands[i] = ValueId(i);
-  }
-  for (ValueId v : op.results) results.push_back(l.from.type(v));
-  Op made = local_op({numbered, operands, results, l.wishes.members}, row, l.member);
+  Op made = local_op_by_places(l.from, op, row, l.wishes.members, l.member);
   const bool adds_terms = op.name == "add_n" && row.results[0].is_term();
   for (ValueId& operand : made.operands) {
     const std::size_t i = operand.index();

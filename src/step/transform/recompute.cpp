@@ -54,8 +54,7 @@ Graph recompute(const Graph& body, const std::vector<std::string>& stages) {
   for (std::size_t i = 0; i < needed.size(); ++i)
     if (needed[i] != kUnneeded) copies_before[needed[i]].push_back(i);
 
-  Rewrite rewrite(body);
-  for (ValueId input : body.inputs) rewrite.copy_input(input);
+  Rewrite rewrite = Rewrite::with_inputs(body);
   IdVector<ValueId, ValueId> copy(body.values.size());  // the copy of each value; none where there is none
   // Appends the op as a copy that reads copies of the same stage's forward values where there are any.
   const auto append = [&](const Op& op) {

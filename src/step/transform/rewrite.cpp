@@ -4,10 +4,12 @@
 
 namespace penstock {
 
-Rewrite::Rewrite(const Graph& from) : from_(from), map_(from.values.size()) {
-  graph.name = from.name;
-  graph.state = from.state;
-  graph.output_names = from.output_names;
+Rewrite::Rewrite(const Graph& from) : graph(empty_like(from)), from_(from), map_(from.values.size()) {}
+
+Rewrite Rewrite::with_inputs(const Graph& from) {
+  Rewrite out(from);
+  for (const ValueId input : from.inputs) out.copy_input(input);
+  return out;
 }
 
 ValueId Rewrite::fresh(ValueId old) {
@@ -29,6 +31,12 @@ Op& Rewrite::copy(const Op& op) {
   }
   graph.ops.push_back(std::move(made));
   return graph.ops.back();
+}
+
+Op& Rewrite::copy(const Op& loop, Graph body) {
+  Op& made = copy(loop);
+  made.body = std::make_shared<const Graph>(std::move(body));
+  return made;
 }
 
 Graph Rewrite::finish() {

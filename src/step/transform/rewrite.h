@@ -13,11 +13,16 @@ class Rewrite {
   // Takes over the name, the state and the output names.
   explicit Rewrite(const Graph& from);
 
+  // The same with all inputs copied.
+  static Rewrite with_inputs(const Graph& from);
+
   // The new value that stands for the old one; none until it is copied.
   ValueId& operator[](ValueId old) { return map_[old]; }
   void copy_input(ValueId old);
   // Appends the op, with operands as they are mapped and fresh results.
   Op& copy(const Op& op);
+  // Appends a loop with another body.
+  Op& copy(const Op& loop, Graph body);
   // A new value with the old one's type and name hint.
   ValueId fresh(ValueId old);
   // Sets the outputs as they are mapped; the graph is complete then.

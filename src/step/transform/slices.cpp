@@ -211,14 +211,7 @@ void add_sum_of_loop(Slicing& s, const Op& op, const LayoutRow& row) {
 
 // The op of one slice. Of a sum of terms and of what is whole, the slice that makes what is whole adds it.
 void add_in_slice(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t slice) {
-  std::vector<TensorType> operands, results;
-  Op numbered = marks_in(s, op, slice);
-  for (std::size_t i = 0; i < op.operands.size(); ++i) {
-    operands.push_back(s.from.type(op.operands[i]));
-    numbered.operands[i] = ValueId(i);
-  }
-  for (const ValueId v : op.results) results.push_back(s.from.type(v));
-  Op made = local_op({numbered, operands, results, s.slices()}, row, slice);
+  Op made = local_op_by_places(s.from, marks_in(s, op, slice), row, s.slices(), slice);
   const bool adds_terms = op.name == "add_n" && row.results[0].is_term();
   Values reads;
   for (const ValueId number : made.operands) {
@@ -234,7 +227,7 @@ void add_in_slice(Slicing& s, const Op& op, const LayoutRow& row, std::int64_t s
   made.operands = std::move(reads);
   for (std::size_t i = 0; i < op.results.size(); ++i)
     made.results[i] = s.held[op.results[i]][static_cast<std::size_t>(slice)] =
-        s.graph.add_value(local_type(results[i], row.results[i], s.slices(), slice));
+        s.graph.add_value(local_type(s.from.type(op.results[i]), row.results[i], s.slices(), slice));
   s.graph.ops.push_back(std::move(made));
   note_since(s, s.graph.ops.size() - 1, op, slice);
 }
@@ -271,7 +264,8 @@ struct Attending {
   bool has_ranges() const { return op.name.starts_with("attention_in_ranges"); }
   std::size_t ranges() const { return place_of_ranges(q); }
 
-  // The attributes of the op for the slice's queries and block j of the keys.
+  // The attributes of the op for the slice's queries and block j of the keys. With ranges of keys the op knows distances, so it is told how
+  // far the first query is from the first key.
   Attributes attributes(std::int64_t slice, std::int64_t j) const {
     Attributes out = op.attributes;
     out["is_causal"] = attribute_or(op, "is_causal", false) && j == slice;
@@ -426,9 +420,7 @@ ValueId result_of(Slicing& s, ValueId v, const IdVector<ValueId, OpId>& producer
 }
 
 Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis& axis, const Blocks& apart) {
-  Slicing s{body, layouts, axis, apart};
-  s.graph.name = body.name;
-  s.graph.output_names = body.output_names;
+  Slicing s{body, layouts, axis, apart, empty_like(body)};
   s.read_by_slices = read_by_slices(body, layouts);
   s.held.resize(body.values.size());
   for (const ValueId input : body.inputs) s.held[input] = {s.graph.add_input(body.type(input), body.values[input].name)};
