@@ -140,7 +140,7 @@ BatchAnswer solve_cyclic(const JsonNode& instance) {
   const std::string name = is_given(instance, "schedule") ? instance.at("schedule").text() : "cyclic";
   if (name != "cyclic" && name != "1f1b") instance.at("schedule").fail(concat("is ", quote(name), "; it must be \"cyclic\" or \"1f1b\""));
   Schedule schedule = name == "1f1b" ? uncapped_1f1b(actors, work, cap) : cyclic_schedule(actors, work.size, cap);
-  const MicroBatchTime time = time_micro_batches(schedule, work, figure_or(instance, "latency", 0));
+  const TableTime time = time_micro_batches(schedule, work, figure_or(instance, "latency", 0));
   return {{{"makespan", exact(time.makespan)}, {"peak_live", exact(time.peak_live)}}, std::move(schedule)};
 }
 

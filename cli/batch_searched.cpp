@@ -10,11 +10,11 @@
 namespace penstock {
 namespace {
 
-TableSearchOptions search_options_of(const JsonNode& instance) {
-  TableSearchOptions options;
-  options.candidates = whole_or(instance, "candidates", 1, options.candidates);
-  options.seed = static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0));
-  return options;
+std::int64_t candidates_of(const JsonNode& instance) {
+  return whole_or(instance, "candidates", 1, SearchedBatchProblem{}.candidates);
+}
+std::uint64_t seed_of(const JsonNode& instance) {
+  return static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0));
 }
 
 bool flag_or(const JsonNode& instance, const char* key, bool otherwise) {
@@ -42,7 +42,7 @@ BatchAnswer solve_table(const JsonNode& instance) {
                               .split = flag_or(instance, "split", true),
                               .recompute = flag_or(instance, "recompute", false)};
   const Injection theirs = dynapipe_table(actors, work, cap, latency);
-  SearchedTable found = search_table(problem, {theirs.schedule}, search_options_of(instance));
+  SearchResult found = search_schedule(problem, {.seed = seed_of(instance), .moves = candidates_of(instance), .given = {theirs.schedule}});
   return {{{"makespan", exact(found.time.makespan)},
            {"lower_bound", exact(found.lower_bound)},
            {"dynapipe", exact(theirs.time.makespan)},
@@ -62,7 +62,8 @@ BatchAnswer solve_search(const JsonNode& instance) {
                                .limit = figure_or(instance, "memory", kInfinity),
                                .split = flag_or(instance, "split", false),
                                .recompute = flag_or(instance, "recompute", false),
-                               .search = search_options_of(instance)};
+                               .candidates = candidates_of(instance),
+                               .seed = seed_of(instance)};
   if (!problem.ragged) problem.samples = padded(samples, decoder, problem.round);
   problem.costs = stage_costs(read_formula(instance), problem.actors);
   PlannedBatch plan = search_batch(problem);

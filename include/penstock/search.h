@@ -52,6 +52,7 @@ struct SearchOptions {
   // Most steps of the improvement and of the proof. The result depends on nothing else unless the seconds run out first.
   std::int64_t moves = 20000, nodes = 100000;
   double seconds = std::numeric_limits<double>::infinity();
+  std::vector<Schedule> given = {};  // where micro-batches differ: valid tables to begin with
 };
 
 struct FoundTable {
@@ -81,6 +82,8 @@ struct SearchResult {
 // All micro-batches cost alike, so that each stage's kind runs them in order (in any table, renaming the k-th of a stage's F, I and W to
 // micro-batch k of its route breaks no need and changes no time): what is searched is the order of kinds and stages on each actor.
 // W stays with its I; tables with W elsewhere are only taken as registered.
+// Where the costs have classes, micro-batches differ, and what is searched is their order as well, of a chain with one stage on each actor:
+// `moves` tables are timed at most, beside those given.
 // In a table for several steps each F reads what is newest in its row: a lane's next forward, and its next gradient, wait for so many of
 // its own gradients. Registered tables that read other versions are taken as they are. Where recomputation or offloading is allowed,
 // parameters are sharded or count: tables for this and larger limits, and the registered ones, take gathers, are relieved to the limit

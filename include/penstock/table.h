@@ -5,6 +5,7 @@
 // U for REDUCE_GRAD.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,9 @@ struct StageCosts {
   double kept = 0;            // of these, what F keeps where R follows, and what stays where they are offloaded
   double parameters = 0;      // what its parameters count where an actor has them unsharded, in live's unit, for all slices at slice 0
   double gradients = 0;       // what the sum of its gradients counts until REDUCE_GRAD has left the actor's share of it, likewise
+
+  double& of(Kind kind) { return time[static_cast<std::size_t>(kind)]; }
+  double of(Kind kind) const { return time[static_cast<std::size_t>(kind)]; }
 };
 // Micro-batches of one class cost alike. Where there are several classes, the costs of all stages stand there once for each.
 struct TableCosts {
@@ -106,6 +110,8 @@ struct TableTime {
 
   // 1 - busy / (actors * makespan).
   double bubble() const;
+  // The largest of peak_live.
+  double peak() const { return *std::max_element(peak_live.begin(), peak_live.end()); }
 };
 
 // Takes a valid table and costs of all its stages, which are finite and not negative. Linear in actions and edges; where links share a

@@ -23,7 +23,7 @@ using Numbers = std::vector<double>;
 using Tokens = std::vector<std::int64_t>;
 
 // F takes 1, B 2.
-MicroBatchTime run_chunks(int actors, const Chunks& chunks, int warm_up = 0) {
+TableTime run_chunks(int actors, const Chunks& chunks, int warm_up = 0) {
   const auto count = at(std::accumulate(chunks.begin(), chunks.end(), 0));
   const Schedule schedule = chunk_schedule(actors, chunks, warm_up);
   validate(schedule, chain(actors), static_cast<int>(count));

@@ -27,7 +27,7 @@ MicroBatches of(const Numbers& forward, const Numbers& sizes) {
   return work;
 }
 
-MicroBatchTime cyclic(int actors, const Numbers& forward, const Numbers& sizes, double cap = kInfinity, double latency = 0) {
+TableTime cyclic(int actors, const Numbers& forward, const Numbers& sizes, double cap = kInfinity, double latency = 0) {
   return time_micro_batches(cyclic_schedule(actors, sizes, cap), of(forward, sizes), latency);
 }
 
@@ -35,7 +35,7 @@ const Numbers kOnes(8, 1), kEight = {5, 1, 1, 4, 2, 2, 1, 3};
 
 TEST(Cyclic, EqualMicroBatches) {
   const auto expect = [](double cap, double makespan, const Numbers& live) {
-    const MicroBatchTime time = cyclic(4, kOnes, kOnes, cap);
+    const TableTime time = cyclic(4, kOnes, kOnes, cap);
     EXPECT_EQ(time.makespan, makespan) << cap;
     EXPECT_EQ(time.peak_live, live) << cap;
   };
@@ -94,7 +94,7 @@ TEST(MicroBatchTimes, AgreeWithTheSimulator) {
     const Numbers sizes(at(count), 1);
     const Schedule schedule =
         test::coin(random, 0.5) ? cyclic_schedule(actors, sizes) : make_schedule("1f1b", {.actors = actors, .microbatches = count});
-    const MicroBatchTime time = time_micro_batches(schedule, {Numbers(at(count), forward), Numbers(at(count), backward), sizes}, 0);
+    const TableTime time = time_micro_batches(schedule, {Numbers(at(count), forward), Numbers(at(count), backward), sizes}, 0);
     const TableCosts costs = uniform_costs(actors, {.forward = forward, .backward = backward});
     const TableTime simulated = time_table(schedule, chain(actors), costs);
     EXPECT_EQ(time.makespan, simulated.makespan) << "seed " << kSeed << ", round " << round;

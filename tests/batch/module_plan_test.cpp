@@ -25,10 +25,13 @@ ModuleProblem with_images(int ranks, const std::vector<std::int64_t>& images, st
 double makespan_of(const ModuleProblem& problem, const Schedule& schedule) {
   const std::int32_t stages = static_cast<std::int32_t>(shape_of(problem).predecessors.size());
   const std::int32_t in_part = problem.ranks * problem.part_rounds, text = stages - problem.ranks * problem.backbone_rounds;
-  return makespan_of(schedule, shape_of(problem), problem.micro_batches.size(), [&](std::int32_t stage, std::int32_t m) {
+  const auto forward = [&](std::int32_t stage, std::int32_t m) {
     const ModuleMicroBatch& micro_batch = problem.micro_batches.at(static_cast<std::size_t>(m));
-    return stage < text ? micro_batch.parts.at(static_cast<std::size_t>(stage / in_part)) : micro_batch.backbone;
-  });
+    if (stage >= text) return micro_batch.backbone;
+    const auto part = static_cast<std::size_t>(stage / in_part);
+    return part < micro_batch.parts.size() ? micro_batch.parts[part] : 0;
+  };
+  return time_table(schedule, shape_of(problem), costs_by_forward(stages, problem.micro_batches.size(), forward)).makespan;
 }
 
 TEST(ModulePlan, Costs) {

@@ -52,7 +52,7 @@ TEST(BatchPlan, KeepsTheMemoryAndEveryMicroBatch) {
         work.backward.push_back(cost.time * 2 / 3);
         work.size.push_back(cost.stored);
       }
-      const MicroBatchTime time = time_micro_batches(replica.schedule, work);
+      const TableTime time = time_micro_batches(replica.schedule, work);
       EXPECT_EQ(time.makespan, replica.time.makespan) << "seed " << kSeed << ", round " << round;
       for (const double peak : time.peak_live) EXPECT_LE(peak, problem.available) << "seed " << kSeed << ", round " << round;
       cyclic += replica.schedule.name == "cyclic" ? 1 : 0;

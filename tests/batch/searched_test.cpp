@@ -9,8 +9,8 @@
 
 #include "base/text.h"
 #include "batch/inject.h"
-#include "batch/injected_table.h"
 #include "batch/plan_batch.h"
+#include "search/search_classes.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
@@ -42,7 +42,7 @@ Schedule dynapipe_table(int actors, const MicroBatches& work, double cap) {
   return found.schedule;
 }
 
-void expect_to_keep(const SearchProblem& problem, const SearchedTable& found, const std::string& where) {
+void expect_to_keep(const SearchProblem& problem, const SearchResult& found, const std::string& where) {
   validate(found.schedule, problem.shape, problem.microbatches);
   const TableTime time = time_table(found.schedule, problem.shape, problem.costs, {.network = problem.network});
   EXPECT_EQ(time.makespan, found.time.makespan) << where;
@@ -55,7 +55,7 @@ TEST(SearchedTable, CapsOfEqualMicroBatches) {
   const MicroBatches ones{Numbers(8, 1), Numbers(8, 2), Numbers(8, 1)};
   const auto makespan = [&](double cap) {
     const SearchProblem problem = problem_of(4, ones, cap, true);
-    const SearchedTable found = search_table(problem, {dynapipe_table(4, ones, cap)}, {.candidates = 10000});
+    const SearchResult found = search_schedule(problem, {.moves = 10000, .given = {dynapipe_table(4, ones, cap)}});
     expect_to_keep(problem, found, concat("cap ", cap));
     return found.time.makespan;
   };
@@ -85,7 +85,7 @@ TEST(SearchedTable, IsNeverSlowerThanDynaPipe) {
     const double cap = *std::max_element(work.size.begin(), work.size.end()) + test::draw(random, 0, 12);
     const SearchProblem problem = problem_of(actors, work, cap, test::coin(random, 0.5));
     const Schedule theirs = dynapipe_table(actors, work, cap);
-    const SearchedTable found = search_table(problem, {theirs}, {.candidates = 100, .seed = static_cast<std::uint64_t>(round)});
+    const SearchResult found = search_schedule(problem, {.seed = static_cast<std::uint64_t>(round), .moves = 100, .given = {theirs}});
     const std::string where = concat("seed ", kSeed, ", round ", round);
     expect_to_keep(problem, found, where);
     const double limit = time_table(theirs, problem.shape, problem.costs).makespan;
@@ -135,7 +135,7 @@ TEST(SearchedTable, IsNearlyTheBestOfAll) {
     const MicroBatches work = random_micro_batches(random, 3);
     const double cap = *std::max_element(work.size.begin(), work.size.end()) + test::draw(random, 0, 6);
     const SearchProblem problem = problem_of(2, work, cap, false);
-    const double least = least_makespan(problem), found = search_table(problem, {}, {.candidates = 300}).time.makespan;
+    const double least = least_makespan(problem), found = search_schedule(problem, {.moves = 300}).time.makespan;
     EXPECT_GE(found, least * (1 - kClose)) << "seed " << kSeed << ", round " << round;
     EXPECT_LE(work_bound(problem), least * (1 + kClose)) << "seed " << kSeed << ", round " << round;
     best += found <= least * (1 + kClose) ? 1 : 0;
@@ -147,9 +147,9 @@ TEST(SearchedTable, IsNearlyTheBestOfAll) {
 TEST(SearchedTable, RecomputesWhereThatIsFaster) {
   const MicroBatches ones{Numbers(8, 1), Numbers(8, 2), Numbers(8, 1)};
   SearchProblem problem = problem_of(4, ones, 2, false);
-  const double without = search_table(problem, {}).time.makespan;
+  const double without = search_schedule(problem, {.moves = 400}).time.makespan;
   problem.recompute = true;
-  const SearchedTable with = search_table(problem, {});
+  const SearchResult with = search_schedule(problem, {.moves = 400});
   expect_to_keep(problem, with, "recompute");
   EXPECT_LT(with.time.makespan, without);
 }
@@ -158,13 +158,13 @@ TEST(SearchedTable, SeedsGiveEqualTables) {
   Random random(63);
   const MicroBatches work = random_micro_batches(random, 12);
   const SearchProblem problem = problem_of(3, work, 12, true);
-  const SearchedTable a = search_table(problem, {}, {.seed = 7}), b = search_table(problem, {}, {.seed = 7});
+  const SearchResult a = search_schedule(problem, {.seed = 7, .moves = 400}), b = search_schedule(problem, {.seed = 7, .moves = 400});
   EXPECT_EQ(print(a.schedule), print(b.schedule));
 }
 
 TEST(SearchedTable, BadProblems) {
   const auto check = [](const MicroBatches& work, double cap) {
-    return message_of([&] { search_table(problem_of(2, work, cap, true), {}); });
+    return message_of([&] { search_schedule(problem_of(2, work, cap, true)); });
   };
   EXPECT_EQ(check({}, 1), "there are no micro-batches");
   EXPECT_EQ(check({{3, 1}, {1, 1}, {3, 1}}, 2),
@@ -172,6 +172,14 @@ TEST(SearchedTable, BadProblems) {
             "  hint: raise the limit, or cut the batch into smaller micro-batches");
   EXPECT_EQ(check({{1, -1}, {1, 1}, {1, 1}}, 2), "micro-batch 1 takes -1.0 on stage 0; it must be a number and not negative");
   EXPECT_EQ(check({{1, std::nan("")}, {1, 1}, {1, 1}}, 2), "micro-batch 1 takes nan on stage 0; it must be a number and not negative");
+  SearchProblem offloading = problem_of(2, {{1, 1}, {1, 1}, {1, 1}}, 2, true), two_stages = offloading;
+  offloading.offload = true;
+  two_stages.actors = 1;
+  for (const SearchProblem& problem : {offloading, two_stages})
+    EXPECT_EQ(message_of([&] { search_schedule(problem); }),
+              "a table of micro-batches that differ is searched for a chain of one stage on each actor, and one step\n"
+              "  other stages, several steps, offloading and gathers are not known to that search\n"
+              "  hint: leave them out, or let all micro-batches cost alike");
 }
 
 SearchedBatchProblem random_batch(Random& random) {
@@ -193,7 +201,7 @@ SearchedBatchProblem random_batch(Random& random) {
   problem.costs = stage_costs({.fixed = 30, .linear = 4, .quadratic = 1024}, problem.actors);
   problem.split = test::coin(random, 0.3);
   problem.recompute = test::coin(random, 0.2);
-  problem.search.candidates = 60;
+  problem.candidates = 60;
   if (test::coin(random, 0.8))
     problem.limit = static_cast<double>(test::coin(random, 0.3) ? longest : longest + test::draw(random, 0, static_cast<int>(tokens)));
   return problem;

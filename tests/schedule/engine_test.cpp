@@ -6,8 +6,8 @@
 #include <map>
 #include <random>
 
+#include "base/numbers.h"
 #include "base/text.h"
-#include "penstock/table.h"
 #include "support/rounds.h"
 
 namespace penstock {
@@ -20,7 +20,7 @@ struct AnyReady {
   std::map<std::int32_t, std::vector<Action>> of_actor{};
   std::int64_t ended_actions = 0;
 
-  void ready(const Action& action) { of_actor[work.actor_of(action.stage, action.microbatch)].push_back(action); }
+  void ready(const Action& action) { of_actor[work.actor_of(action)].push_back(action); }
   void ended(std::int32_t, const Action&) { ++ended_actions; }
   void stuck() const { FAIL() << "everything may run"; }
   std::optional<Action> next(std::int32_t actor) {
@@ -33,9 +33,10 @@ struct AnyReady {
   }
 };
 
-// Stages that feed some of the later ones, on random actors, in one or two ways.
-EngineWork random_work(std::mt19937_64& random) {
+// Stages that feed some of the later ones, on random actors, in one or two ways; micro-batches of three classes.
+EngineWork random_work(std::mt19937_64& random, TableCosts& costs) {
   EngineWork work;
+  work.costs = &costs;
   const std::int32_t stages = 1 + static_cast<std::int32_t>(random() % 6);
   work.shape = chain(stages);
   work.actor_count = 1 + static_cast<std::int32_t>(random() % 4);
@@ -48,9 +49,14 @@ EngineWork random_work(std::mt19937_64& random) {
     for (std::int32_t b = 0; b < s; ++b)
       if (random() % 2 == 0) before.push_back(b);
     for (auto& way : work.actors) way.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(work.actor_count)));
-    EngineStage& stage = work.stages.emplace_back();
-    for (double& time : stage.time) time = static_cast<double>(random() % 8) / 4;
   }
+  costs.stages.resize(at(3 * stages));
+  for (StageCosts& stage : costs.stages) {
+    for (double& time : stage.time) time = static_cast<double>(random() % 8) / 4;
+    stage.forward_bytes = static_cast<double>(random() % 3);
+    stage.backward_bytes = static_cast<double>(random() % 3);
+  }
+  for (std::int32_t m = 0; m < work.microbatches; ++m) costs.first.push_back(static_cast<std::int32_t>(random() % 3) * stages);
   return work;
 }
 
@@ -58,17 +64,21 @@ TEST(Engine, AnyPolicyMakesAValidTable) {
   for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(concat("seed ", seed));
     std::mt19937_64 random(seed);
-    EngineWork work = random_work(random);
-    work.arrival = [](std::int32_t, std::int32_t, double ready, double) { return ready + 0.5; };
+    TableCosts costs;
+    EngineWork work = random_work(random, costs);
+    Network network;
+    if (random() % 2 == 0) {
+      network.link = {.latency = 0.5, .bandwidth = 2};
+      work.arrival = arrivals_over(network);
+    } else {  // W anywhere
+      work.weight_actor = [&](std::int32_t stage, std::int32_t microbatch) { return (stage + microbatch) % work.actor_count; };
+    }
     AnyReady policy{work, random};
     const Listed listed = run_engine(work, policy);
     validate(listed.schedule, work.shape, work.microbatches);
-    TableCosts costs = uniform_costs(static_cast<std::int32_t>(work.stages.size()));
     std::int64_t actions = 0;
     for (const auto& row : listed.schedule.actors) actions += static_cast<std::int64_t>(row.size());
-    for (std::size_t s = 0; s < work.stages.size(); ++s)
-      std::copy(work.stages[s].time.begin(), work.stages[s].time.end(), costs.stages[s].time.begin());
-    EXPECT_EQ(listed.makespan, time_table(listed.schedule, work.shape, costs, {.network = {.link = {.latency = 0.5}}}).makespan);
+    EXPECT_EQ(listed.makespan, time_table(listed.schedule, work.shape, costs, {.network = network}).makespan);
     EXPECT_EQ(policy.ended_actions, actions);
   }
 }

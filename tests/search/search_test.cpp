@@ -15,9 +15,11 @@
 #include "schedule/table_live.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
+#include "search/list_schedule.h"
 #include "search/relieve.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 
 namespace penstock {
 namespace {
@@ -211,6 +213,30 @@ TEST(Search, EqualsBruteForce) {
   }
   expect_brute_force(3, 2, 6, 12);
   expect_brute_force(3, 3, 3, 13);
+}
+
+// The search's own clock of rows says what the table's says, also where links are slow.
+TEST(Search, RowsTakeWhatTheirTablesTake) {
+  constexpr std::uint64_t kSeed = 91;
+  Random random(kSeed);
+  for (int round = 0; round < test::rounds(60); ++round) {
+    SearchProblem problem = random_problem(random, 6, 8);
+    problem.network.link.bandwidth = 4;
+    for (StageCosts& stage : problem.costs.stages) {
+      stage.forward_bytes = test::draw(random, 0, 3);
+      stage.backward_bytes = test::draw(random, 0, 3);
+    }
+    const Lanes lanes = lanes_of(problem, without_replicas(problem).placements[0]);
+    const HeadsAndTails ends(lanes);
+    PartialRun run(lanes);
+    for (const Policy& policy : policies(lanes)) {
+      const Rows rows = list_schedule(lanes, ends, policy);
+      if (rows.empty()) continue;
+      const TableTime time = time_table(schedule_of(lanes, rows), problem.shape, problem.costs, {.network = problem.network});
+      EXPECT_EQ(time_rows(lanes, rows, run).makespan, time.makespan) << words(problem) << ", " << text(policy) << ", seed " << kSeed;
+      EXPECT_LE(ends.bound(), time.makespan) << words(problem) << ", seed " << kSeed;
+    }
+  }
 }
 
 // Within 3 % where the optimum is proven is within 0: what is proven is that nothing is faster. PENSTOCK_SEARCH_TABLE=1 prints the gaps.

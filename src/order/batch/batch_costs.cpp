@@ -95,10 +95,6 @@ ShapeCost cost_by(const CostFormula& f, const BatchLoad& load) {
   return {f.fixed + std::max(encoder, load.target > 0 ? decoder : 0), f.stored * tokens, f.peak * tokens};
 }
 
-double time_of(const StageCosts& costs, Kind kind) {
-  return costs.time[static_cast<std::size_t>(kind)];
-}
-
 }  // namespace
 
 ShapeCosts formula_costs(const CostFormula& formula) {
@@ -112,7 +108,7 @@ StageCostsOf stage_costs(const CostFormula& formula, int stages) {
     const ShapeCost cost = cost_by(formula, load);
     StageCosts of;
     for (const auto& [kind, thirds] : {std::pair{Kind::F, 1}, {Kind::B, 2}, {Kind::I, 1}, {Kind::W, 1}, {Kind::R, 1}})
-      of.time[static_cast<std::size_t>(kind)] = cost.time * thirds / 3;
+      of.of(kind) = cost.time * thirds / 3;
     of.live = cost.stored;
     return std::vector<StageCosts>(static_cast<std::size_t>(stages), of);
   };
@@ -122,7 +118,7 @@ ShapeCosts slowest_stage(StageCostsOf costs, bool recompute) {
   return [costs = std::move(costs), recompute](const BatchShape& shape) {
     ShapeCost out;
     for (const StageCosts& stage : costs(padded_load(shape))) {
-      out.time = std::max(out.time, time_of(stage, Kind::F) + time_of(stage, Kind::B) + (recompute ? time_of(stage, Kind::R) : 0));
+      out.time = std::max(out.time, stage.of(Kind::F) + stage.of(Kind::B) + (recompute ? stage.of(Kind::R) : 0));
       out.stored = std::max(out.stored, recompute ? stage.kept : stage.live);
       out.peak = std::max(out.peak, stage.live);
     }

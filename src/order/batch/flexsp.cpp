@@ -46,14 +46,12 @@ Grouping group_by_buckets(const std::vector<std::int64_t>& lengths, const GroupC
   Grouping out = group_batch(bounds, costs, options);
   out.milliseconds = 0;
   for (SequenceGroup& group : out.groups) {
-    double time = costs.besides(group.degree);
     for (std::int64_t& length : group.lengths) {
       std::vector<std::int64_t>& left = real.at(length);
       length = left.back();
       left.pop_back();
-      time += costs.time(length, group.degree);
     }
-    out.milliseconds = std::max(out.milliseconds, time);
+    out.milliseconds = std::max(out.milliseconds, costs.time(group));
   }
   return out;
 }
@@ -136,11 +134,7 @@ PlannedBatch as_planned(const SearchedBatchProblem& problem, const GroupedBatch&
   PlannedBatch out;
   SamplesByLength samples(problem.samples);
   for (const Grouping& micro_batch : batch.micro_batches) {
-    const auto time = [&](const SequenceGroup& group) {
-      double sum = costs.besides(group.degree);
-      for (const std::int64_t length : group.lengths) sum += costs.time(length, group.degree);
-      return sum;
-    };
+    const auto time = [&](const SequenceGroup& group) { return costs.time(group); };
     const auto slowest = std::ranges::max_element(micro_batch.groups, {}, time) - micro_batch.groups.begin();
     for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
       std::vector<std::size_t>& of_group = out.samples.emplace_back();
@@ -152,9 +146,7 @@ PlannedBatch as_planned(const SearchedBatchProblem& problem, const GroupedBatch&
   const Schedule table = make_schedule("1f1b", {.actors = problem.actors, .microbatches = static_cast<int>(batch.micro_batches.size())});
   out.schedule = in_groups(table, batch.micro_batches);
   out.found_by = concat("flexsp, ", counted(std::ssize(batch.micro_batches), "micro-batch"));
-  const TableTime timed = time_batch(out, problem.costs, problem.network);
-  out.time = timed.makespan;
-  out.peak = *std::ranges::max_element(timed.peak_live);
+  time_plan(problem, out);
   return out;
 }
 

@@ -181,6 +181,12 @@ double GroupCosts::time(std::int64_t tokens, int degree) const {
   return (a1 * s * s + a2 * s) / degree + sent;
 }
 
+double GroupCosts::time(const SequenceGroup& group) const {
+  double sum = besides(group.degree);
+  for (const std::int64_t length : group.lengths) sum += time(length, group.degree);
+  return sum;
+}
+
 Grouping group_batch(std::vector<std::int64_t> lengths, const GroupCosts& costs, const GroupOptions& options) {
   check_group_options(costs, options);
   if (lengths.empty()) throw Error("there are no sequences to group");

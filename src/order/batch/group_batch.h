@@ -10,6 +10,13 @@
 
 namespace penstock {
 
+struct SequenceGroup {
+  int degree = 1;
+  std::vector<std::int64_t> lengths;  // descending
+
+  auto operator<=>(const SequenceGroup&) const = default;
+};
+
 // A sequence of s tokens takes (a1 s^2 + a2 s) / d + a3 s / (d v_d) ms in a group of degree d, whose links carry v_d bytes per ms (degree 1
 // sends nothing); a group takes beta besides, and, which is ours, `start` where its devices have to wait for each other.
 struct GroupCosts {
@@ -18,6 +25,7 @@ struct GroupCosts {
   double capacity = kInfinity;      // tokens per device
 
   double time(std::int64_t tokens, int degree) const;
+  double time(const SequenceGroup& group) const;
   double besides(int degree) const { return beta + (degree > 1 ? start : 0); }
 };
 
@@ -26,13 +34,6 @@ struct GroupOptions {
   int least_degree = 1, most_degree = 0;  // powers of two; most_degree 0: devices
   bool all_devices = false;               // no device may be without a group
   std::int64_t nodes = 500'000;           // of the search; beyond them the best so far counts
-};
-
-struct SequenceGroup {
-  int degree = 1;
-  std::vector<std::int64_t> lengths;  // descending
-
-  auto operator<=>(const SequenceGroup&) const = default;
 };
 
 struct Grouping {

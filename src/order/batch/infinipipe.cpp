@@ -62,12 +62,6 @@ BatchLoad load_of(const std::vector<Chunk>& sequence, std::int64_t round) {
   return out;
 }
 
-void time_plan(const SearchedBatchProblem& problem, PlannedBatch& plan) {
-  const TableTime time = time_batch(plan, problem.costs, problem.network);
-  plan.time = time.makespan;
-  plan.peak = *std::ranges::max_element(time.peak_live);
-}
-
 std::vector<int> chunks_of(const PlannedBatch& plan) {
   std::vector<int> out;
   for (const BatchLoad& load : plan.loads) out.push_back(static_cast<int>(load.slices.size()));

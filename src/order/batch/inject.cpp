@@ -120,8 +120,8 @@ Injection inject(int actors, const MicroBatches& work, MicroBatchGroups groups, 
     for (const std::vector<std::size_t>& order : orders) {
       const MicroBatches ordered = in_order(work, order);
       Schedule schedule = cyclic_schedule(actors, ordered.size, capped ? cap : kInfinity);
-      MicroBatchTime time = time_micro_batches(schedule, ordered, latency);
-      const bool keeps = *std::max_element(time.peak_live.begin(), time.peak_live.end()) <= cap;
+      TableTime time = time_micro_batches(schedule, ordered, latency);
+      const bool keeps = time.peak() <= cap;
       if ((keeps || capped) && (!best || time.makespan < best->time.makespan)) best = {order, std::move(schedule), std::move(time), capped};
     }
     if (best) break;

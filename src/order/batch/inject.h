@@ -26,7 +26,7 @@ inline std::size_t usual_groups(std::size_t m) {
 struct Injection {
   std::vector<std::size_t> order;  // the micro-batch at each place
   Schedule schedule;               // the cyclic table, whose micro-batches are places
-  MicroBatchTime time;
+  TableTime time;
   bool capped = false;  // whether the cap had to hold micro-batches up
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/generators.h"
 
 namespace penstock {
 namespace {
@@ -32,14 +33,10 @@ void check(const PrefetchProblem& problem) {
   check_count("buffers", problem.buffers, 1, "a batch is retrieved into one");
 }
 
-double& time_of(StageCosts& costs, Kind kind) {
-  return costs.time[static_cast<std::size_t>(kind)];
-}
-
 StageCosts computing(double time) {
   StageCosts out;
-  time_of(out, Kind::F) = time * kForwardShare;
-  time_of(out, Kind::B) = time - time_of(out, Kind::F);
+  out.of(Kind::F) = time * kForwardShare;
+  out.of(Kind::B) = time - out.of(Kind::F);
   return out;
 }
 
@@ -53,11 +50,7 @@ StageShape chain_back_to(std::int32_t stages, std::int32_t backward) {
 // A micro-batch enters as soon as there is a place, and each that leaves gives its place to the next.
 std::vector<Action> with_places(std::int32_t stage, int microbatches, int places) {
   std::vector<Action> row;
-  for (std::int32_t m = 0; m < microbatches + places; ++m) {
-    if (m >= places) row.push_back({stage, Kind::B, m - places});
-    if (m < microbatches) row.push_back({stage, Kind::F, m});
-  }
-  std::erase_if(row, [&](const Action& action) { return action.microbatch >= microbatches; });
+  take_turns(microbatches, places, [&](Kind kind, int m) { row.push_back({stage, kind, m}); });
   return row;
 }
 
@@ -97,8 +90,8 @@ LaneTable prefetched_batches(const PrefetchProblem& problem) {
   out.schedule.actors.push_back(in_turn(retrieval + 1, last, problem.batches));
   // The first batch is of a class of its own, as it needs no patch.
   for (const bool is_first : {true, false}) {
-    for (std::int32_t lane = 0; lane <= retrieval; ++lane) time_of(out.costs.stages.emplace_back(), Kind::F) = problem.lanes[lane];
-    if (patches) time_of(out.costs.stages.emplace_back(), Kind::F) = is_first ? 0 : problem.synchronise;
+    for (std::int32_t lane = 0; lane <= retrieval; ++lane) out.costs.stages.emplace_back().of(Kind::F) = problem.lanes[lane];
+    if (patches) out.costs.stages.emplace_back().of(Kind::F) = is_first ? 0 : problem.synchronise;
     out.costs.stages.push_back(computing(problem.lanes.back()));
   }
   out.costs.first.assign(problem.batches, last + 1);
@@ -128,8 +121,8 @@ LaneTable frozen_window(const FrozenWindow& window) {
   out.schedule.name = "frozen window";
   out.schedule.actors = {with_places(0, window.microbatches, window.microbatches), in_turn(1, 1, window.microbatches)};
   StageCosts& exchange = out.costs.stages.emplace_back();
-  time_of(exchange, Kind::F) = window.embed / window.microbatches;
-  time_of(exchange, Kind::B) = window.gradient / window.microbatches;
+  exchange.of(Kind::F) = window.embed / window.microbatches;
+  exchange.of(Kind::B) = window.gradient / window.microbatches;
   out.costs.stages.push_back(computing(window.dense / window.microbatches));
   return timed(std::move(out));
 }

@@ -10,10 +10,6 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t index(Kind kind) {
-  return static_cast<std::size_t>(kind);
-}
-
 bool has(const BatchFit& fit, Kind kind, std::int32_t stage) {
   return std::ranges::any_of(fit.actions, [&](const ActionFit& action) { return action.kind == kind && action.stage == stage; });
 }
@@ -23,9 +19,9 @@ bool has(const BatchFit& fit, Kind kind, std::int32_t stage) {
 StageCostsOf measured_costs(const BatchFit& fit) {
   return [fit](const BatchLoad& load) {
     std::vector<StageCosts> stages(at(fit.stages));
-    for (const ActionFit& action : fit.actions) stages[at(action.stage)].time[index(action.kind)] = LoadFit{action.per_amount}(load);
+    for (const ActionFit& action : fit.actions) stages[at(action.stage)].of(action.kind) = LoadFit{action.per_amount}(load);
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      if (!has(fit, Kind::R, static_cast<std::int32_t>(s))) stages[s].time[index(Kind::R)] = stages[s].time[index(Kind::F)];
+      if (!has(fit, Kind::R, static_cast<std::int32_t>(s))) stages[s].of(Kind::R) = stages[s].of(Kind::F);
       stages[s].live = load.input + load.target;
     }
     return stages;

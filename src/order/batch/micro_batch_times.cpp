@@ -42,12 +42,9 @@ TableCosts table_costs(int stages, const MicroBatches& work, double latency) {
   TableCosts out;
   for (std::size_t m = 0; m < work.count(); ++m) {
     StageCosts of;
-    const auto set = [&](Kind kind, double time) { of.time[static_cast<std::size_t>(kind)] = time; };
-    set(Kind::F, work.forward[m]);
-    set(Kind::R, work.forward[m]);
-    set(Kind::B, work.backward[m]);
-    set(Kind::I, work.backward[m] / 2);
-    set(Kind::W, work.backward[m] / 2);
+    of.of(Kind::F) = of.of(Kind::R) = work.forward[m];
+    of.of(Kind::B) = work.backward[m];
+    of.of(Kind::I) = of.of(Kind::W) = work.backward[m] / 2;
     of.forward_bytes = of.backward_bytes = latency;
     of.live = work.size[m];
     out.first.push_back(static_cast<std::int32_t>(out.stages.size()));
@@ -64,13 +61,12 @@ Network one_lane_each(int actors) {
   return network;
 }
 
-MicroBatchTime time_micro_batches(const Schedule& schedule, const MicroBatches& work, double latency) {
+TableTime time_micro_batches(const Schedule& schedule, const MicroBatches& work, double latency) {
   const int actors = static_cast<int>(schedule.actors.size());
   TableOptions options;
   if (latency > 0) options.network = one_lane_each(actors);
-  MicroBatchTime out{.makespan = time_table(schedule, chain(actors), table_costs(actors, work, latency), options).makespan,
-                     .peak_live = {}};
-  for (const std::vector<Action>& row : schedule.actors) out.peak_live.push_back(peak_live_of(row, work.size));
+  TableTime out = time_table(schedule, chain(actors), table_costs(actors, work, latency), options);
+  for (int actor = 0; actor < actors; ++actor) out.peak_live[actor] = peak_live_of(schedule.actors[actor], work.size);
   return out;
 }
 

@@ -23,12 +23,7 @@ TableCosts table_costs(int stages, const MicroBatches& work, double latency = 0)
 // The links of a chain: what an actor sends leaves one after the other, to whomever it goes, at one byte in a unit of time.
 Network one_lane_each(int actors);
 
-struct MicroBatchTime {
-  double makespan = 0;
-  std::vector<double> peak_live;  // by actor: sizes that live at once (TableTime::peak_live)
-};
-
 // Takes a valid table of a chain in which actor s has stage s, and no more micro-batches than `work`. A transfer takes `latency`.
-MicroBatchTime time_micro_batches(const Schedule& schedule, const MicroBatches& work, double latency = 0);
+TableTime time_micro_batches(const Schedule& schedule, const MicroBatches& work, double latency = 0);
 
 }  // namespace penstock

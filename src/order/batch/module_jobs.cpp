@@ -45,14 +45,20 @@ double ModuleState::earliest(const ModuleJobs& jobs, std::size_t segment) const 
   return step[segment] == jobs.steps(segment) ? kInfinity : std::max(ready[segment], free[jobs.rank_of(segment, step[segment])]);
 }
 
-void ModuleState::start(const ModuleJobs& jobs, std::size_t segment) {
+ModuleRun ModuleState::start(const ModuleJobs& jobs, std::size_t segment) {
   const auto& [m, backbone, time, rounds, before] = jobs.segments[segment];
   const std::size_t rank = jobs.rank_of(segment, step[segment]);
   const bool backward = jobs.is_backward(segment, step[segment]);
-  const double end = earliest(jobs, segment) + jobs.time_of(segment, step[segment]);
+  const ModuleRun run{.segment = static_cast<std::int32_t>(segment),
+                      .kind = !backward    ? Kind::F
+                              : jobs.split ? Kind::I
+                                           : Kind::B,
+                      .begin = earliest(jobs, segment),
+                      .stage = static_cast<std::int32_t>(jobs.forward_of(segment, step[segment]))};
+  const double end = run.begin + jobs.time_of(segment, step[segment]);
   free[rank] = ready[segment] = end;
   last_backward[rank] = backward;
-  if (backward && jobs.split) weights[rank].emplace_back(segment, jobs.forward_of(segment, step[segment]));
+  if (backward && jobs.split) weights[rank].emplace_back(segment, run.stage);
   if (!backward || !jobs.split) live[rank] += backward ? std::size_t{0} - 1 : 1;
   ++step[segment];
   if (!backbone && step[segment] == jobs.forwards(segment)) {
@@ -62,20 +68,16 @@ void ModuleState::start(const ModuleJobs& jobs, std::size_t segment) {
   }
   if (backbone && step[segment] == jobs.steps(segment))
     for (const std::size_t part : jobs.parts[m]) ready[part] = end;
+  return run;
 }
 
-void ModuleState::start_weight(const ModuleJobs& jobs, std::size_t rank, std::size_t index) {
-  free[rank] += jobs.segments[weights[rank][index].first].time;
+ModuleRun ModuleState::start_weight(const ModuleJobs& jobs, std::size_t rank, std::size_t index) {
+  const auto [segment, stage] = weights[rank][index];
+  const ModuleRun run{.segment = static_cast<std::int32_t>(segment), .kind = Kind::W, .begin = free[rank], .stage = stage};
+  free[rank] += jobs.segments[segment].time;
   --live[rank];
   weights[rank].erase(weights[rank].begin() + static_cast<std::ptrdiff_t>(index));
-}
-
-ModuleRun ModuleState::next_run(const ModuleJobs& jobs, std::size_t segment) const {
-  const Kind backward = jobs.split ? Kind::I : Kind::B;
-  return {.segment = static_cast<std::int32_t>(segment),
-          .kind = jobs.is_backward(segment, step[segment]) ? backward : Kind::F,
-          .begin = earliest(jobs, segment),
-          .stage = static_cast<std::int32_t>(jobs.forward_of(segment, step[segment]))};
+  return run;
 }
 
 double ModuleState::makespan() const {

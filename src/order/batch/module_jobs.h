@@ -43,15 +43,16 @@ struct ModuleJobs {
   std::vector<std::size_t> backbones;           // likewise
 };
 
-// The progress of all segments.
+// The progress of all segments. It is the clock of a search that branches: it is copied at every branch, and tells when a run could begin
+// that waits; a policy of the engine sees only what can begin now. Tests hold its tables equal to time_table's.
 struct ModuleState {
   explicit ModuleState(const ModuleJobs& jobs);
 
   // When the segment's next step could begin; infinite where it waits for other segments or has ended.
   double earliest(const ModuleJobs& jobs, std::size_t segment) const;
-  void start(const ModuleJobs& jobs, std::size_t segment);
-  void start_weight(const ModuleJobs& jobs, std::size_t rank, std::size_t index);
-  ModuleRun next_run(const ModuleJobs& jobs, std::size_t segment) const;
+  // Each returns what it starts.
+  ModuleRun start(const ModuleJobs& jobs, std::size_t segment);
+  ModuleRun start_weight(const ModuleJobs& jobs, std::size_t rank, std::size_t index);
   double makespan() const;
   // No way to finish from here, where no W waits, takes less.
   double bound(const ModuleJobs& jobs) const;

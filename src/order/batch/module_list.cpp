@@ -77,14 +77,8 @@ ModuleTable list_modules(const ModuleJobs& jobs, const std::vector<std::size_t>&
     if (next == segments.end() && weight == weights.end()) return {};
     const bool takes_weight =
         weight != weights.end() && (next == segments.end() || places.of_weight(weight->first) < places.of(jobs, state, *next));
-    if (takes_weight) {
-      table.ranks[rank].push_back(
-          {.segment = static_cast<std::int32_t>(weight->first), .kind = Kind::W, .begin = state.free[rank], .stage = weight->second});
-      state.start_weight(jobs, rank, static_cast<std::size_t>(weight - weights.begin()));
-    } else {
-      table.ranks[rank].push_back(state.next_run(jobs, *next));
-      state.start(jobs, *next);
-    }
+    table.ranks[rank].push_back(takes_weight ? state.start_weight(jobs, rank, static_cast<std::size_t>(weight - weights.begin()))
+                                             : state.start(jobs, *next));
   }
   table.makespan = state.makespan();
   return table;

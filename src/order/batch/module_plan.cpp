@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "schedule/work.h"
 
 namespace penstock {
 namespace {
@@ -86,22 +85,18 @@ IdleStages idle_of(const ModuleProblem& problem) {
   return out;
 }
 
-double makespan_of(const Schedule& schedule, const StageShape& shape, std::size_t microbatches,
-                   const std::function<double(std::int32_t stage, std::int32_t microbatch)>& forward) {
-  const WorkIndex work = index_work(schedule, shape, static_cast<std::int32_t>(microbatches));
-  std::vector<std::vector<double>> end;
-  for (const std::vector<Action>& row : schedule.actors) end.emplace_back(row.size(), 0);
-  double makespan = 0;
-  walk(work, [&](Position here) {
-    const Action& action = work.at(here);
-    double begin = here.index > 0 ? end[at(here.actor)][at(here.index - 1)] : 0;
-    for_each_need(work, action, [&](Position need) { begin = std::max(begin, end[at(need.actor)][at(need.index)]); });
-    double& own = end[at(here.actor)][at(here.index)] = begin;
-    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
-      own += (action.kind == Kind::B ? 2 : 1) * forward(action.stage, m);
-    makespan = std::max(makespan, own);
-  });
-  return makespan;
+TableCosts costs_by_forward(std::int32_t stages, std::size_t microbatches,
+                            const std::function<double(std::int32_t stage, std::int32_t microbatch)>& forward) {
+  TableCosts out;
+  for (std::int32_t m = 0; m < static_cast<std::int32_t>(microbatches); ++m) {
+    out.first.push_back(m * stages);
+    for (std::int32_t stage = 0; stage < stages; ++stage) {
+      StageCosts& of = out.stages.emplace_back();
+      of.of(Kind::F) = of.of(Kind::I) = of.of(Kind::W) = forward(stage, m);
+      of.of(Kind::B) = 2 * of.of(Kind::F);
+    }
+  }
+  return out;
 }
 
 }  // namespace penstock

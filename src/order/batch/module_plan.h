@@ -7,7 +7,7 @@
 
 #include "batch/lengths.h"
 #include "batch/modules.h"
-#include "penstock/schedule.h"
+#include "penstock/table.h"
 #include "schedule/idle.h"
 
 namespace penstock {
@@ -35,9 +35,9 @@ Schedule schedule_of(const ModuleProblem& problem, const ModuleTable& table);
 StageShape shape_of(const ModuleProblem& problem);
 IdleStages idle_of(const ModuleProblem& problem);
 
-// The makespan of a valid schedule of `shape`, of F, B, I and W alone, where a stage's forward takes `forward` of the micro-batch, I and W
-// as long, and B twice as long: every action begins as early as its row and what it needs allow, and transfers take no time.
-double makespan_of(const Schedule& schedule, const StageShape& shape, std::size_t microbatches,
-                   const std::function<double(std::int32_t stage, std::int32_t microbatch)>& forward);
+// The costs of F, B, I and W, each micro-batch a class of its own: a stage's forward takes `forward` of the micro-batch, I and W as long,
+// and B twice as long.
+TableCosts costs_by_forward(std::int32_t stages, std::size_t microbatches,
+                            const std::function<double(std::int32_t stage, std::int32_t microbatch)>& forward);
 
 }  // namespace penstock

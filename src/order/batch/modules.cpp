@@ -69,8 +69,7 @@ ModuleTable interleave(const ModuleJobs& jobs, const std::vector<ModuleItem>& or
     const auto next = std::min_element(choices.begin(), choices.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     if (!next->any()) return {};
     const auto rank = static_cast<std::size_t>(next - choices.begin());
-    table.ranks[rank].push_back(state.next_run(jobs, next->segment));
-    state.start(jobs, next->segment);
+    table.ranks[rank].push_back(state.start(jobs, next->segment));
   }
   table.makespan = state.makespan();
   return table;
@@ -102,9 +101,8 @@ class ModuleProof {
     }
     for (const std::size_t segment : tried) {
       std::vector<ModuleRun>& row = now_.ranks[jobs_.rank_of(segment, state.step[segment])];
-      row.push_back(state.next_run(jobs_, segment));
       ModuleState next = state;
-      next.start(jobs_, segment);
+      row.push_back(next.start(jobs_, segment));
       branch(next);
       row.pop_back();
     }
@@ -152,9 +150,7 @@ ModuleTable best_of_moves(std::vector<Element> order, const Make& make, const Mo
   const auto change = [&](double) -> std::optional<double> {
     const std::size_t from = random() % order.size(), to = random() % order.size();
     tried = order;
-    const auto place = [&](std::size_t i) { return tried.begin() + static_cast<std::ptrdiff_t>(i); };
-    if (from < to) std::rotate(place(from), place(from + 1), place(to + 1));
-    if (from > to) std::rotate(place(to), place(from), place(from + 1));
+    move_element(tried, from, to);
     table = make(tried);
     return table.makespan;
   };

@@ -23,10 +23,6 @@ std::optional<MicroBatches> in_mode(const BatchProblem& problem, const Recompute
   return work;
 }
 
-double largest_peak(const MicroBatchTime& time) {
-  return *std::max_element(time.peak_live.begin(), time.peak_live.end());
-}
-
 // `micro_batches`: places in `shapes`, longest time first.
 ReplicaPlan plan_replica(const BatchProblem& problem, const std::vector<BatchShape>& shapes,
                          const std::vector<std::size_t>& micro_batches) {
@@ -45,8 +41,8 @@ ReplicaPlan plan_replica(const BatchProblem& problem, const std::vector<BatchSha
       for (const std::size_t place : injection.order) best.micro_batches.push_back(micro_batches[place]);
     }
     Schedule schedule = make_schedule("1f1b", {.actors = actors, .microbatches = count});
-    MicroBatchTime time = time_micro_batches(schedule, *work, problem.latency);
-    if (time.makespan < best.time.makespan && largest_peak(time) <= problem.available)
+    TableTime time = time_micro_batches(schedule, *work, problem.latency);
+    if (time.makespan < best.time.makespan && time.peak() <= problem.available)
       best = {micro_batches, mode, std::move(schedule), std::move(time)};
   }
   invariant(best.time.makespan < kInfinity, "the mode of the cut keeps the memory");

@@ -24,7 +24,7 @@ struct ReplicaPlan {
   std::vector<std::size_t> micro_batches;  // of the cut, in the order in which they enter: the table's micro-batches
   std::size_t mode = 0;
   Schedule schedule;  // "cyclic" or "1f1b"
-  MicroBatchTime time;
+  TableTime time;
 };
 
 struct BatchPlan {

@@ -26,8 +26,7 @@ BatchLoad load_of(const SearchedBatchProblem& problem, const std::vector<std::si
 
 double work_of(const std::vector<StageCosts>& stages) {
   double most = 0;
-  for (const StageCosts& stage : stages)
-    most = std::max(most, stage.time[static_cast<std::size_t>(Kind::F)] + stage.time[static_cast<std::size_t>(Kind::B)]);
+  for (const StageCosts& stage : stages) most = std::max(most, stage.of(Kind::F) + stage.of(Kind::B));
   return most;
 }
 
@@ -62,7 +61,7 @@ BatchProblem dynapipe_problem(const SearchedBatchProblem& problem, double interv
                    .modes = {{"none", slowest_stage(problem.costs)}},
                    .cut = {.stages = problem.actors, .interval = interval},
                    .available = problem.limit,
-                   .seed = problem.search.seed};
+                   .seed = problem.seed};
   if (problem.recompute) out.modes.push_back({"inputs", slowest_stage(problem.costs, /*recompute=*/true)});
   return out;
 }
@@ -137,14 +136,16 @@ std::vector<Candidate> ragged_candidates(const SearchedBatchProblem& problem) {
   return out;
 }
 
-PlannedBatch planned(const SearchedBatchProblem& problem, Candidate candidate, const TableSearchOptions& options) {
+// By at most so many tables.
+PlannedBatch planned(const SearchedBatchProblem& problem, Candidate candidate, std::int64_t most) {
   PlannedBatch out;
   for (const auto& row : candidate.rows) out.loads.push_back(load_of(problem, row));
-  SearchedTable table = search_table(table_problem(problem, out.loads), candidate.tables, options);
+  SearchResult table =
+      search_schedule(table_problem(problem, out.loads), {.seed = problem.seed, .moves = most, .given = std::move(candidate.tables)});
   out.samples = std::move(candidate.rows);
   out.schedule = std::move(table.schedule);
   out.time = table.time.makespan;
-  out.peak = *std::ranges::max_element(table.time.peak_live);
+  out.peak = table.time.peak();
   out.found_by = std::move(table.found_by);
   return out;
 }
@@ -179,8 +180,8 @@ TableCosts table_costs(const std::vector<BatchLoad>& loads, const StageCostsOf& 
     if (first != next) continue;
     std::vector<StageCosts> stages = costs(load);
     for (StageCosts& stage : stages) {
-      stage.time[static_cast<std::size_t>(Kind::F)] += load.together;
-      stage.time[static_cast<std::size_t>(Kind::B)] += 2 * load.together;
+      stage.of(Kind::F) += load.together;
+      stage.of(Kind::B) += 2 * load.together;
     }
     if (load.beside) stages.assign(stages.size(), {.live = 0});
     out.stages.insert(out.stages.end(), stages.begin(), stages.end());
@@ -196,10 +197,14 @@ PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem) {
   Candidate candidate = candidate_of(problem, plan_batch(dynapipe_problem(problem, interval_of(problem))));
   PlannedBatch out{.samples = std::move(candidate.rows), .loads = {}, .schedule = std::move(candidate.tables[0]), .found_by = "dynapipe"};
   for (const auto& row : out.samples) out.loads.push_back(load_of(problem, row));
-  const TableTime time = time_batch(out, problem.costs, problem.network);
-  out.time = time.makespan;
-  out.peak = *std::ranges::max_element(time.peak_live);
+  time_plan(problem, out);
   return out;
+}
+
+void time_plan(const SearchedBatchProblem& problem, PlannedBatch& plan) {
+  const TableTime time = time_batch(plan, problem.costs, problem.network);
+  plan.time = time.makespan;
+  plan.peak = time.peak();
 }
 
 TableTime time_batch(const PlannedBatch& plan, const StageCostsOf& costs, const Network& network) {
@@ -217,8 +222,7 @@ PlannedBatch balanced_batch(const SearchedBatchProblem& problem, const Schedule&
 PlannedBatch search_batch(const SearchedBatchProblem& problem) {
   std::vector<Candidate> candidates = problem.ragged ? ragged_candidates(problem) : padded_candidates(problem);
   // First a few tables of each; then all of the rest for the rows that did best.
-  const TableSearchOptions few{.candidates = problem.search.candidates / static_cast<std::int64_t>(2 * candidates.size()),
-                               .seed = problem.search.seed};
+  const std::int64_t few = problem.candidates / static_cast<std::int64_t>(2 * candidates.size());
   std::optional<PlannedBatch> best;
   std::size_t best_candidate = 0;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -229,8 +233,7 @@ PlannedBatch search_batch(const SearchedBatchProblem& problem) {
   }
   Candidate& chosen = candidates[best_candidate];
   chosen.tables = {best->schedule};
-  const TableSearchOptions rest{.candidates = problem.search.candidates / 2, .seed = problem.search.seed};
-  PlannedBatch plan = planned(problem, std::move(chosen), rest);
+  PlannedBatch plan = planned(problem, std::move(chosen), problem.candidates / 2);
   if (plan.time >= best->time) return *std::move(best);
   return plan;
 }

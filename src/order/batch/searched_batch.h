@@ -8,7 +8,7 @@
 
 #include "batch/batch_costs.h"
 #include "batch/cut_batch.h"
-#include "batch/searched_table.h"
+#include "penstock/search.h"
 
 namespace penstock {
 
@@ -23,7 +23,9 @@ struct SearchedBatchProblem {
   Network network{};
   double limit = kInfinity;               // of what lives on an actor at once, in StageCosts::live's unit
   bool split = false, recompute = false;  // what tables may do: I and W in B's place; R
-  TableSearchOptions search{};
+  // Of the search: tables that are timed, at most, beside those given. The result depends on nothing else and the seed.
+  std::int64_t candidates = 400;
+  std::uint64_t seed = 0;
 };
 
 // A planner's answer: by micro-batch of the table, its samples (indices), and its shape and load.
@@ -52,6 +54,8 @@ TableCosts table_costs(const std::vector<BatchLoad>& loads, const StageCostsOf& 
 
 // When the plan's actions run under other costs.
 TableTime time_batch(const PlannedBatch& plan, const StageCostsOf& costs, const Network& network = {});
+// Sets the plan's time and peak by the problem's costs.
+void time_plan(const SearchedBatchProblem& problem, PlannedBatch& plan);
 
 // Tries DynaPipe's cut under its own table; cuts into more and fewer micro-batches or, of ragged rows, balanced rows in several numbers;
 // and takes the one whose table, searched, is fastest. So it is never slower than DynaPipe's plan under the same limit. Throws Error where

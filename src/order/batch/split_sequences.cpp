@@ -64,8 +64,7 @@ SequenceCosts sequence_costs(const StageCostsOf& costs, double length) {
     load.input = tokens;
     load.input_squares = squares;
     std::vector<double> out;
-    for (const StageCosts& stage : costs(load))
-      out.push_back(stage.time[static_cast<std::size_t>(Kind::F)] + stage.time[static_cast<std::size_t>(Kind::B)]);
+    for (const StageCosts& stage : costs(load)) out.push_back(stage.of(Kind::F) + stage.of(Kind::B));
     return out;
   };
   const std::vector<double> none = works(0, 0), tokens = works(length, 0), squares = works(0, length * length);

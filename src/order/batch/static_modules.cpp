@@ -42,29 +42,27 @@ Schedule without_idle(Schedule schedule, const StaticStages& stages, const Modul
 StaticTable timed(std::string name, const Schedule& schedule, const StaticStages& stages, const std::vector<ModuleProblem>& batches) {
   StaticTable out{std::move(name), {}};
   const StageShape shape = chain(stages.encoder + stages.text);
-  for (const ModuleProblem& batch : batches)
-    out.times.push_back(makespan_of(without_idle(schedule, stages, batch), shape, batch.micro_batches.size(),
-                                    [&](std::int32_t stage, std::int32_t m) { return stages.time(batch.micro_batches[at(m)], stage); }));
+  for (const ModuleProblem& batch : batches) {
+    const auto forward = [&](std::int32_t stage, std::int32_t m) { return stages.time(batch.micro_batches[at(m)], stage); };
+    const TableCosts costs = costs_by_forward(stages.encoder + stages.text, batch.micro_batches.size(), forward);
+    out.times.push_back(time_table(without_idle(schedule, stages, batch), shape, costs).makespan);
+  }
   return out;
 }
 
 // The costs of the mean micro-batch.
 TableCosts mean_costs(const StaticStages& stages, const std::vector<ModuleProblem>& batches) {
-  TableCosts out = uniform_costs(stages.encoder + stages.text);
-  for (std::int32_t stage = 0; stage < std::ssize(out.stages); ++stage) {
+  const auto mean = [&](std::int32_t stage, std::int32_t) {
     double sum = 0, count = 0;
     for (const ModuleProblem& batch : batches)
       for (const ModuleMicroBatch& micro_batch : batch.micro_batches) {
         sum += stages.time(micro_batch, stage);
         ++count;
       }
-    const double forward = sum / count;
-    const auto set = [&](Kind kind, double times) { out.stages[at(stage)].time[static_cast<std::size_t>(kind)] = times * forward; };
-    set(Kind::F, 1);
-    set(Kind::B, 2);
-    set(Kind::I, 1);
-    set(Kind::W, 1);
-  }
+    return sum / count;
+  };
+  TableCosts out = costs_by_forward(stages.encoder + stages.text, 1, mean);
+  out.first.clear();
   return out;
 }
 

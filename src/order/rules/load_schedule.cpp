@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/by_rules.h"
-#include "schedule/engine_costs.h"
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
 #include "schedule/options.h"
@@ -38,11 +37,7 @@ void check_options(const Rules& rules, const ScheduleOptions& options) {
 std::vector<std::int32_t> actors_of(const Rules& rules, const ScheduleOptions& options) {
   const RulesPlacement& placement = rules.placement;
   const int chunks = own_chunks(placement, options);
-  if (1.0 * options.actors * chunks * options.microbatches * options.window > kMostForwards) {
-    throw Error(concat(rules.name, ": a table of ", options.actors, " actors x ", chunks, " chunks x ", options.microbatches,
-                       " micro-batches", options.window > 1 ? concat(" x ", options.window, " steps") : "", " is too large"),
-                {concat("the product may be up to ", kMostForwards)});
-  }
+  check_size(rules.name, options, chunks);
   if (placement.path == RulesPlacement::Path::stages) {
     const std::int32_t last = *std::max_element(placement.actors.begin(), placement.actors.end());
     if (last >= options.actors)
@@ -89,9 +84,7 @@ EngineWork work_of(const Rules& rules, const ScheduleOptions& options) {
   out.actors = {actors_of(rules, options)};
   out.shape = shape_of(rules, out.actors[0].size());
   if (options.forward_only) out.shape.has_backward.assign(out.actors[0].size(), false);
-  if (!rules.placement.bidirectional) return out;
-  std::vector<std::int32_t>& up = out.actors.emplace_back(out.actors[0]);
-  for (std::int32_t& actor : up) actor = options.actors - 1 - actor;
+  if (rules.placement.bidirectional) add_opposite_way(out);
   return out;
 }
 
@@ -126,7 +119,7 @@ EngineRules engine_rules(const Rules& rules, const Variables& known) {
 
 // `work`: of these checked rules and options.
 Listed listed(const Rules& rules, const ScheduleOptions& options, EngineWork work, const TableCosts& costs) {
-  take_costs(work, costs);
+  work.costs = &costs;
   Variables known;
   known.p = options.actors;
   known.m = options.microbatches;

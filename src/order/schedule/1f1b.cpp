@@ -22,14 +22,8 @@ Schedule alternating(const ScheduleOptions& options, const std::function<int(int
   schedule.slices = n;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const auto forward = [&](int k) { row.push_back({r * n + k % n, Kind::F, k / n}); };
-    int ahead = std::min(warm_up(r), pieces);
-    if (options.in_flight > 0) ahead = std::min(ahead, options.in_flight * n);
-    for (int k = 0; k < ahead; ++k) forward(k);
-    for (int k = 0; k < pieces; ++k) {
-      row.push_back({r * n + n - 1 - k % n, Kind::B, k / n});
-      if (k + ahead < pieces) forward(k + ahead);
-    }
+    const int ahead = options.in_flight > 0 ? std::min(warm_up(r), options.in_flight * n) : warm_up(r);
+    take_turns(pieces, ahead, [&](Kind kind, int k) { row.push_back({r * n + (kind == Kind::F ? k % n : n - 1 - k % n), kind, k / n}); });
   }
   return schedule;
 }

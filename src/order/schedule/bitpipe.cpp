@@ -21,8 +21,7 @@ Schedule bitpipe(const ScheduleOptions& options) {
   const int p = options.actors;
   return in_whole_units(options, p, [=](int microbatches) {
     EngineWork work = folded_work(p, 2, microbatches);
-    work.actors.push_back(work.actors[0]);
-    for (std::int32_t& actor : work.actors[1]) actor = p - 1 - actor;
+    add_opposite_way(work);
     return oldest_first(work, 2 * p, 2);
   });
 }

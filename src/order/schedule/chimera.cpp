@@ -18,13 +18,9 @@ namespace penstock {
 
 Schedule chimera(const ScheduleOptions& options) {
   require_even_actors("chimera", options);
-  const int p = options.actors;
-  EngineWork work{.shape = chain(p), .actors = {{}, {}}, .actor_count = p, .microbatches = options.microbatches};
-  for (int r = 0; r < p; ++r) {
-    work.actors[0].push_back(r);
-    work.actors[1].push_back(p - 1 - r);
-  }
-  return oldest_first(work, p, 1);
+  EngineWork work = folded_work(options.actors, 1, options.microbatches);
+  add_opposite_way(work);
+  return oldest_first(work, options.actors, 1);
 }
 
 }  // namespace penstock

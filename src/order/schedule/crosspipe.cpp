@@ -15,8 +15,8 @@
 //   actor 3 | .  .  .  F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 F6 I6 W3 F7 I7 W4 W5 W6 W7
 //   time 27, bubble 11.1 %, live 4 4 4 4
 #include "base/numbers.h"
+#include "schedule/by_rules.h"
 #include "schedule/generators.h"
-#include "schedule/in_order.h"
 
 namespace penstock {
 
@@ -39,16 +39,10 @@ Schedule crosspipe(const ScheduleOptions& options) {
   work.arrival = [transfers = link_transfers(options)](std::int32_t from, std::int32_t to, double ready, double) {
     return ready + transfers[std::min(from, to)];
   };
-  InOrder order{.live = options.in_flight > 0 ? options.in_flight : options.actors, .alternate = true};
-  for (int r = 0; r < options.actors; ++r) {
-    std::vector<Action> inputs, forwards;
-    for (int j = 0; j < options.microbatches; ++j) {
-      inputs.push_back({r, Kind::I, j});
-      forwards.push_back({r, Kind::F, j});
-    }
-    order.lists.push_back({std::move(inputs), std::move(forwards)});
-  }
-  return in_order(order, work);
+  EngineRules rules;
+  rules.phases.fill(Preference{{Kind::I, Kind::F}, {Kind::W}});
+  rules.limits.push_back({.most = [&](std::int32_t, std::int32_t) { return options.in_flight > 0 ? options.in_flight : options.actors; }});
+  return schedule_by(rules, work).schedule;
 }
 
 }  // namespace penstock

@@ -39,21 +39,17 @@ void check_drained(const Schedule& schedule, const StageShape& shape, const std:
   const std::string hint = concat(
       "neither clip (--set clip=0) nor read a parameter on several actors (--set tied=0), or let each step end before the next begins, ",
       "as any schedule of one step does: --schedule 1f1b --window ", schedule.steps);
-  const auto named = [&](Position p) {
-    return concat(place(schedule, p), ": ", text(schedule.actors[p.actor][p.index], schedule.slices, schedule.blocks));
-  };
-  for (std::int32_t actor = 0; actor < std::ssize(schedule.actors); ++actor)
-    for (std::int32_t i = 0; i < std::ssize(schedule.actors[actor]); ++i) {
-      const Action& action = schedule.actors[actor][i];
-      if (!reads_parameters(action.kind) || !shape.has_backward[action.stage] || !shape.has_parameters[action.stage]) continue;
-      const std::int32_t step = action.microbatch / microbatches;
-      const ReadVersion read = versions[actor][i];
-      if (read.version != step || read.ahead > 0)
-        throw Error(concat(named({actor, i}), " reads version ", read.version, " of its stage in step ", step), {why}, hint);
-      if (const FirstNeed& need = needs[actor][i]; need.step < step)
-        throw Error(concat(named({actor, i}), " reads what step ", need.step, " updates, and ", named(need.by), " of that step needs it"),
-                    {why}, hint);
-    }
+  for_each_action(schedule, [&](const Action& action, Position p) {
+    if (!reads_parameters(action.kind) || !shape.has_backward[action.stage] || !shape.has_parameters[action.stage]) return;
+    const std::int32_t step = action.microbatch / microbatches;
+    const ReadVersion read = versions[p.actor][p.index];
+    if (read.version != step || read.ahead > 0)
+      throw Error(concat(named(schedule, p), " reads version ", read.version, " of its stage in step ", step), {why}, hint);
+    if (const FirstNeed& need = needs[p.actor][p.index]; need.step < step)
+      throw Error(
+          concat(named(schedule, p), " reads what step ", need.step, " updates, and ", named(schedule, need.by), " of that step needs it"),
+          {why}, hint);
+  });
 }
 
 }  // namespace penstock

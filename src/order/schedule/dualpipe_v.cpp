@@ -26,38 +26,14 @@
 namespace penstock {
 namespace {
 
-// One actor's row: both of its stages, each kind in the order of micro-batches.
-class PairedRow {
- public:
-  PairedRow(int actors, int actor) : stage_{actor, folded_stage(actors, 1, actor)} {}
-
-  void forward(int chunk) { actions.push_back({stage_[chunk], Kind::F, forwards_[chunk]++}); }
-  // Whole, or its input gradient with W still to come.
-  void backward(int chunk, bool split = false) {
-    actions.push_back({stage_[chunk], split ? Kind::I : Kind::B, backwards_[chunk]++});
-    if (split) weights.push_back({stage_[chunk], Kind::W, actions.back().microbatch});
-  }
-  void pair(int forward_chunk, int backward_chunk) {
-    forward(forward_chunk);
-    actions.back().fused_with_next = true;
-    backward(backward_chunk);
-  }
-  // The oldest that is still to come, if any.
-  void weight() {
-    if (weights.empty()) return;
-    actions.push_back(weights.front());
-    weights.erase(weights.begin());
-  }
-
-  std::vector<Action> actions, weights;
-
- private:
-  std::int32_t stage_[2];
-  std::int32_t forwards_[2] = {0, 0}, backwards_[2] = {0, 0};
-};
+void pair(FoldedRow& row, int forward_chunk, int backward_chunk) {
+  row.forward(forward_chunk);
+  row.actions.back().fused_with_next = true;
+  row.backward(backward_chunk);
+}
 
 // Fill and steady state, up to the last forward.
-void forwards(PairedRow& row, int p, int m, int r) {
+void forwards(FoldedRow& row, int p, int m, int r) {
   for (int i = 0; i < 2 * (p - 1 - r); ++i) row.forward(0);
   for (int i = 0; i <= r; ++i) {
     row.forward(0);
@@ -73,18 +49,18 @@ void forwards(PairedRow& row, int p, int m, int r) {
       row.forward(0);
       row.backward(1);
     } else {
-      row.pair(0, 1);
+      pair(row, 0, 1);
     }
-    row.pair(1, 0);
+    pair(row, 1, 0);
   }
   for (int i = 0; i < p - 1 - r; ++i) {
     row.backward(1);
-    row.pair(1, 0);
+    pair(row, 1, 0);
   }
 }
 
 // From the middle of the drain on every backward is split, and their W fill what follows.
-void drain_deepseek(PairedRow& row, int p, int r) {
+void drain_deepseek(FoldedRow& row, int p, int r) {
   const int half = (r + 1) / 2;
   for (int i = 0; i <= r; ++i) {
     row.backward(1, i > half || (i == half && r % 2 == 1));
@@ -98,7 +74,7 @@ void drain_deepseek(PairedRow& row, int p, int r) {
 }
 
 // Odd actors split the second chunk's backwards, even ones the first chunk's; actor 0 none. All W at the end, by micro-batch.
-void drain_jaxpp(PairedRow& row, int p, int r) {
+void drain_jaxpp(FoldedRow& row, int p, int r) {
   const int half = (r + 1) / 2;
   for (int i = 0; i <= r; ++i) {
     row.backward(1, i >= half && r % 2 == 1);
@@ -110,7 +86,7 @@ void drain_jaxpp(PairedRow& row, int p, int r) {
   while (!row.weights.empty()) row.weight();
 }
 
-Schedule dual_pipe_v(std::string_view name, const ScheduleOptions& options, void (*drain)(PairedRow&, int, int)) {
+Schedule dual_pipe_v(std::string_view name, const ScheduleOptions& options, void (*drain)(FoldedRow&, int, int)) {
   require_two_chunks(name, options);
   const int p = options.actors, m = options.microbatches;
   if (m < 2 * p) {
@@ -119,7 +95,7 @@ Schedule dual_pipe_v(std::string_view name, const ScheduleOptions& options, void
   }
   Schedule schedule;
   for (int r = 0; r < p; ++r) {
-    PairedRow row(p, r);
+    FoldedRow row(p, r);
     forwards(row, p, m, r);
     drain(row, p, r);
     schedule.actors.push_back(std::move(row.actions));

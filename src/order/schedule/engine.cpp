@@ -1,6 +1,7 @@
 #include "schedule/engine.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "base/numbers.h"
@@ -17,20 +18,22 @@ bool has_backward(const EngineRun& run, std::int32_t stage) {
 }
 
 double time_of(const EngineWork& work, const Action& action) {
-  return work.stages.empty() ? 1 : work.of(action.stage, action.microbatch).time[static_cast<std::size_t>(action.kind)];
+  return work.costs == nullptr ? 1 : work.costs->of(action.stage, action.microbatch).of(action.kind);
 }
 
-void make_ready(EngineRun& run, const Action& action) {
-  run.ready.push_back(action);
-  run.awake.push_back(run.work->actor_of(action.stage, action.microbatch));
+// The place of what F, the backwards and W need (EngineRun::needs).
+std::size_t place_of(Kind kind) {
+  return kind == Kind::F ? 0 : kind == Kind::W ? 2 : 1;
 }
 
-// One of the needs of an F or a backward has come.
+// One of the needs of an action has come.
 void arrive(EngineRun& run, const Action& action, double time) {
-  const std::size_t of = action.kind != Kind::F, here = unit(run, action);
+  const std::size_t of = place_of(action.kind), here = unit(run, action);
   double& ready = run.ready_at[of][here];
   ready = std::max(ready, time);
-  if (--run.needs[of][here] == 0) make_ready(run, action);
+  if (--run.needs[of][here] > 0) return;
+  run.ready.push_back(action);
+  run.awake.push_back(run.work->actor_of(action));
 }
 
 // Sends the results of the action that has ended to the stages `to`: at once on its actor, in one transfer to each other actor.
@@ -48,9 +51,9 @@ void send(EngineRun& run, std::int32_t from, const Action& action, const std::ve
     if (!work.arrival || !takes(other) || actor == from) continue;
     auto sent = parcel(actor);
     if (sent == run.parcels.end() || sent->first != actor) sent = run.parcels.insert(sent, {actor, 0});
-    if (work.stages.empty()) continue;
+    if (work.costs == nullptr) continue;
     // An output goes there once, a gradient for each stage that it is of.
-    const EngineStage& of = work.of(forward ? action.stage : other, action.microbatch);
+    const StageCosts& of = work.costs->of(forward ? action.stage : other, action.microbatch);
     forward ? sent->second = of.forward_bytes : sent->second += of.backward_bytes;
   }
   for (auto& [actor, bytes] : run.parcels) bytes = work.arrival(from, actor, now, bytes);  // from here on a time
@@ -73,7 +76,7 @@ void finish(EngineRun& run, std::int32_t actor, const Action& action) {
     if (has_backward(run, action.stage)) arrive(run, {action.stage, work.backward(), action.microbatch}, run.actors[actor].free);
     send(run, actor, action, run.successors[action.stage]);
   } else if (action.kind != Kind::W) {
-    if (work.split) make_ready(run, {action.stage, Kind::W, action.microbatch});
+    if (work.split) arrive(run, {action.stage, Kind::W, action.microbatch}, run.actors[actor].free);
     send(run, actor, action, work.shape.predecessors[action.stage]);
   }
 }
@@ -87,9 +90,26 @@ bool EngineEvent::operator>(const EngineEvent& other) const {
   return key(*this) > key(other);
 }
 
+void add_opposite_way(EngineWork& work) {
+  for (std::int32_t& actor : work.actors.emplace_back(work.actors[0])) actor = work.actor_count - 1 - actor;
+}
+
+std::function<double(std::int32_t, std::int32_t, double, double)> arrivals_over(const Network& network) {
+  return [&network, free = std::map<std::pair<std::int32_t, std::int32_t>, double>()](std::int32_t from, std::int32_t to, double ready,
+                                                                                      double bytes) mutable {
+    const Link& link = network.at(from, to);
+    double& until = free[link.medium < 0 ? std::pair(from, to) : std::pair(-1, link.medium)];
+    until = std::max(until, ready) + bytes / link.bandwidth;
+    return until + link.latency;
+  };
+}
+
 EngineRun begin_run(const EngineWork& work) {
   EngineRun run;
   run.work = &work;
+  if (work.costs != nullptr)
+    for (const StageCosts& stage : work.costs->stages)
+      run.tolerance = std::max(run.tolerance, 1e-9 * *std::max_element(stage.time.begin(), stage.time.end()));
   run.actors.resize(at(work.actor_count));
   run.schedule.actors.resize(run.actors.size());
   run.schedule.predecessors = told_predecessors(work.shape);
@@ -99,6 +119,7 @@ EngineRun begin_run(const EngineWork& work) {
   for (std::int32_t s = 0; s < stages; ++s)
     for (const std::int32_t before : predecessors[s]) run.successors[before].push_back(s);
   for (auto& times : run.ready_at) times.resize(predecessors.size() * at(work.microbatches), 0);
+  run.needs[2].assign(run.ready_at[2].size(), 1);  // its I
   for (std::int32_t s = 0; s < stages; ++s) {
     const std::int32_t before = static_cast<std::int32_t>(predecessors[s].size());
     const auto after = std::count_if(run.successors[s].begin(), run.successors[s].end(), [&](auto t) { return has_backward(run, t); });
@@ -113,8 +134,7 @@ EngineRun begin_run(const EngineWork& work) {
 
 void start_action(EngineRun& run, std::int32_t actor, const Action& action) {
   EngineActor& on = run.actors[actor];
-  if (action.kind != Kind::W) on.free = std::max(on.free, run.ready_at[action.kind != Kind::F][unit(run, action)]);
-  on.free += time_of(*run.work, action);
+  on.free = std::max(on.free, run.ready_at[place_of(action.kind)][unit(run, action)]) + time_of(*run.work, action);
   on.runs = true;
   --run.left;
   run.schedule.actors[actor].push_back(action);
@@ -126,7 +146,7 @@ bool advance_run(EngineRun& run) {
   run.ended.clear();
   run.awake.clear();
   if (run.events.empty()) return false;
-  const double now = run.events.top().time + run.work->tolerance;
+  const double now = run.events.top().time + run.tolerance;
   while (!run.events.empty() && run.events.top().time <= now) {
     const EngineEvent event = run.events.top();
     run.events.pop();

@@ -12,15 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/schedule.h"
+#include "penstock/table.h"
 
 namespace penstock {
-
-// The costs of one stage and one micro-batch.
-struct EngineStage {
-  std::array<double, 4> time = {1, 1, 1, 1};     // by Kind: F, B, I, W; finite and not negative
-  double forward_bytes = 0, backward_bytes = 0;  // of its output; of the gradient of its output, from each stage that it feeds
-};
 
 struct EngineWork {
   StageShape shape;
@@ -28,20 +22,26 @@ struct EngineWork {
   std::vector<std::vector<std::int32_t>> actors;
   std::int32_t actor_count = 1, microbatches = 1;
   bool split = false;                 // backwards are I and W
-  std::vector<EngineStage> stages{};  // empty: every action takes 1
-  std::vector<std::int32_t> first{};  // by micro-batch, where the stages of its class begin in `stages`; empty: all are of one class
+  const TableCosts* costs = nullptr;  // of F, B, I and W, finite and not negative; null: each takes 1, and bytes are 0
+  // The actor of a W; empty: that of its stage. Where there are others, `arrival` is empty.
+  std::function<std::int32_t(std::int32_t stage, std::int32_t microbatch)> weight_actor{};
   // When that many bytes are at `to` which may leave `from` at `ready`. It is called in the order in which they may leave. Empty: at once.
   std::function<double(std::int32_t from, std::int32_t to, double ready, double bytes)> arrival{};
-  double tolerance = 0;  // what ends or arrives within so much time is known together: a multiple of rounding
 
   std::int32_t actor_of(std::int32_t stage, std::int32_t microbatch) const {
     return actors[static_cast<std::size_t>(microbatch) % actors.size()][stage];
   }
-  Kind backward() const { return split ? Kind::I : Kind::B; }
-  const EngineStage& of(std::int32_t stage, std::int32_t microbatch) const {
-    return stages[static_cast<std::size_t>(stage + (first.empty() ? 0 : first[static_cast<std::size_t>(microbatch)]))];
+  std::int32_t actor_of(const Action& action) const {
+    const bool is_apart = action.kind == Kind::W && weight_actor;
+    return is_apart ? weight_actor(action.stage, action.microbatch) : actor_of(action.stage, action.microbatch);
   }
+  Kind backward() const { return split ? Kind::I : Kind::B; }
 };
+
+// Adds the way that takes the actors from the other end.
+void add_opposite_way(EngineWork& work);
+// EngineWork::arrival: a transfer occupies its link, or the medium that links share, as in time_table. The network must outlive it.
+std::function<double(std::int32_t from, std::int32_t to, double ready, double bytes)> arrivals_over(const Network& network);
 
 struct Listed {
   Schedule schedule;
@@ -68,9 +68,10 @@ struct EngineRun {
   const EngineWork* work = nullptr;
   std::vector<std::vector<std::int32_t>> successors;
   std::vector<EngineActor> actors;
-  // By stage and micro-batch, for F and for the backward: needs that have not come, and when the last of those that have did.
-  std::array<std::vector<std::int32_t>, 2> needs;
-  std::array<std::vector<double>, 2> ready_at;
+  double tolerance = 0;  // what ends or arrives within so much time is known together: a multiple of rounding
+  // By stage and micro-batch, for F, for the backward and for W: needs that have not come, and when the last of those that have did.
+  std::array<std::vector<std::int32_t>, 3> needs;
+  std::array<std::vector<double>, 3> ready_at;
   std::priority_queue<EngineEvent, std::vector<EngineEvent>, std::greater<>> events;
   std::int64_t left = 0;  // actions that have not started
   Schedule schedule;

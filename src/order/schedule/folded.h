@@ -1,8 +1,10 @@
 // Schedules whose stages fold back over the actors (V, waves), and those in which two directions share the actors (replicas).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <vector>
 
 #include "penstock/schedule.h"
 #include "schedule/engine.h"
@@ -46,6 +48,34 @@ using BlockSteps = std::array<int, 4>;
 // The order in which actors run F and I when the block repeats every 6 steps (F, I and W of two chunks), then each as early as it can with
 // at most `live` micro-batches on an actor, and W where it would wait.
 Schedule repeat_block(const ScheduleOptions& options, int live, const std::function<BlockSteps(int actor)>& block);
+
+// The row of an actor that has two stages of a fold, each kind in the order of micro-batches.
+class FoldedRow {
+ public:
+  FoldedRow(int actors, int actor) : stage_{actor, folded_stage(actors, 1, actor)} {}
+
+  int forwards(int chunk) const { return forwards_[chunk]; }
+  void forward(int chunk) { actions.push_back({stage_[chunk], Kind::F, forwards_[chunk]++}); }
+  // Whole, or its input gradient with W still to come.
+  void backward(int chunk, bool split = false) {
+    actions.push_back({stage_[chunk], split ? Kind::I : Kind::B, backwards_[chunk]++});
+    if (split) weights.push_back({stage_[chunk], Kind::W, actions.back().microbatch});
+  }
+  // The oldest W that is still to come, of this chunk or of both (-1). False: there is none.
+  bool weight(int chunk = -1) {
+    const auto oldest = std::ranges::find_if(weights, [&](const Action& w) { return chunk < 0 || w.stage == stage_[chunk]; });
+    if (oldest == weights.end()) return false;
+    actions.push_back(*oldest);
+    weights.erase(oldest);
+    return true;
+  }
+
+  std::vector<Action> actions, weights;
+
+ private:
+  std::int32_t stage_[2];
+  std::int32_t forwards_[2] = {0, 0}, backwards_[2] = {0, 0};
+};
 
 // Throw Error that names the schedule and the option.
 void require_two_chunks(std::string_view name, const ScheduleOptions& options);

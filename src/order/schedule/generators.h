@@ -2,7 +2,9 @@
 // stage c * actors + r to actor r as its chunk c.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <string>
 
 #include "penstock/schedule.h"
 #include "schedule/engine.h"
@@ -32,6 +34,8 @@ Schedule pipedream(const ScheduleOptions& options);
 Schedule nestpipe(const ScheduleOptions& options);
 // The table of a step, without updates, so many times: a window of which each step ends on an actor before the next begins there.
 Schedule repeated(Schedule step, int steps);
+// PipeDream's table in which all of a step read the version that lacks these many of the updates before it.
+Schedule pipedream_missing(const ScheduleOptions& options, int updates);
 // The table of a generator for a window of options.window steps, drained at its end alone: each stage is updated behind its last B of a
 // step.
 Schedule never_drained(const ScheduleOptions& options, Schedule (*generator)(const ScheduleOptions&));
@@ -56,11 +60,39 @@ Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);
 // remaining backwards. Slices count each for itself, warm_up's too; a micro-batch's go back from the last to the first.
 Schedule alternating(const ScheduleOptions& options, const std::function<int(int actor)>& warm_up);
 
-// One stage per actor: `ahead` forwards, then for each micro-batch j its I, W of j-delay and the next forward; then the remaining W.
+// The order of most published schedules: push(kind, k) for `ahead` F, then for the k-th B and the next F in turn, then for the remaining B.
+template <class Push>
+void take_turns(int pieces, int ahead, Push&& push) {
+  ahead = std::min(ahead, pieces);
+  for (int k = 0; k < ahead; ++k) push(Kind::F, k);
+  for (int k = 0; k < pieces; ++k) {
+    push(Kind::B, k);
+    if (k + ahead < pieces) push(Kind::F, k + ahead);
+  }
+}
+// The same with the k-th I and the W of k-delay in the place of the k-th B; then the remaining W.
+template <class Push>
+void take_turns(int pieces, int ahead, int delay, Push&& push) {
+  delay = std::min(delay, pieces);
+  take_turns(pieces, ahead, [&](Kind kind, int k) {
+    push(kind == Kind::B ? Kind::I : kind, k);
+    if (kind == Kind::B && k >= delay) push(Kind::W, k - delay);
+  });
+  for (int k = pieces - delay; k < pieces; ++k) push(Kind::W, k);
+}
+
+// One stage per actor, which takes turns with this delay.
 struct ZeroBubbleActor {
   int ahead, delay;
 };
-Schedule zero_bubble(const ScheduleOptions& options, const std::vector<ZeroBubbleActor>& actors);
+Schedule zero_bubble(const ScheduleOptions& options, const std::function<ZeroBubbleActor(int actor)>& turns);
+
+// Chunks in groups of micro-batches (--group), a forward and a backward in turn; `split`: I and, as many turns later as the actor's number,
+// W.
+Schedule interleaved(const ScheduleOptions& options, bool split);
+
+// Throws Error that names the schedule for a table of so many chunks that is too large.
+void check_size(const std::string& name, const ScheduleOptions& options, int chunks);
 
 // Stage c * actors + r on actor r as its chunk c, as the engine's work: every action takes 1.
 EngineWork chunked_work(const ScheduleOptions& options);

@@ -54,14 +54,11 @@ Schedule graphpipe(const StageShape& shape, int microbatches, const std::vector<
   schedule.predecessors = told_predecessors(shape);
   for (std::size_t s = 0; s < size.size(); ++s) {
     auto& row = schedule.actors.emplace_back();
-    const auto push = [&](Kind kind, int n) { row.push_back({static_cast<std::int32_t>(s), kind, n * size[s], size[s]}); };
+    const bool has_backward = shape.has_backward[s];
     const int groups = microbatches / size[s];
-    const int ahead = shape.has_backward[s] ? std::min((in_flight[s] + size[s] - 1) / size[s], groups) : groups;
-    for (int n = 0; n < ahead; ++n) push(Kind::F, n);
-    for (int n = 0; n < groups && shape.has_backward[s]; ++n) {
-      push(Kind::B, n);
-      if (n + ahead < groups) push(Kind::F, n + ahead);
-    }
+    take_turns(groups, has_backward ? (in_flight[s] + size[s] - 1) / size[s] : groups, [&](Kind kind, int n) {
+      if (kind == Kind::F || has_backward) row.push_back({static_cast<std::int32_t>(s), kind, n * size[s], size[s]});
+    });
   }
   return schedule;
 }

@@ -20,11 +20,7 @@ namespace penstock {
 Schedule hetpipe(const ScheduleOptions& options) {
   const int in_flight = options.in_flight > 0 ? std::min(options.in_flight, options.actors) : options.actors;
   const int missing = (in_flight - 1 + options.microbatches - 1) / options.microbatches;
-  Schedule schedule = pipedream(options);
-  for (auto& row : schedule.actors)
-    for (Action& action : row)
-      if (action.kind == Kind::F) action.version = std::max(0, action.microbatch / options.microbatches - missing);
-  return schedule;
+  return pipedream_missing(options, missing);
 }
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 #include "schedule/in_order.h"
 
+#include <deque>
+
 #include "base/invariant.h"
 #include "base/numbers.h"
 
@@ -8,8 +10,7 @@ namespace {
 
 struct Progress {
   std::vector<std::size_t> next;  // of each list
-  std::size_t last_list = 0;
-  std::vector<Action> inputs;  // those that have started
+  std::vector<Action> inputs;     // those that have started
   std::size_t forwards = 0, weights = 0;
 };
 
@@ -17,7 +18,7 @@ class InOrderPolicy {
  public:
   InOrderPolicy(const InOrder& order, const EngineWork& work)
       : order_(order), work_(work), ready_(2 * work.shape.predecessors.size() * at(work.microbatches), false) {
-    for (const auto& lists : order.lists) actors_.push_back({std::vector<std::size_t>(lists.size(), 0), lists.size(), {}});
+    for (const auto& lists : order.lists) actors_.push_back({std::vector<std::size_t>(lists.size(), 0), {}});
   }
 
   void ready(const Action& action) {
@@ -29,13 +30,10 @@ class InOrderPolicy {
   std::optional<Action> next(std::int32_t a) {
     Progress& actor = actors_[a];
     const auto& lists = order_.lists[a];
-    const std::size_t first = order_.alternate && actor.last_list == 0 ? 1 : 0;
-    for (std::size_t i = 0; i < lists.size(); ++i) {
-      const std::size_t list = (first + i) % lists.size();
+    for (std::size_t list = 0; list < lists.size(); ++list) {
       std::size_t& next = actor.next[list];
       if (next == lists[list].size() || !can_run(actor, lists[list][next])) continue;
       const Action& action = lists[list][next++];
-      actor.last_list = list;
       actor.forwards += action.kind == Kind::F;
       if (action.kind == Kind::I) actor.inputs.push_back(action);
       return action;
@@ -62,7 +60,61 @@ class InOrderPolicy {
   std::vector<Progress> actors_;
 };
 
+class InRowsPolicy {
+ public:
+  InRowsPolicy(const Schedule& rows, const EngineWork& work, bool (*gives_way)(const Action&))
+      : rows_(rows),
+        work_(work),
+        gives_way_(gives_way),
+        next_(rows.actors.size()),
+        others_(rows.actors.size()),
+        state_(3 * work.shape.predecessors.size() * at(work.microbatches), kOther) {
+    for (const std::vector<Action>& row : rows.actors)
+      for (const Action& action : row) state_of(action) = kWaits;
+  }
+
+  void ready(const Action& action) {
+    if (char& state = state_of(action); state == kWaits)
+      state = kReady;
+    else
+      others_[at(work_.actor_of(action))].push_back(action);
+  }
+  void ended(std::int32_t, const Action&) {}
+  void stuck() const { invariant(false, "rows wait for no more than what can run before them"); }
+
+  std::optional<Action> next(std::int32_t actor) {
+    const std::vector<Action>& row = rows_.actors[at(actor)];
+    std::deque<Action>& others = others_[at(actor)];
+    std::size_t& turn = next_[at(actor)];
+    if (turn < row.size() && state_of(row[turn]) == kReady && (others.empty() || !gives_way_(row[turn]))) return row[turn++];
+    if (others.empty()) return {};
+    const Action action = others.front();
+    others.pop_front();
+    return action;
+  }
+
+ private:
+  enum State : char { kOther, kWaits, kReady };  // of the rows' actions, and of all others
+
+  char& state_of(const Action& action) {
+    const std::size_t kind = action.kind == Kind::F ? 0 : action.kind == Kind::W ? 2 : 1;
+    return state_[3 * (at(action.stage) * at(work_.microbatches) + at(action.microbatch)) + kind];
+  }
+
+  const Schedule& rows_;
+  const EngineWork& work_;
+  bool (*gives_way_)(const Action&);
+  std::vector<std::size_t> next_;           // by actor: its next action of its row
+  std::vector<std::deque<Action>> others_;  // by actor: that can run
+  std::vector<char> state_;
+};
+
 }  // namespace
+
+Schedule in_rows(const Schedule& rows, const EngineWork& work, bool (*gives_way)(const Action&)) {
+  InRowsPolicy policy(rows, work, gives_way);
+  return run_engine(work, policy).schedule;
+}
 
 Schedule in_order(const InOrder& order, const EngineWork& work) {
   InOrderPolicy policy(order, work);

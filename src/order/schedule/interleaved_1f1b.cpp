@@ -14,44 +14,53 @@
 #include <algorithm>
 
 #include "schedule/generators.h"
-#include "schedule/interleave.h"
 
 namespace penstock {
+namespace {
 
-Interleave::Interleave(const ScheduleOptions& options)
-    : actors_(options.actors),
-      chunks_(options.chunks),
-      microbatches_(options.microbatches),
-      group_(std::min(options.group > 0 ? options.group : options.actors, options.microbatches)),
-      slots_(group_ == microbatches_ ? group_ : std::max(group_, actors_)) {}
+// The order in which an actor runs its chunks: micro-batches in groups, each through one chunk after the other.
+class Interleave {
+ public:
+  // A group has options.group micro-batches, or as many as there are actors.
+  explicit Interleave(const ScheduleOptions& options)
+      : actors_(options.actors),
+        chunks_(options.chunks),
+        microbatches_(options.microbatches),
+        group_(std::min(options.group > 0 ? options.group : options.actors, options.microbatches)),
+        slots_(group_ == microbatches_ ? group_ : std::max(group_, actors_)) {}
 
-int Interleave::pieces() const {
-  return (microbatches_ + group_ - 1) / group_ * slots_ * chunks_;
-}
+  // Positions of an actor's order, some of which hold no micro-batch.
+  int pieces() const { return (microbatches_ + group_ - 1) / group_ * slots_ * chunks_; }
+  // The number of those that come before the last chunk's first.
+  int first_round() const { return (chunks_ - 1) * slots_; }
+  // Adds the action of `kind` at position `piece`, if any; backwards go through the chunks in reverse.
+  void push(Kind kind, int actor, int piece, std::vector<Action>& row) const {
+    const int round = slots_ * chunks_, within = piece % round, slot = within % slots_;
+    const int chunk = kind == Kind::F ? within / slots_ : chunks_ - 1 - within / slots_;
+    const int microbatch = piece / round * group_ + slot;
+    if (slot < group_ && microbatch < microbatches_) row.push_back({chunk * actors_ + actor, kind, microbatch});
+  }
 
-Action Interleave::action(Kind kind, int actor, int piece) const {
-  const int round = slots_ * chunks_, within = piece % round, slot = within % slots_;
-  const int chunk = kind == Kind::F ? within / slots_ : chunks_ - 1 - within / slots_;
-  const int microbatch = piece / round * group_ + slot;
-  return {chunk * actors_ + actor, kind, slot < group_ && microbatch < microbatches_ ? microbatch : -1};
-}
+ private:
+  int actors_, chunks_, microbatches_, group_, slots_;
+};
 
-Schedule interleaved_one_forward_one_backward(const ScheduleOptions& options) {
+}  // namespace
+
+Schedule interleaved(const ScheduleOptions& options, bool split) {
   const Interleave order(options);
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const auto push = [&](Kind kind, int piece) {
-      if (const Action action = order.action(kind, r, piece); action.microbatch >= 0) row.push_back(action);
-    };
-    const int ahead = std::min(2 * (options.actors - 1 - r) + order.first_round(), order.pieces());
-    for (int k = 0; k < ahead; ++k) push(Kind::F, k);
-    for (int k = 0; k < order.pieces(); ++k) {
-      if (k + ahead < order.pieces()) push(Kind::F, k + ahead);
-      push(Kind::B, k);
-    }
+    const auto push = [&](Kind kind, int piece) { order.push(kind, r, piece, row); };
+    const int ahead = (split ? 1 : 2) * (options.actors - 1 - r) + order.first_round() + 1;
+    split ? take_turns(order.pieces(), ahead, r, push) : take_turns(order.pieces(), ahead, push);
   }
   return schedule;
+}
+
+Schedule interleaved_one_forward_one_backward(const ScheduleOptions& options) {
+  return interleaved(options, false);
 }
 
 }  // namespace penstock

@@ -8,32 +8,12 @@
 //   actor 0 | 0F0 0F1 2F0 2F1 .   2I0 2W0 0F2 2I1 2W1 0F3 0I0 0W0 2F2 0I1 0W1 2F3 2I2 2W2 2I3 2W3 0I2 0W2 0I3 0W3
 //   actor 1 | .   1F0 1F1 3F0 3I0 3F1 3I1 3W0 1F2 1I0 3W1 1F3 1I1 1W0 3F2 3I2 1W1 3F3 3I3 3W2 1I2 3W3 1I3 1W2 1W3
 //   time 25, bubble 4.0 %, live 4 4
-#include <algorithm>
-
 #include "schedule/generators.h"
-#include "schedule/interleave.h"
 
 namespace penstock {
 
 Schedule interleaved_zero_bubble(const ScheduleOptions& options) {
-  const Interleave order(options);
-  const int pieces = order.pieces();
-  Schedule schedule;
-  for (int r = 0; r < options.actors; ++r) {
-    auto& row = schedule.actors.emplace_back();
-    const auto push = [&](Kind kind, int piece) {
-      if (const Action action = order.action(kind, r, piece); action.microbatch >= 0) row.push_back(action);
-    };
-    const int ahead = std::min(options.actors - 1 - r + order.first_round(), pieces), delay = std::min(r, pieces);
-    for (int k = 0; k < ahead; ++k) push(Kind::F, k);
-    for (int k = 0; k < pieces; ++k) {
-      if (k + ahead < pieces) push(Kind::F, k + ahead);
-      push(Kind::I, k);
-      if (k >= delay) push(Kind::W, k - delay);
-    }
-    for (int k = pieces - delay; k < pieces; ++k) push(Kind::W, k);
-  }
-  return schedule;
+  return interleaved(options, true);
 }
 
 }  // namespace penstock

@@ -22,15 +22,9 @@ Schedule k_forward_k_backward(const ScheduleOptions& options) {
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const auto push = [&](Kind kind, int group) {
+    take_turns(groups, options.actors - r, [&](Kind kind, int group) {
       for (int j = group * k; j < std::min(group * k + k, m); ++j) row.push_back({r, kind, j});
-    };
-    const int ahead = std::min(options.actors - r, groups);
-    for (int g = 0; g < ahead; ++g) push(Kind::F, g);
-    for (int g = 0; g < groups; ++g) {
-      push(Kind::B, g);
-      if (g + ahead < groups) push(Kind::F, g + ahead);
-    }
+    });
   }
   return schedule;
 }

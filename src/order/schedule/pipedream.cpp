@@ -11,6 +11,8 @@
 //   actor 2 | .  .  F0 F1 .  .  B0--- F2 B1--- F3 B2--- F4 B3--- F5 B4--- .  B5---
 //   actor 3 | .  .  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- F4 B4--- F5 B5---
 //   time 27, bubble 33.3 %, live 4 3 2 1
+#include <algorithm>
+
 #include "schedule/generators.h"
 
 namespace penstock {
@@ -23,6 +25,14 @@ Schedule never_drained(const ScheduleOptions& options, Schedule (*generator)(con
 
 Schedule pipedream(const ScheduleOptions& options) {
   return never_drained(options, one_forward_one_backward);
+}
+
+Schedule pipedream_missing(const ScheduleOptions& options, int updates) {
+  Schedule schedule = pipedream(options);
+  for (auto& row : schedule.actors)
+    for (Action& action : row)
+      if (action.kind == Kind::F) action.version = std::max(0, action.microbatch / options.microbatches - updates);
+  return schedule;
 }
 
 }  // namespace penstock

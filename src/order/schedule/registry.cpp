@@ -213,14 +213,7 @@ void check(const ScheduleInfo& info, const ScheduleOptions& options) {
   check_frozen(info, options);
   check_balance(info, options);
   check_transfers(info, options);
-  if (1.0 * (options.actors * options.chunks + static_cast<int>(options.frozen.size())) * options.microbatches * options.window *
-          options.slices >
-      kMostForwards) {
-    throw Error(concat(info.name, ": a table of ", options.actors, " actors x ", options.chunks, " chunks x ", options.microbatches,
-                       " micro-batches", options.window > 1 ? concat(" x ", options.window, " steps") : "",
-                       options.slices > 1 ? concat(" x ", options.slices, " slices") : "", " is too large"),
-                {concat("the product may be up to ", kMostForwards)});
-  }
+  check_size(info.name, options, options.chunks);
 }
 
 std::vector<std::vector<Action>> split_backwards(const std::vector<std::vector<Action>>& rows) {
@@ -250,6 +243,15 @@ const Entry& entry_named(std::string_view name) {
 }
 
 }  // namespace
+
+void check_size(const std::string& name, const ScheduleOptions& options, int chunks) {
+  const int stages = options.actors * chunks + static_cast<int>(options.frozen.size());
+  if (1.0 * stages * options.microbatches * options.window * options.slices <= kMostForwards) return;
+  throw Error(concat(name, ": a table of ", options.actors, " actors x ", chunks, " chunks x ", options.microbatches, " micro-batches",
+                     options.window > 1 ? concat(" x ", options.window, " steps") : "",
+                     options.slices > 1 ? concat(" x ", options.slices, " slices") : "", " is too large"),
+              {concat("the product may be up to ", kMostForwards)});
+}
 
 bool splits_backward(std::string_view schedule) {
   return entry_named(schedule).splits_backward;

@@ -11,6 +11,11 @@ inline std::int32_t first_slice(std::int32_t stage, const Schedule& schedule) {
   return number_of({part_of(stage, schedule.slices, schedule.blocks).stage}, schedule.slices, schedule.blocks);
 }
 
+// The stage of the model that the action is of.
+inline std::int32_t whole_stage(const Action& action, const Schedule& schedule) {
+  return part_of(action.stage, schedule.slices, schedule.blocks).stage;
+}
+
 // The actions of a table without blocks apart on the first `slices` slices of each stage, as a table of so many.
 Schedule first_slices(const Schedule& schedule, int slices);
 

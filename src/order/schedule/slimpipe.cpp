@@ -27,13 +27,9 @@
 //   actor 0 | 0.0F0 0.1F0 2.0F0 .     2.1F0 .     .     .     .     2.1B0------ .     .     2.0B0------ .     .     0.1B0------ 0.0B0------
 //   actor 1 | .     1.0F0 3.0F0 1.1F0 3.1F0 4.0F0 4.1F0 4.1B0------ 3.1B0------ 4.0B0------ 3.0B0------ 1.1B0------ 1.0B0------
 //   time 21, bubble 28.6 %, live 4 6
-#include <deque>
-#include <optional>
-#include <set>
-
-#include "base/invariant.h"
 #include "base/numbers.h"
 #include "schedule/generators.h"
+#include "schedule/in_order.h"
 
 namespace penstock {
 namespace {
@@ -41,54 +37,21 @@ namespace {
 // Slices that are on their way through the parts of the vocabulary while the last actor goes on with others.
 constexpr int kInHead = 2;
 
-// The actors' rows without the head, and what of it can run.
-class HeadFirst {
- public:
-  HeadFirst(const Schedule& trunk, const EngineWork& work)
-      : trunk_(trunk), stages_(trunk.stages()), work_(work), at_(trunk.actors.size()), head_(trunk.actors.size()) {}
-
-  void ready(const Action& action) {
-    if (action.stage < stages_)
-      ready_.insert(action);
-    else
-      head_[at(work_.actor_of(action.stage, action.microbatch))].push_back(action);
-  }
-  void ended(std::int32_t, const Action&) {}
-  std::optional<Action> next(std::int32_t actor) {
-    std::deque<Action>& head = head_[at(actor)];
-    const std::vector<Action>& row = trunk_.actors[at(actor)];
-    std::size_t& turn = at_[at(actor)];
-    if (!head.empty()) {
-      const Action action = head.front();
-      head.pop_front();
-      return action;
-    }
-    if (turn == row.size() || ready_.erase(row[turn]) == 0) return std::nullopt;
-    return row[turn++];
-  }
-  void stuck() const { invariant(false, "the head waits for no more than what stands before it in the trunk's rows"); }
-
- private:
-  const Schedule& trunk_;
-  std::int32_t stages_;  // of the trunk
-  const EngineWork& work_;
-  std::vector<std::size_t> at_;  // by actor: its next action of the trunk
-  std::set<Action> ready_;       // of the trunk
-  std::vector<std::deque<Action>> head_;
-};
-
 // The stages' actors and times, by which the head's actions find their places between the trunk's: a part takes a quarter of an actor's
 // layers, a transfer as long as the trunk's rows hide, one and a half of their forwards. Where transfers take no time that costs nothing.
-EngineWork work_of(const ScheduleOptions& options) {
+EngineWork work_of(const ScheduleOptions& options, TableCosts& costs) {
   const int p = options.actors, shards = options.head_shards;
-  EngineWork work{
-      .shape = sliced(chain_with_head(p, shards), options.slices), .actors = {{}}, .actor_count = p, .microbatches = options.microbatches};
+  EngineWork work{.shape = sliced(chain_with_head(p, shards), options.slices),
+                  .actors = {{}},
+                  .actor_count = p,
+                  .microbatches = options.microbatches,
+                  .costs = &costs};
   for (int stage = 0; stage < p + shards + 1; ++stage) {
     const bool is_join = stage == p + shards;
     const double time = stage < p ? 4 : is_join ? 0.125 : 1;
-    const EngineStage costs{.time = {time, 2 * time, time, time}};
+    const TableCosts of_slices = uniform_costs(options.slices, {}, time);
     work.actors[0].insert(work.actors[0].end(), at(options.slices), is_join ? p - 1 : stage < p ? stage : (stage - p) % p);
-    work.stages.insert(work.stages.end(), at(options.slices), costs);
+    costs.stages.insert(costs.stages.end(), of_slices.stages.begin(), of_slices.stages.end());
   }
   work.arrival = [](std::int32_t, std::int32_t, double ready, double) { return ready + 6; };
   return work;
@@ -100,9 +63,9 @@ Schedule slimpipe(const ScheduleOptions& options) {
   const int head = options.head_shards > 1 ? kInHead : 0;
   const Schedule trunk = alternating(options, [&](int actor) { return options.slices + 2 * (options.actors - 1 - actor) + head; });
   if (head == 0) return trunk;
-  const EngineWork work = work_of(options);
-  HeadFirst policy(trunk, work);
-  Schedule schedule = run_engine(work, policy).schedule;
+  TableCosts costs;
+  const EngineWork work = work_of(options, costs);
+  Schedule schedule = in_rows(trunk, work, [](const Action&) { return true; });
   schedule.slices = options.slices;
   return schedule;
 }

@@ -46,11 +46,8 @@ class Exchange {
   std::vector<Action> row(int actor) const {
     const int ahead = slices_ + 2 * (actors_ - 1 - actor), first = 1 - actors_, end = pieces_ + actors_ - 1;
     std::vector<Action> row;
-    for (int turn = first; turn < first + ahead; ++turn) forward(actor, turn, row);
-    for (int turn = first; turn < end; ++turn) {
-      backward(actor, turn, row);
-      forward(actor, turn + ahead, row);
-    }
+    take_turns(end - first, ahead,
+               [&](Kind kind, int k) { kind == Kind::F ? forward(actor, first + k, row) : backward(actor, first + k, row); });
     return row;
   }
 

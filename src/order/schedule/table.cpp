@@ -33,11 +33,10 @@ double hashed(std::uint64_t seed, const Action& action) {
 }
 
 double duration(const TableCosts& costs, const Disturbance& disturbance, const Action& action, std::int32_t actor) {
-  const auto kind = static_cast<std::size_t>(action.kind);
-  double time = costs.of(action.stage, action.microbatch).time[kind];
+  double time = costs.of(action.stage, action.microbatch).of(action.kind);
   if (costs.first.empty()) time *= action.count;
   for (std::int32_t m = action.microbatch + 1; !costs.first.empty() && m < action.microbatch + action.count; ++m)
-    time += costs.of(action.stage, m).time[kind];
+    time += costs.of(action.stage, m).of(action.kind);
   if (disturbance.jitter > 0) time *= 1 + disturbance.jitter * (2 * hashed(disturbance.seed, action) - 1);
   if (!disturbance.slowdown.empty()) time *= disturbance.slowdown[at(actor)];
   return time;
@@ -196,8 +195,8 @@ std::vector<std::int32_t> followers(const WorkIndex& work, const std::vector<std
   return follower;
 }
 
-// One pass over a table. An actor runs its next action when all that it needs from others is there; what it needs of its own row has
-// run, or the table would not be valid.
+// One pass over a table, whose rows are given: the engine makes rows and tells only when they end. An actor runs its next action when all
+// that it needs from others is there; what it needs of its own row has run, or the table would not be valid.
 class Pass {
  public:
   Pass(const WorkIndex& work, const TableCosts& costs, const TableOptions& options)
@@ -368,16 +367,15 @@ class Pass {
 
 TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs, double share) {
   StageCosts of;
-  const auto set = [&](Kind kind, double time) { of.time[static_cast<std::size_t>(kind)] = time * share; };
-  set(Kind::F, costs.forward);
-  set(Kind::B, costs.backward);
-  set(Kind::I, costs.input);
-  set(Kind::W, costs.weight);
-  set(Kind::R, costs.recompute.value_or(costs.forward));
-  set(Kind::OFFLOAD, costs.offload);
-  set(Kind::RELOAD, costs.offload);
-  set(Kind::UNSHARD, costs.gather);
-  set(Kind::REDUCE_GRAD, costs.reduce);
+  of.of(Kind::F) = costs.forward;
+  of.of(Kind::B) = costs.backward;
+  of.of(Kind::I) = costs.input;
+  of.of(Kind::W) = costs.weight;
+  of.of(Kind::R) = costs.recompute.value_or(costs.forward);
+  of.of(Kind::OFFLOAD) = of.of(Kind::RELOAD) = costs.offload;
+  of.of(Kind::UNSHARD) = costs.gather;
+  of.of(Kind::REDUCE_GRAD) = costs.reduce;
+  for (double& time : of.time) time *= share;
   of.forward_bytes = of.backward_bytes = of.weight_bytes = of.gradient_bytes = costs.bytes;
   of.live = share;
   of.kept = share * costs.kept;

@@ -5,6 +5,7 @@
 
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
+#include "schedule/slices.h"
 
 namespace penstock {
 
@@ -16,7 +17,7 @@ Schedule with_updates(Schedule schedule) {
     if (!row.empty()) row.back().fused_with_next = false;  // nothing follows it
     std::vector<bool> updated(stages, false);
     for (std::size_t i = row.size(); i-- > 0;) {
-      const std::int32_t stage = part_of(row[i].stage, schedule.slices, schedule.blocks).stage;
+      const std::int32_t stage = whole_stage(row[i], schedule);
       const bool works = is_compute(row[i].kind) || row[i].kind == Kind::REDUCE_GRAD;
       if (!works || updated[stage]) continue;
       updated[stage] = true;
@@ -34,12 +35,11 @@ Schedule with_step_updates(Schedule schedule, int steps) {
   schedule.cells.clear();
   schedule.steps = steps;
   const std::int32_t of_step = schedule.microbatches() / steps;
-  const auto whole = [&](const Action& action) { return part_of(action.stage, schedule.slices, schedule.blocks).stage; };
   for (std::vector<Action>& row : schedule.actors) {
     std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last;  // by stage and step: the last gradient, or the fused pair's end
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (row[i].kind != Kind::B && row[i].kind != Kind::W) continue;
-      std::size_t& end = last[{whole(row[i]), row[i].microbatch / of_step}] = i;
+      std::size_t& end = last[{whole_stage(row[i], schedule), row[i].microbatch / of_step}] = i;
       while (row[end].fused_with_next) ++end;
     }
     std::map<std::size_t, std::vector<Action>> behind;

@@ -5,6 +5,7 @@
 #include "base/words.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
+#include "schedule/slices.h"
 #include "schedule/validate.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
@@ -35,8 +36,7 @@ Microbatches named_microbatches(const Schedule& schedule) {
   });
   if (forwards == 0) throw Error(concat(title(schedule), ":1:1: the table has no forward"));
   if (last >= forwards) {
-    throw Error(concat(place(schedule, largest), ": ", text_at(schedule, largest), " names micro-batch ", last, " of a table with ",
-                       counted(forwards, "forward")),
+    throw Error(concat(named(schedule, largest), " names micro-batch ", last, " of a table with ", counted(forwards, "forward")),
                 {"micro-batches are numbered from 0 without gaps"});
   }
   return {static_cast<std::int32_t>(last + 1), largest};
@@ -64,8 +64,7 @@ void check_places(const WorkIndex& work) {
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
       const Position forward = work.forward[work.unit(action.stage, m)];
       if (forward.actor == here.actor) continue;
-      throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " runs on actor ", here.actor, ", its forward on actor ",
-                         forward.actor),
+      throw Error(concat(named(schedule, here), " runs on actor ", here.actor, ", its forward on actor ", forward.actor),
                   {concat(text_at(schedule, forward), " stands at ", place(schedule, forward)),
                    is_host_copy(action.kind) ? "they move what the forward left, where it left it"
                                              : "B, I and R run where their forward left its residuals; only W may run elsewhere"},
@@ -85,8 +84,7 @@ void check_slices(const WorkIndex& work) {
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
       const Position before = work.forward[work.unit(slice_before, m)];
       if (!before || before.actor == here.actor) continue;
-      throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " runs on actor ", here.actor,
-                         ", the slice before it on actor ", before.actor),
+      throw Error(concat(named(schedule, here), " runs on actor ", here.actor, ", the slice before it on actor ", before.actor),
                   {concat(text_at(schedule, before), " stands at ", place(schedule, before)),
                    "a slice reads the keys and values of the slices before it, where these left them"},
                   concat("move ", text_at(schedule, here), " to row ", before.actor + 1));
@@ -101,18 +99,18 @@ void check_residuals(const WorkIndex& work) {
   const auto of = [](const std::vector<Position>& where, std::size_t unit) { return where.empty() ? Position{} : where[unit]; };
   for (std::size_t unit = 0; unit < work.forward.size(); ++unit) {
     const Position offload = of(work.offload, unit), reload = of(work.reload, unit), again = of(work.recompute, unit);
-    const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text_at(schedule, p)); };
     if (static_cast<bool>(offload) != static_cast<bool>(reload)) {
       const Position there = offload ? offload : reload;
       const Kind missing = offload ? Kind::RELOAD : Kind::OFFLOAD;
       const std::size_t microbatches = work.microbatches;
       const std::string unit_name =
           unit_text(schedule, static_cast<std::int32_t>(unit / microbatches), missing, static_cast<std::int32_t>(unit % microbatches));
-      throw Error(concat(named(there), offload ? " is never reloaded" : " was never offloaded"), {concat(unit_name, " is missing")},
+      throw Error(concat(named(schedule, there), offload ? " is never reloaded" : " was never offloaded"),
+                  {concat(unit_name, " is missing")},
                   concat("add it ", offload ? "before the backward" : "after the forward", ", or leave out ", text_at(schedule, there)));
     }
     if (offload && again) {
-      throw Error(concat(named(again), " computes again what ", text_at(schedule, reload), " brings back"),
+      throw Error(concat(named(schedule, again), " computes again what ", text_at(schedule, reload), " brings back"),
                   {concat(text_at(schedule, offload), " stands at ", place(schedule, offload))}, "leave out one or the other");
     }
   }
@@ -143,13 +141,12 @@ class Shards {
     bool gathered = false;               // now
     Position unreduced{}, last_reduced;  // the last action whose gradient no REDUCE_GRAD follows yet; the last of those
   };
-  Stage& of(const Action& action) { return stages_[number_of(action)]; }
-  std::int32_t number_of(const Action& action) const { return part_of(action.stage, schedule_.slices, schedule_.blocks).stage; }
-  std::string named(Position p) const { return concat(place(schedule_, p), ": ", text_at(schedule_, p)); }
+  Stage& of(const Action& action) { return stages_[whole_stage(action, schedule_)]; }
+  std::string named(Position p) const { return penstock::named(schedule_, p); }
 
   void check(const Action& action, Position here) {
     Stage& stage = of(action);
-    const std::string gather = concat(number_of(action), name(Kind::UNSHARD));
+    const std::string gather = concat(whole_stage(action, schedule_), name(Kind::UNSHARD));
     switch (action.kind) {
       case Kind::UNSHARD:
         if (stage.gathered) throw Error(concat(named(here), " gathers what actor ", actor_, " still has"), {}, "leave it out");
@@ -163,7 +160,7 @@ class Shards {
       case Kind::REDUCE_GRAD:
         if (!stage.unreduced)
           throw Error(concat(named(here), " has nothing to reduce"),
-                      {concat("neither B nor W of stage ", number_of(action), " stands before it on actor ", actor_,
+                      {concat("neither B nor W of stage ", whole_stage(action, schedule_), " stands before it on actor ", actor_,
                               stage.last_reduced ? ", behind the last one" : "")});
         stage.last_reduced = here;
         stage.unreduced = {};
@@ -174,7 +171,7 @@ class Shards {
     // A weight gradient reads activations and what its input gradient left.
     if (stage.sharded && !stage.gathered && action.kind != Kind::W && (is_compute(action.kind) || action.kind == Kind::R))
       throw Error(concat(named(here), " finds its parameters sharded"),
-                  {concat("actor ", actor_, " gathers those of stage ", number_of(action), ", but they are not there")},
+                  {concat("actor ", actor_, " gathers those of stage ", whole_stage(action, schedule_), ", but they are not there")},
                   concat("add ", gather, " before it"));
     if (action.kind == Kind::B || action.kind == Kind::W) stage.unreduced = here;
   }
@@ -255,12 +252,11 @@ void check_updates(const Schedule& schedule) {
     const std::vector<Action>& row = schedule.actors[a];
     std::map<std::int32_t, Seen> stages;  // those of the row
     for (std::size_t i = row.size(); i-- > 0;) {
-      const std::int32_t number = part_of(row[i].stage, schedule.slices, schedule.blocks).stage;
+      const std::int32_t number = whole_stage(row[i], schedule);
       Seen& stage = stages[number];
       const Position here{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)};
       if (row[i].kind == Kind::U && (stage.used || stage.update))
-        throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " is too early: actor ", a, " goes on with stage ", number,
-                           " after it"),
+        throw Error(concat(named(schedule, here), " is too early: actor ", a, " goes on with stage ", number, " after it"),
                     {"a stage is updated once in a step, when its gradients are complete"},
                     concat("move it behind the stage's last action, or leave it out: what has no U is updated at the end"));
       if (row[i].kind == Kind::U)
@@ -270,8 +266,7 @@ void check_updates(const Schedule& schedule) {
     }
     for (const auto& [number, stage] : stages)
       if (stage.update && !stage.used)
-        throw Error(concat(place(schedule, stage.update), ": ", text_at(schedule, stage.update), ": actor ", a, " has nothing of stage ",
-                           number, " to update"));
+        throw Error(concat(named(schedule, stage.update), ": actor ", a, " has nothing of stage ", number, " to update"));
   }
 }
 
@@ -287,6 +282,10 @@ std::string text_at(const Schedule& schedule, Position p) {
 
 std::string unit_text(const Schedule& schedule, std::int32_t stage, Kind kind, std::int32_t microbatch) {
   return text({stage, kind, microbatch}, schedule.slices, schedule.blocks);
+}
+
+std::string named(const Schedule& schedule, Position p) {
+  return concat(place(schedule, p), ": ", text_at(schedule, p));
 }
 
 std::string place(const Schedule& schedule, Position p) {

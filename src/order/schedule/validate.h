@@ -14,15 +14,6 @@ std::string title(const Schedule& schedule);
 std::string text_at(const Schedule& schedule, Position p);
 std::string unit_text(const Schedule& schedule, std::int32_t stage, Kind kind, std::int32_t microbatch);
 
-template <class Visit>
-void for_each_action(const Schedule& schedule, Visit&& visit) {
-  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
-    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i) {
-      visit(schedule.actors[a][i], Position{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)});
-    }
-  }
-}
-
 // The number of micro-batches, and the action that says so where the caller does not.
 struct Microbatches {
   std::int32_t count = 0;

@@ -33,30 +33,29 @@ void check_parts(const Schedule& schedule, const StageShape& shape) {
 void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches) {
   const std::int64_t entries = std::ssize(shape.predecessors), stages = (entries - std::ssize(shape.blocks)) / schedule.slices;
   for_each_action(schedule, [&](const Action& action, Position here) {
-    const auto where = [&] { return place(schedule, here) + ": " + text_at(schedule, here); };
     if (action.stage < 0 || action.stage >= entries) {
       throw Error(
-          concat(where(), " names an unknown stage"),
+          concat(named(schedule, here), " names an unknown stage"),
           {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ", schedule.whole_stages())},
           "use a table made for this number of stages, or cut the model into as many");
     }
     if (is_transfer(action.kind))
-      throw Error(concat(where(), " is a transfer"), {"transfers follow from the table and are not part of it"});
+      throw Error(concat(named(schedule, here), " is a transfer"), {"transfers follow from the table and are not part of it"});
     if (is_sharding(action.kind) && (action.microbatch >= 0 || action.count != 1)) {
-      throw Error(concat(where(), " names a micro-batch"), {"parameters, and the sum of gradients, belong to a stage"},
+      throw Error(concat(named(schedule, here), " names a micro-batch"), {"parameters, and the sum of gradients, belong to a stage"},
                   concat("write ", text({action.stage, action.kind}, schedule.slices, schedule.blocks)));
     }
     if (action.microbatch < 0 && !needs_microbatch(action.kind)) return;
     if (action.microbatch < 0 || action.count < 1 || action.microbatch >= microbatches || action.count > microbatches - action.microbatch) {
       throw Error(
-          concat(where(), " names an unknown micro-batch"),
+          concat(named(schedule, here), " names an unknown micro-batch"),
           {concat(schedule.steps > 1 ? concat(schedule.steps, " steps have ") : "a step has ", counted(microbatches, "micro-batch"), ", ",
                   range_text(microbatches))},
           schedule.steps > 1 ? "the last step has no next one whose work it could do" : "change the number of micro-batches, or the table");
     }
     const bool backward = action.kind != Kind::F && is_compute(action.kind);
     if ((backward || is_residual(action.kind)) && !shape.has_backward[action.stage]) {
-      throw Error(concat(where(), backward ? " is a backward of a stage without" : " prepares a backward of a stage without"),
+      throw Error(concat(named(schedule, here), backward ? " is a backward of a stage without" : " prepares a backward of a stage without"),
                   {concat("stage ", stage_of(schedule, action), " only runs forward")},
                   "leave it out, or use a table made with --forward-only");
     }
@@ -112,9 +111,9 @@ void check_idle(const Schedule& schedule, const IdleStages& idle) {
   for_each_action(schedule, [&](const Action& action, Position here) {
     for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m)
       if (is_idle(idle, action.stage, m))
-        throw Error(concat(place(schedule, here), ": ", text_at(schedule, here), " is of a micro-batch for which stage ",
-                           stage_of(schedule, action), " has nothing to do"),
-                    {}, "leave it out");
+        throw Error(
+            concat(named(schedule, here), " is of a micro-batch for which stage ", stage_of(schedule, action), " has nothing to do"), {},
+            "leave it out");
   });
 }
 
@@ -146,7 +145,7 @@ void check_idle(const Schedule& schedule, const IdleStages& idle) {
                                              " must run forward once for each of ", counted(step.count, "micro-batch"), "; the table has ",
                                              counted(forwards, "such forward"))};
   if (step.named_by) {
-    details.push_back(concat(place(schedule, step.named_by), ": ", text_at(schedule, step.named_by), " names the last micro-batch"));
+    details.push_back(concat(named(schedule, step.named_by), " names the last micro-batch"));
   }
   throw Error(what, details, concat("add ", unit, ", or give the model as many stages and micro-batches as the table has"));
 }
@@ -183,16 +182,16 @@ void check_backwards(const WorkIndex& work, const IdleStages& idle) {
       if (is_idle(idle, s, m)) continue;
       const Position forward = work.forward[work.unit(s, m)], backward = work.backward[work.unit(s, m)],
                      weight = work.weight[work.unit(s, m)];
-      const auto named = [&](Position p) { return concat(place(schedule, p), ": ", text_at(schedule, p)); };
       if (!backward) {
         const Position by = weight ? weight : forward;
-        throw Error(concat(named(by), weight ? " has no input gradient before it" : " has no backward"),
+        throw Error(concat(named(schedule, by), weight ? " has no input gradient before it" : " has no backward"),
                     {concat(weight ? "" : unit_text(schedule, s, Kind::B, m) + " or ", unit_text(schedule, s, Kind::I, m), " is missing")},
                     concat("add it to row ", forward.actor + 1, ", where ", text_at(schedule, forward), " stands"));
       }
       if (!weight && work.shape->has_parameters[s]) {
         throw Error(
-            concat(named(backward), " has no weight gradient after it"), {concat(unit_text(schedule, s, Kind::W, m), " is missing")},
+            concat(named(schedule, backward), " has no weight gradient after it"),
+            {concat(unit_text(schedule, s, Kind::W, m), " is missing")},
             concat("add ", unit_text(schedule, s, Kind::W, m), " to any row, or write ", unit_text(schedule, s, Kind::B, m), " for both"));
       }
     }

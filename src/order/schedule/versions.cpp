@@ -8,14 +8,11 @@
 #include "base/words.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
+#include "schedule/slices.h"
 #include "schedule/work.h"
 
 namespace penstock {
 namespace {
-
-std::int32_t whole_stage(const Schedule& schedule, const Action& action) {
-  return part_of(action.stage, schedule.slices, schedule.blocks).stage;
-}
 
 using ForwardVersions = std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion>;  // by stage and micro-batch: what F read
 
@@ -27,7 +24,7 @@ void for_each_version(const Schedule& schedule, std::size_t actor, const Forward
   ForwardVersions forwards;
   for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
     const Action& action = schedule.actors[actor][i];
-    std::int32_t& made = updates[whole_stage(schedule, action)];
+    std::int32_t& made = updates[whole_stage(action, schedule)];
     ReadVersion read;
     if (reads_parameters(action.kind)) {
       const auto here = forwards.find({action.stage, action.microbatch});
@@ -49,13 +46,10 @@ ForwardVersions versions_elsewhere(const Schedule& schedule) {
   ForwardVersions out;
   if (schedule.steps == 1) return out;
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
-  const auto is_elsewhere = [&](const Action& action, std::size_t actor) {
-    return action.kind == Kind::W && owners[action.stage] != static_cast<std::int32_t>(actor);
-  };
-  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for (const Action& action : schedule.actors[actor])
-      if (is_elsewhere(action, actor))
-        for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) out[{action.stage, m}] = {};
+  for_each_action(schedule, [&](const Action& action, Position p) {
+    if (action.kind != Kind::W || owners[action.stage] == p.actor) return;
+    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) out[{action.stage, m}] = {};
+  });
   if (out.empty()) return out;
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
     for_each_version(schedule, actor, {}, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
@@ -65,9 +59,8 @@ ForwardVersions versions_elsewhere(const Schedule& schedule) {
   return out;
 }
 
-std::string named(const Schedule& schedule, std::size_t actor, std::size_t index) {
-  return concat(place(schedule, {static_cast<std::int32_t>(actor), static_cast<std::int32_t>(index)}), ": ",
-                text(schedule.actors[actor][index], schedule.slices, schedule.blocks));
+Position place_in(std::size_t actor, std::size_t index) {
+  return {static_cast<std::int32_t>(actor), static_cast<std::int32_t>(index)};
 }
 
 // Stages are numbered whole.
@@ -78,11 +71,11 @@ struct Window {
 };
 
 // Throws unless the action is the next U of its stage.
-void check_update(const Window& window, std::size_t actor, std::size_t index, std::int32_t updates) {
-  const Action& action = window.schedule.actors[actor][index];
-  const std::int32_t last = (updates + 1) * window.microbatches - 1, stage = whole_stage(window.schedule, action);
+void check_update(const Window& window, Position p, std::int32_t updates) {
+  const Action& action = window.schedule.actors[p.actor][p.index];
+  const std::int32_t last = (updates + 1) * window.microbatches - 1, stage = whole_stage(action, window.schedule);
   if (action.microbatch == last) return;
-  const std::string here = named(window.schedule, actor, index);
+  const std::string here = named(window.schedule, p);
   if (updates == window.schedule.steps)
     throw Error(concat(here, " is one U too many"),
                 {concat(counted(updates, "update"), " of stage ", stage, " stand before it, one for each step of the window")},
@@ -98,16 +91,16 @@ void check_update(const Window& window, std::size_t actor, std::size_t index, st
 }
 
 // Throws for what is not of one step.
-void check_step(const Window& window, std::size_t actor, std::size_t index) {
-  const Action& action = window.schedule.actors[actor][index];
+void check_step(const Window& window, Position p) {
+  const Action& action = window.schedule.actors[p.actor][p.index];
   if (is_sharding(action.kind))
-    throw Error(concat(named(window.schedule, actor, index), " is of no step"),
+    throw Error(concat(named(window.schedule, p), " is of no step"),
                 {concat("the table is for ", window.schedule.steps, " steps, each of which gathers and reduces as pipeline.zero says")},
                 "leave it out, or make the table for one step");
   const std::int32_t last = action.microbatch + action.count - 1;
   if (action.microbatch / window.microbatches != last / window.microbatches)
-    throw Error(concat(named(window.schedule, actor, index), " is of two steps"),
-                {concat("a step has ", counted(window.microbatches, "micro-batch"))}, "write it once for each");
+    throw Error(concat(named(window.schedule, p), " is of two steps"), {concat("a step has ", counted(window.microbatches, "micro-batch"))},
+                "write it once for each");
 }
 
 // Is it a W away from its F?
@@ -117,31 +110,31 @@ bool is_elsewhere(const Window& window, const Action& action) {
 
 // Throws for a W away from its F that would read another version than that did. That its gradient comes in time follows from
 // what the stage's U needs (work.h).
-void check_elsewhere(const Window& window, std::size_t actor, std::size_t index) {
-  const Action& action = window.schedule.actors[actor][index];
+void check_elsewhere(const Window& window, Position p) {
+  const Action& action = window.schedule.actors[p.actor][p.index];
   const ReadVersion forward = window.elsewhere.at({action.stage, action.microbatch});
   if (action.version < 0 || ReadVersion{action.version, action.ahead} == forward) return;
   const auto version = [](ReadVersion of) { return concat(of.version, of.ahead > 0 ? concat("+", of.ahead) : ""); };
-  throw Error(concat(named(window.schedule, actor, index), " reads version ", version({action.version, action.ahead}), " of stage ",
-                     whole_stage(window.schedule, action), ", its forward version ", version(forward)),
+  throw Error(concat(named(window.schedule, p), " reads version ", version({action.version, action.ahead}), " of stage ",
+                     whole_stage(action, window.schedule), ", its forward version ", version(forward)),
               {"a W on another actor than its forward reads what that read"}, "leave out the version");
 }
 
-void check_action(const Window& window, std::size_t actor, std::size_t index, std::int32_t updates, std::int32_t version) {
+void check_action(const Window& window, Position p, std::int32_t updates, std::int32_t version) {
   const Schedule& schedule = window.schedule;
-  const Action& action = schedule.actors[actor][index];
-  const std::int32_t stage = whole_stage(schedule, action);
-  if (action.kind == Kind::U) return check_update(window, actor, index, updates);
-  if (schedule.steps > 1) check_step(window, actor, index);
-  if (is_elsewhere(window, action)) return check_elsewhere(window, actor, index);
+  const Action& action = schedule.actors[p.actor][p.index];
+  const std::int32_t stage = whole_stage(action, schedule);
+  if (action.kind == Kind::U) return check_update(window, p, updates);
+  if (schedule.steps > 1) check_step(window, p);
+  if (is_elsewhere(window, action)) return check_elsewhere(window, p);
   if (version > updates)
-    throw Error(concat(named(schedule, actor, index), " reads version ", version, " of stage ", stage, ", which is not made yet"),
-                {concat(counted(updates, "update"), " of the stage stand before it in the row of actor ", actor)},
+    throw Error(concat(named(schedule, p), " reads version ", version, " of stage ", stage, ", which is not made yet"),
+                {concat(counted(updates, "update"), " of the stage stand before it in the row of actor ", p.actor)},
                 concat("move it behind ", stage, "U", version * window.microbatches - 1, ", or let it read version ", updates));
   const bool sums = action.kind == Kind::B || action.kind == Kind::W;
   const std::int32_t step = action.microbatch / window.microbatches;
   if (sums && updates > step)
-    throw Error(concat(named(schedule, actor, index), ": its gradient is lost"),
+    throw Error(concat(named(schedule, p), ": its gradient is lost"),
                 {concat("the update of its step, ", stage, "U", (step + 1) * window.microbatches - 1, ", stands before it")},
                 "move it before that update");
 }
@@ -149,15 +142,13 @@ void check_action(const Window& window, std::size_t actor, std::size_t index, st
 // Throws where actors would update a stage apart from each other: all of it but W is on the actor that has its forwards.
 void check_one_actor(const Schedule& schedule, const StageShape& shape) {
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
-  for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
-      const Action& action = schedule.actors[actor][i];
-      const std::int32_t stage = whole_stage(schedule, action), owner = owners[number_of({stage}, schedule.slices, schedule.blocks)];
-      if (!shape.has_backward[action.stage] || action.kind == Kind::W || owner == static_cast<std::int32_t>(actor)) continue;
-      throw Error(concat(named(schedule, actor, i), ": stage ", stage, " is also on actor ", owner),
-                  {"in a window of steps each actor would have versions of its own; only W may be elsewhere"},
-                  concat("put all of a stage but its W on one actor, or make the table for one step"));
-    }
+  for_each_action(schedule, [&](const Action& action, Position p) {
+    const std::int32_t stage = whole_stage(action, schedule), owner = owners[first_slice(action.stage, schedule)];
+    if (!shape.has_backward[action.stage] || action.kind == Kind::W || owner == p.actor) return;
+    throw Error(concat(named(schedule, p), ": stage ", stage, " is also on actor ", owner),
+                {"in a window of steps each actor would have versions of its own; only W may be elsewhere"},
+                concat("put all of a stage but its W on one actor, or make the table for one step"));
+  });
 }
 
 }  // namespace
@@ -204,7 +195,7 @@ std::vector<HeldVersion> versions_beside(const Schedule& schedule, std::int32_t 
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> overwritten;           // by stage and version: by the U at this place
   for_each_version(schedule, static_cast<std::size_t>(actor), versions_elsewhere(schedule),
                    [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
-                     const std::int32_t stage = whole_stage(schedule, action);
+                     const std::int32_t stage = whole_stage(action, schedule);
                      if (action.kind == Kind::U) overwritten[{stage, updates}] = i;
                      if (read.version < 0) return;
                      reads.try_emplace({stage, read.version, read.ahead}, HeldVersion{stage, i, i}).first->second.last = i;
@@ -241,8 +232,9 @@ void check_staleness(const Schedule& schedule, std::int32_t most) {
       const std::int32_t version = read.version;
       const std::int32_t step = action.microbatch / microbatches;
       if (version < 0 || step - version <= most) return;
-      throw Error(concat(named(schedule, actor, i), " reads version ", version, " in step ", step, ": ", step - version, " updates late"),
-                  {concat("at most ", most, " are allowed")}, "update earlier, or begin its step later");
+      throw Error(
+          concat(named(schedule, place_in(actor, i)), " reads version ", version, " in step ", step, ": ", step - version, " updates late"),
+          {concat("at most ", most, " are allowed")}, "update earlier, or begin its step later");
     });
 }
 
@@ -274,15 +266,16 @@ void check_versions(const Schedule& schedule, const StageShape& shape, std::int3
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
     std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
     for_each_version(schedule, actor, window.elsewhere, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
-      if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, actor, i, updates, read.version);
+      if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, place_in(actor, i), updates, read.version);
       if (shape.has_backward[action.stage] && shape.has_parameters[action.stage] && !is_elsewhere(window, action))
-        last[whole_stage(schedule, action)] = {i, updates + (action.kind == Kind::U)};
+        last[whole_stage(action, schedule)] = {i, updates + (action.kind == Kind::U)};
     });
     for (const auto& [stage, seen] : last)
       if (schedule.steps > 1 && seen.second < schedule.steps)
-        throw Error(concat(named(schedule, actor, seen.first), ": behind it step ", seen.second, " has no update of stage ", stage),
-                    {concat("the table is for ", schedule.steps, " steps")},
-                    concat("add ", stage, "U", (seen.second + 1) * window.microbatches - 1));
+        throw Error(
+            concat(named(schedule, place_in(actor, seen.first)), ": behind it step ", seen.second, " has no update of stage ", stage),
+            {concat("the table is for ", schedule.steps, " steps")},
+            concat("add ", stage, "U", (seen.second + 1) * window.microbatches - 1));
   }
 }
 

@@ -50,13 +50,9 @@ void find_updates(WorkIndex& work) {
   const std::map<std::size_t, StageStep> last = last_weights_elsewhere(work);
   if (last.empty()) return;
   std::map<StageStep, Position> updates;
-  for (std::int32_t a = 0; const std::vector<Action>& row : work.schedule->actors) {
-    for (std::int32_t i = 0; const Action& action : row) {
-      if (action.kind == Kind::U && action.microbatch >= 0) updates.try_emplace(stage_step(work, action), Position{a, i});
-      ++i;
-    }
-    ++a;
-  }
+  for_each_action(*work.schedule, [&](const Action& action, Position here) {
+    if (action.kind == Kind::U && action.microbatch >= 0) updates.try_emplace(stage_step(work, action), here);
+  });
   work.update.resize(work.forward.size());
   for (const auto& [unit, of] : last)
     if (const auto found = updates.find(of); found != updates.end()) work.update[unit] = found->second;
@@ -97,20 +93,16 @@ WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int
     if (slots.empty()) slots.resize(work.forward.size());
     return slots;
   };
-  for (std::size_t a = 0; a < schedule.actors.size(); ++a) {
-    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i) {
-      const Action& action = schedule.actors[a][i];
-      const Position here{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)};
-      work.has_sharding = work.has_sharding || is_sharding(action.kind);
-      for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m) {
-        const std::size_t unit = work.unit(action.stage, m);
-        if (action.kind == Kind::F) place(work.forward[unit], here, on_double);
-        if (action.kind == Kind::B || action.kind == Kind::I) place(work.backward[unit], here, on_double);
-        if (action.kind == Kind::B || action.kind == Kind::W) place(work.weight[unit], here, on_double);
-        if (is_residual(action.kind)) place(where(action.kind)[unit], here, on_double);
-      }
+  for_each_action(schedule, [&](const Action& action, Position here) {
+    work.has_sharding = work.has_sharding || is_sharding(action.kind);
+    for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m) {
+      const std::size_t unit = work.unit(action.stage, m);
+      if (action.kind == Kind::F) place(work.forward[unit], here, on_double);
+      if (action.kind == Kind::B || action.kind == Kind::I) place(work.backward[unit], here, on_double);
+      if (action.kind == Kind::B || action.kind == Kind::W) place(work.weight[unit], here, on_double);
+      if (is_residual(action.kind)) place(where(action.kind)[unit], here, on_double);
     }
-  }
+  });
   if (schedule.steps > 1) find_updates(work);
   return work;
 }

@@ -13,6 +13,16 @@ namespace penstock {
 
 // "plan.csv:3:7", row and cell from 1; of a generated table the cell in which it is printed.
 std::string place(const Schedule& schedule, Position p);
+// "plan.csv:3:7: 2B1", as errors begin.
+std::string named(const Schedule& schedule, Position p);
+
+// Calls visit(Action, Position) for every action, row by row.
+template <class Visit>
+void for_each_action(const Schedule& schedule, Visit&& visit) {
+  for (std::size_t a = 0; a < schedule.actors.size(); ++a)
+    for (std::size_t i = 0; i < schedule.actors[a].size(); ++i)
+      visit(schedule.actors[a][i], Position{static_cast<std::int32_t>(a), static_cast<std::int32_t>(i)});
+}
 
 // An index of the actions of a table whose stages are in `shape` and whose micro-batches are below `microbatches`. Refers to both; they
 // must outlive it.

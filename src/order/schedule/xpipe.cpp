@@ -11,26 +11,11 @@
 //   time 18, bubble 33.3 %, live 3 2 1
 #include <algorithm>
 
+#include "penstock/table.h"
 #include "schedule/generators.h"
-#include "schedule/work.h"
 
 namespace penstock {
 namespace {
-
-// By row and action, when it ends, where F and B take 1 and all else nothing.
-std::vector<std::vector<double>> ends_of(const Schedule& schedule) {
-  const StageShape shape = shape_of(schedule);
-  const WorkIndex work = index_work(schedule, shape, schedule.microbatches());
-  std::vector<std::vector<double>> end;
-  for (const auto& row : schedule.actors) end.emplace_back(row.size());
-  walk(work, [&](Position p) {
-    const Action& action = work.at(p);
-    double begin = p.index > 0 ? end[p.actor][p.index - 1] : 0;
-    for_each_need(work, action, [&](Position need) { begin = std::max(begin, end[need.actor][need.index]); });
-    end[p.actor][p.index] = begin + (action.kind == Kind::F || action.kind == Kind::B);
-  });
-  return end;
-}
 
 // By step: when actor 0 begins its last backward.
 std::vector<double> horizons(const Schedule& schedule, const std::vector<std::vector<double>>& end, int microbatches) {
@@ -46,7 +31,8 @@ std::vector<double> horizons(const Schedule& schedule, const std::vector<std::ve
 
 Schedule xpipe(const ScheduleOptions& options) {
   Schedule schedule = pipedream(options);
-  const std::vector<std::vector<double>> end = ends_of(schedule);
+  // Where F and B take 1 and all else nothing.
+  const auto end = time_table(schedule, shape_of(schedule), uniform_costs(schedule.stages(), {.backward = 1})).end;
   const std::vector<double> horizon = horizons(schedule, end, options.microbatches);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
     std::vector<Action>& row = schedule.actors[actor];

@@ -9,33 +9,22 @@
 //   actor 2 | .  .  F0 F1 .  I0 F2 I1 F3 I2 W0 F4 I3 W1 F5 I4 W2 I5 W3 W4 W5
 //   actor 3 | .  .  .  F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 W3 W4 W5
 //   time 21, bubble 14.3 %, live 4 4 4 4
-#include <algorithm>
-
 #include "schedule/generators.h"
 
 namespace penstock {
 
-Schedule zero_bubble(const ScheduleOptions& options, const std::vector<ZeroBubbleActor>& actors) {
-  const int m = options.microbatches;
+Schedule zero_bubble(const ScheduleOptions& options, const std::function<ZeroBubbleActor(int actor)>& turns) {
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    const int ahead = std::min(actors[r].ahead, m), delay = std::min(actors[r].delay, m);
-    for (int j = 0; j < ahead; ++j) row.push_back({r, Kind::F, j});
-    for (int j = 0; j < m; ++j) {
-      row.push_back({r, Kind::I, j});
-      if (j >= delay) row.push_back({r, Kind::W, j - delay});
-      if (j + ahead < m) row.push_back({r, Kind::F, j + ahead});
-    }
-    for (int j = m - delay; j < m; ++j) row.push_back({r, Kind::W, j});
+    const auto [ahead, delay] = turns(r);
+    take_turns(options.microbatches, ahead, delay, [&](Kind kind, int j) { row.push_back({r, kind, j}); });
   }
   return schedule;
 }
 
 Schedule zero_bubble_h1(const ScheduleOptions& options) {
-  std::vector<ZeroBubbleActor> actors;
-  for (int r = 0; r < options.actors; ++r) actors.push_back({.ahead = options.actors - r, .delay = r});
-  return zero_bubble(options, actors);
+  return zero_bubble(options, [&](int r) { return ZeroBubbleActor{.ahead = options.actors - r, .delay = r}; });
 }
 
 }  // namespace penstock

@@ -23,14 +23,12 @@ namespace penstock {
 
 Schedule zero_bubble_h2(const ScheduleOptions& options) {
   const std::vector<double> transfers = link_transfers(options);
-  std::vector<ZeroBubbleActor> actors;
-  for (int r = 0; r < options.actors; ++r) {
+  return zero_bubble(options, [&](int r) {
     const double before = std::accumulate(transfers.begin(), transfers.begin() + r, 0.0);
     const double after = std::accumulate(transfers.begin() + r, transfers.end(), 0.0);
     const auto whole = [&](double count) { return static_cast<int>(std::min<double>(std::floor(count + 1e-9), options.microbatches)); };
-    actors.push_back({.ahead = whole(2 * (options.actors - r) - 1 + 2 * after), .delay = whole(2 * (r + before))});
-  }
-  return zero_bubble(options, actors);
+    return ZeroBubbleActor{.ahead = whole(2 * (options.actors - r) - 1 + 2 * after), .delay = whole(2 * (r + before))};
+  });
 }
 
 }  // namespace penstock

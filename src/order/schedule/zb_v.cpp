@@ -17,29 +17,12 @@
 namespace penstock {
 namespace {
 
-// One actor's row: both of its stages, each kind in the order of micro-batches.
-class Row {
- public:
-  Row(int actors, int actor) : stage_{actor, folded_stage(actors, 1, actor)} {}
+void backward(FoldedRow& row, int chunk) {
+  row.backward(chunk, true);
+  row.weight(chunk);
+}
 
-  void forward(int chunk) { push(chunk, Kind::F, forwards[chunk]++); }
-  void input(int chunk) { push(chunk, Kind::I, inputs[chunk]++); }
-  void weight(int chunk) { push(chunk, Kind::W, weights[chunk]++); }
-  void backward(int chunk) {
-    input(chunk);
-    weight(chunk);
-  }
-
-  int forwards[2] = {0, 0}, inputs[2] = {0, 0}, weights[2] = {0, 0};
-  std::vector<Action> actions;
-
- private:
-  void push(int chunk, Kind kind, int microbatch) { actions.push_back({stage_[chunk], kind, microbatch}); }
-
-  std::int32_t stage_[2];
-};
-
-void warm_up(Row& row, int p, int r) {
+void warm_up(FoldedRow& row, int p, int r) {
   for (int i = 0; i < 2 * (p - r) - 1; ++i) row.forward(0);
   for (int i = 0; i < r; ++i) {
     row.forward(1);
@@ -47,30 +30,29 @@ void warm_up(Row& row, int p, int r) {
   }
   for (int i = 0; i < p - r; ++i) {
     row.forward(1);
-    row.backward(1);
+    backward(row, 1);
   }
 }
 
-void steady(Row& row, int m) {
-  while (row.forwards[1] < m) {
-    if (row.forwards[0] < m) row.forward(0);
-    row.backward(0);
+void steady(FoldedRow& row, int m) {
+  while (row.forwards(1) < m) {
+    if (row.forwards(0) < m) row.forward(0);
+    backward(row, 0);
     row.forward(1);
-    row.backward(1);
+    backward(row, 1);
   }
 }
 
-void cool_down(Row& row, int p, int r) {
+void cool_down(FoldedRow& row, int p, int r) {
   for (int i = 0; i < r; ++i) {
-    row.input(0);
-    row.input(1);
+    row.backward(0, true);
+    row.backward(1, true);
   }
   for (int i = 0; i < p - r; ++i) {
-    row.input(0);
-    row.weight(0);
+    backward(row, 0);
   }
   for (int chunk : {1, 0}) {
-    while (row.weights[chunk] < row.inputs[chunk]) row.weight(chunk);
+    while (row.weight(chunk)) continue;
   }
 }
 
@@ -81,7 +63,7 @@ Schedule zero_bubble_v(const ScheduleOptions& options) {
   const int p = options.actors, m = std::max(options.microbatches, 2 * p - 1);  // the warm-up's forwards
   Schedule schedule;
   for (int r = 0; r < p; ++r) {
-    Row row(p, r);
+    FoldedRow row(p, r);
     warm_up(row, p, r);
     steady(row, m);
     cool_down(row, p, r);

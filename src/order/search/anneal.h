@@ -48,6 +48,13 @@ struct Cooling {
   }
 };
 
+// Moves an element to another place; those between make room.
+template <class Element>
+void move_element(std::vector<Element>& row, std::size_t from, std::size_t to) {
+  const auto at = [&](std::size_t i) { return row.begin() + static_cast<std::ptrdiff_t>(i); };
+  from < to ? std::rotate(at(from), at(from) + 1, at(to) + 1) : std::rotate(at(to), at(from), at(from) + 1);
+}
+
 // At most `tries` times, while goes_on(n): change(most) makes a change and returns its cost, which may be anything above `most` where it
 // only knows that it is, or nothing where it found none to make. It stays where it costs at most `most`; settle(cost, stays) keeps it or
 // takes it back.

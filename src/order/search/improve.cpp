@@ -19,9 +19,7 @@ class RowMover {
 
   // False where the row cannot be in the new order. May bring W forward.
   bool move(std::vector<Step>& row, std::size_t from, std::size_t to) {
-    const Step step = row[from];
-    row.erase(row.begin() + static_cast<std::ptrdiff_t>(from));
-    row.insert(row.begin() + static_cast<std::ptrdiff_t>(to), step);
+    move_element(row, from, to);
     std::fill(counts_.begin(), counts_.end(), Counts{});
     std::int64_t live = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {

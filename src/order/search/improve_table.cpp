@@ -5,6 +5,7 @@
 #include "base/numbers.h"
 #include "schedule/table_live.h"
 #include "search/anneal.h"
+#include "search/judge.h"
 #include "search/search_with_memory.h"
 
 namespace penstock {
@@ -52,8 +53,7 @@ class TableImprover {
     for (std::size_t a = 0; a < ran.size(); ++a)
       if (ran[a] < std::ssize(schedule.actors[a])) return kInfinity;
     const TableTime time = time_table(work, problem_.costs, {.network = problem_.network});
-    const double peak = *std::max_element(time.peak_live.begin(), time.peak_live.end());
-    return peak <= problem_.memory_limit * (1 + 1e-9) ? time.makespan : kInfinity;
+    return keeps_limit(problem_, time.peak()) ? time.makespan : kInfinity;
   }
 
   bool change(Row& row) {
@@ -86,8 +86,7 @@ class TableImprover {
     const std::size_t from = below(row.size()), distance = 1 + below(std::min<std::size_t>(row.size(), 12));
     const std::size_t to = random_() % 2 == 0 ? from - std::min(from, distance) : std::min(from + distance, row.size() - 1);
     if (from == to) return false;
-    const auto at = [&](std::size_t i) { return row.begin() + static_cast<std::ptrdiff_t>(i); };
-    from < to ? std::rotate(at(from), at(from) + 1, at(to) + 1) : std::rotate(at(to), at(from), at(from) + 1);
+    move_element(row, from, to);
     return true;
   }
 

@@ -76,17 +76,16 @@ double largest_live(const SearchProblem& problem) {
 
 StageLane lane_of(const SearchProblem& problem, const Route& route, std::int32_t stage, double largest) {
   const StageCosts& costs = problem.costs.stages[stage];
-  const auto time = [&](Kind kind) { return costs.time[static_cast<int>(kind)]; };
   StageLane lane{};
   lane.stage = stage;
   lane.actor = route.actor_of_stage[stage];
   lane.microbatches = route.microbatches;
   lane.has_backward = problem.shape.has_backward[stage];
   lane.has_weight = lane.has_backward && problem.shape.has_parameters[stage];
-  lane.forward = time(Kind::F);
-  lane.whole = time(Kind::B);
-  lane.input = time(Kind::I);
-  lane.weight = lane.has_weight ? time(Kind::W) : 0;
+  lane.forward = costs.of(Kind::F);
+  lane.whole = costs.of(Kind::B);
+  lane.input = costs.of(Kind::I);
+  lane.weight = lane.has_weight ? costs.of(Kind::W) : 0;
   lane.live = lane.has_backward && largest > 0 ? std::llround(costs.live / largest * kGrains) : 0;
   return lane;
 }

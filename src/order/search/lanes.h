@@ -12,8 +12,6 @@
 
 namespace penstock {
 
-inline constexpr double kRounding = 1e-9;  // two makespans that differ by less are equal
-
 // The next micro-batch of a lane, in one kind of work: F, B, I or W.
 struct Step {
   std::int16_t lane = 0;
@@ -75,7 +73,9 @@ Schedule schedule_of(const Lanes& lanes, const Rows& rows);
 // Nothing where the table holds more than the search's kinds, or W elsewhere. Updates, which follow from the order, are left out.
 std::optional<Rows> rows_of(const Lanes& lanes, const Schedule& schedule);
 
-// Rows as far as they have run. Steps are appended in any order in which they can run; the last ones may be taken back.
+// Rows as far as they have run. It is the table's clock (time_table) for rows that a search puts together and takes apart, step by step and
+// without numbers of micro-batches; tests hold both equal. Steps are appended in any order in which they can run; the last ones may be
+// taken back.
 class PartialRun {
  public:
   explicit PartialRun(const Lanes& lanes);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "schedule/generators.h"
 
 namespace penstock {
 namespace {
@@ -200,13 +201,7 @@ Rows zero_bubble_rows(const Lanes& lanes, double warm_up, double delay) {
     // With a forward after each W, ahead + late activations live; else the W waits until the forward has run.
     const std::int32_t late = std::min(static_cast<std::int32_t>(delay * r), cap - ahead);
     auto& row = rows.emplace_back();
-    for (std::int32_t j = 0; j < ahead; ++j) row.push_back({lane, Kind::F});
-    for (std::int32_t j = 0; j < m; ++j) {
-      row.push_back({lane, Kind::I});
-      if (j >= late) row.push_back({lane, Kind::W});
-      if (j + ahead < m) row.push_back({lane, Kind::F});
-    }
-    for (std::int32_t j = std::max(m - late, 0); j < m; ++j) row.push_back({lane, Kind::W});
+    take_turns(m, ahead, late, [&](Kind kind, int) { row.push_back({lane, kind}); });
   }
   return rows;
 }

@@ -5,7 +5,7 @@
 
 #include "base/numbers.h"
 #include "schedule/table_live.h"
-#include "search/lanes.h"
+#include "search/judge.h"
 
 namespace penstock {
 namespace {
@@ -33,9 +33,9 @@ class Reliever {
 
   std::optional<Schedule> result() {
     std::int64_t left = 2 * static_cast<std::int64_t>(work_.forward.size());  // R or OFFLOAD, and then RELOAD later: of each at most
-    while (!keeps_limit()) {
+    while (!keeps_limit(problem_, time_.peak())) {
       for (std::int32_t actor = 0; actor < problem_.actors; ++actor) {
-        if (time_.peak_live[actor] <= limit()) continue;
+        if (keeps_limit(problem_, time_.peak_live[actor])) continue;
         const Relief relief = choose(actor, too_full_at(actor));
         if (relief.stage < 0 || left-- == 0) return {};
         apply(relief, actor);
@@ -47,8 +47,7 @@ class Reliever {
   }
 
  private:
-  double limit() const { return problem_.memory_limit * (1 + kRounding); }
-  double time(Kind kind, std::int32_t stage, std::int32_t m) const { return problem_.costs.of(stage, m).time[static_cast<int>(kind)]; }
+  double time(Kind kind, std::int32_t stage, std::int32_t m) const { return problem_.costs.of(stage, m).of(kind); }
   double start(Position p) const { return time_.start[p.actor][p.index]; }
   double end(Position p) const { return time_.end[p.actor][p.index]; }
 
@@ -61,11 +60,11 @@ class Reliever {
   // When it first holds too much.
   double too_full_at(std::int32_t actor) const {
     LiveSum sum(problem_.costs);
-    if (sum.add_resident(work_, actor) > limit()) return 0;
+    if (!keeps_limit(problem_, sum.add_resident(work_, actor))) return 0;
     double first = kInfinity;
     for_each_live_change(work_, time_, actor, foreign_[actor],
                          [&](double when, Held what, std::int32_t stage, std::int32_t m, std::int32_t count) {
-                           if (sum.add(what, stage, m, count) > limit()) first = std::min(first, when);
+                           if (!keeps_limit(problem_, sum.add(what, stage, m, count))) first = std::min(first, when);
                          });
     return first;
   }
@@ -170,10 +169,6 @@ class Reliever {
   }
   bool is_inside_pair(Position here) const { return here.index > 0 && schedule_.actors[here.actor][here.index - 1].fused_with_next; }
 
-  bool keeps_limit() const {
-    return std::all_of(time_.peak_live.begin(), time_.peak_live.end(), [&](double peak) { return peak <= limit(); });
-  }
-
   // Takes back reliefs that are not needed, from the last on.
   void take_back() {
     const std::int64_t reliefs = count_of(schedule_, Kind::R) + count_of(schedule_, Kind::OFFLOAD);
@@ -189,7 +184,7 @@ class Reliever {
         std::erase_if(schedule_.actors[a],
                       [&](const Action& x) { return is_residual(x.kind) && x.stage == action.stage && x.microbatch == action.microbatch; });
         update();
-        if (keeps_limit() && time_.makespan <= makespan) continue;
+        if (keeps_limit(problem_, time_.peak()) && time_.makespan <= makespan) continue;
         schedule_.actors[a] = row;
         update();
       }

@@ -1,9 +1,9 @@
 #include "penstock/search.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <random>
 #include <ranges>
 #include <set>
@@ -14,25 +14,15 @@
 #include "schedule/options.h"
 #include "schedule/versions.h"
 #include "search/improve.h"
+#include "search/judge.h"
 #include "search/lanes.h"
 #include "search/list_schedule.h"
 #include "search/prove.h"
+#include "search/search_classes.h"
 #include "search/search_with_memory.h"
 
 namespace penstock {
 namespace {
-
-class Clock {
- public:
-  explicit Clock(double seconds) : seconds_(seconds) {}
-  bool is_after(double part) const {
-    return std::isfinite(seconds_) && std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > part * seconds_;
-  }
-
- private:
-  double seconds_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // One placement's state of the search.
 struct Ground {
@@ -51,12 +41,9 @@ struct Candidate {
 };
 
 bool is_chain(const StageShape& shape) {
-  for (std::size_t s = 0; s < shape.predecessors.size(); ++s) {
-    const bool linked =
-        s == 0 ? shape.predecessors[s].empty() : shape.predecessors[s] == std::vector<std::int32_t>{static_cast<std::int32_t>(s) - 1};
-    if (!linked || shape.has_backward[s] != shape.has_backward[0]) return false;
-  }
-  return !shape.predecessors.empty();
+  const std::vector<bool>& backward = shape.has_backward;
+  return !backward.empty() && shape.predecessors == chain(static_cast<int>(backward.size())).predecessors &&
+         std::adjacent_find(backward.begin(), backward.end(), std::not_equal_to<>()) == backward.end();
 }
 
 // Stages along the actors and back, and so on: both ways cross each link, and a turn needs no transfer.
@@ -109,8 +96,6 @@ class Search {
   }
 
  private:
-  double limit() const { return problem_.memory_limit * (1 + kRounding); }
-
   // The placements in which the work fits.
   void find_grounds() {
     std::vector<Placement> placements = options_.placements;
@@ -131,7 +116,7 @@ class Search {
     for (const Placement& placement : placements) {
       const double needed = smallest_limit(problem_, placement);
       smallest = std::min(smallest, needed);
-      if (needed <= limit()) grounds_.emplace_back(problem_, placement), placements_.push_back(placement);
+      if (keeps_limit(problem_, needed)) grounds_.emplace_back(problem_, placement), placements_.push_back(placement);
     }
     if (grounds_.empty())
       throw Error(concat("no table keeps a memory limit of ", number(problem_.memory_limit), " activations"),
@@ -165,8 +150,8 @@ class Search {
   void add_registered(std::size_t g) {
     for (const RegisteredTable& table : tables_) {
       if (placement_of(table.schedule) != placements_[g]) continue;
-      TableTime time = time_table(table.schedule, problem_.shape, problem_.costs, {.network = problem_.network});
-      if (*std::max_element(time.peak_live.begin(), time.peak_live.end()) > limit()) continue;
+      const TableTime time = time_of(problem_, table.schedule);
+      if (!keeps_limit(problem_, time.peak())) continue;
       if (std::optional<Rows> rows = rows_of(grounds_[g].lanes, table.schedule)) add(candidate(g, std::move(*rows), table.title()));
       if (!result_.generator.empty() && time.makespan >= result_.generator_time) continue;
       result_.generator = table.title();
@@ -243,16 +228,12 @@ class Search {
     out.found_by = registered ? out.generator : candidates_[0].name;
     find_runners_up();
     out.schedule.name = "searched";
-    validate(out.schedule, problem_.shape, problem_.microbatches);
-    out.time = time_table(out.schedule, problem_.shape, problem_.costs, {.network = problem_.network});
+    out.lower_bound = kInfinity;
+    for (const Ground& ground : grounds_) out.lower_bound = std::min(out.lower_bound, ground.bound);
+    judge(problem_, out);
     invariant(registered || grounds_[candidates_[0].ground].lanes.shared_links ||
                   std::abs(out.time.makespan - candidates_[0].makespan) <= kRounding * out.time.makespan,
               "rows and tables take the same time");
-    for (const double peak : out.time.peak_live) invariant(peak <= limit(), "a searched table keeps the limit");
-    out.lower_bound = kInfinity;
-    for (const Ground& ground : grounds_) out.lower_bound = std::min(out.lower_bound, ground.bound);
-    out.optimal = out.time.makespan <= out.lower_bound * (1 + 2 * kRounding);
-    out.lower_bound = std::min(out.lower_bound, out.time.makespan);
     return std::move(out);
   }
 
@@ -266,7 +247,7 @@ class Search {
     for (const Candidate& other : candidates_) {
       Schedule schedule = table_of(other);
       if (schedule.actors == result_.schedule.actors) continue;
-      const double makespan = time_table(schedule, problem_.shape, problem_.costs, {.network = problem_.network}).makespan;
+      const double makespan = time_of(problem_, schedule).makespan;
       result_.runners_up.push_back({std::move(schedule), makespan, other.name});
     }
     std::stable_sort(result_.runners_up.begin(), result_.runners_up.end(), is_faster);
@@ -278,7 +259,7 @@ class Search {
 
   const SearchProblem& problem_;
   const SearchOptions& options_;
-  Clock clock_;
+  SearchClock clock_;
   std::mt19937_64 random_;
   std::vector<RegisteredTable> tables_;
   std::vector<Placement> placements_;
@@ -397,22 +378,35 @@ std::vector<FoundTable> tables_within(const SearchProblem& problem, const Search
   std::vector<FoundTable> out;
   for (const RegisteredTable& table : tables_for(problem, options)) {
     Schedule schedule = problem.sharded ? with_gathers(table.schedule) : table.schedule;
-    const TableTime time = time_table(schedule, problem.shape, problem.costs, {.network = problem.network});
-    const double peak = *std::max_element(time.peak_live.begin(), time.peak_live.end());
-    if (peak <= problem.memory_limit * (1 + kRounding)) out.push_back({std::move(schedule), time.makespan, table.title()});
+    const TableTime time = time_of(problem, schedule);
+    if (keeps_limit(problem, time.peak())) out.push_back({std::move(schedule), time.makespan, table.title()});
   }
   std::stable_sort(out.begin(), out.end(), is_faster);
   return out;
 }
 
+TableTime time_of(const SearchProblem& problem, const Schedule& schedule) {
+  return time_table(schedule, problem.shape, problem.costs, {.network = problem.network});
+}
+
+void judge(const SearchProblem& problem, SearchResult& result) {
+  validate(result.schedule, problem.shape, problem.microbatches);
+  result.time = time_of(problem, result.schedule);
+  invariant(keeps_limit(problem, result.time.peak()), "a searched table keeps the limit");
+  result.optimal = result.time.makespan <= result.lower_bound * (1 + 2 * kRounding);
+  result.lower_bound = std::min(result.lower_bound, result.time.makespan);
+}
+
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options) {
-  invariant(problem.actors > 0 && problem.microbatches > 0 && (problem.whole || problem.split), "there is work to place");
+  if (problem.microbatches < 1) throw Error("there are no micro-batches");
+  invariant(problem.actors > 0 && (problem.whole || problem.split), "there is work to place");
   invariant(problem.costs.stages.size() >= problem.shape.predecessors.size(), "costs of every stage");
   invariant(problem.steps > 0 && problem.microbatches % problem.steps == 0 && problem.staleness >= 0, "steps have as many micro-batches");
   if (counts_memory(problem) && problem.steps > 1)
     throw Error("a table for several steps is searched for its order alone",
                 {"recomputation, offloading, gathers and parameters that count in the limit are not known to that search"},
                 "leave them out, or take --window 1");
+  if (!problem.costs.first.empty()) return search_classes(problem, options);
   return counts_memory(problem) ? search_with_memory(problem, options) : Search(problem, options).result();
 }
 

@@ -1,7 +1,6 @@
 #include "search/search_with_memory.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 
@@ -10,15 +9,11 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/traits.h"
-#include "search/lanes.h"
+#include "search/judge.h"
 #include "search/relieve.h"
 
 namespace penstock {
 namespace {
-
-double largest(const std::vector<double>& values) {
-  return *std::max_element(values.begin(), values.end());
-}
 
 // The activations' part of the limit that is left where the parameters of `stages` stages are there, the largest or the smallest.
 double limit_beside_parameters(const SearchProblem& problem, std::size_t stages, bool largest_ones) {
@@ -34,7 +29,7 @@ double limit_beside_parameters(const SearchProblem& problem, std::size_t stages,
 class MemorySearch {
  public:
   MemorySearch(const SearchProblem& problem, const SearchOptions& options)
-      : problem_(problem), options_(options), random_(options.seed), start_(std::chrono::steady_clock::now()) {}
+      : problem_(problem), options_(options), random_(options.seed), clock_(options.seconds) {}
 
   SearchResult result() {
     for (const RegisteredTable& table : tables()) take_registered(table);
@@ -47,14 +42,6 @@ class MemorySearch {
 
  private:
   bool relieves() const { return problem_.recompute || problem_.offload; }
-  double limit() const { return problem_.memory_limit * (1 + kRounding); }
-  bool is_late(double part) const {
-    if (!std::isfinite(options_.seconds)) return false;
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > part * options_.seconds;
-  }
-  TableTime time_of(const Schedule& schedule) const {
-    return time_table(schedule, problem_.shape, problem_.costs, {.network = problem_.network});
-  }
 
   double slowest() const { return candidates_.size() < kMostCandidates ? kInfinity : candidates_.back().makespan; }
 
@@ -77,8 +64,8 @@ class MemorySearch {
 
   void take_registered(const RegisteredTable& table) {
     const Schedule schedule = problem_.sharded ? with_gathers(table.schedule) : table.schedule;
-    const TableTime time = time_of(schedule);
-    if (largest(time.peak_live) <= limit() && (generator_.empty() || time.makespan < generator_time_)) {
+    const TableTime time = time_of(problem_, schedule);
+    if (keeps_limit(problem_, time.peak()) && (generator_.empty() || time.makespan < generator_time_)) {
       generator_ = table.title();
       generator_time_ = time.makespan;
     }
@@ -87,10 +74,10 @@ class MemorySearch {
 
   // Keeps the table as it is, or relieved by each means alone and by both.
   void take(const Schedule& schedule, const std::string& name) {
-    TableTime time = time_of(schedule);
-    smallest_ = std::min(smallest_, largest(time.peak_live));
-    if (largest(time.peak_live) <= limit()) return keep({schedule, time.makespan, name});
-    if (time.makespan >= slowest() || !relieves() || is_late(1)) return;
+    TableTime time = time_of(problem_, schedule);
+    smallest_ = std::min(smallest_, time.peak());
+    if (keeps_limit(problem_, time.peak())) return keep({schedule, time.makespan, name});
+    if (time.makespan >= slowest() || !relieves() || clock_.is_after(1)) return;
     for (const auto& [recompute, offload] : {std::pair{true, false}, {false, true}, {true, true}}) {
       if ((recompute && !problem_.recompute) || (offload && !problem_.offload)) continue;
       SearchProblem means = problem_;
@@ -98,7 +85,7 @@ class MemorySearch {
       means.offload = offload;
       std::optional<Schedule> relieved = relieve(means, schedule);
       if (!relieved) continue;
-      const double makespan = time_of(*relieved).makespan;
+      const double makespan = time_of(problem_, *relieved).makespan;
       keep({std::move(*relieved), makespan, name + ", relieved"});
     }
   }
@@ -153,7 +140,7 @@ class MemorySearch {
     const std::vector<double> factors = relieves() ? std::vector<double>{1, 1.25, 1.5, 2, 3, 4} : std::vector<double>{1};
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const double until = kBound + (kOrders - kBound) * static_cast<double>(i + 1) / static_cast<double>(factors.size());
-      if (is_late(until) || exact <= 0) continue;
+      if (clock_.is_after(until) || exact <= 0) continue;
       SearchOptions options = options_;
       if (i > 0) {
         options.nodes = 0;
@@ -175,8 +162,8 @@ class MemorySearch {
       for (const auto& row : starts[i].schedule.actors) actions += static_cast<std::int64_t>(row.size());
       const std::int64_t moves = std::min(options_.moves, kMostWork / std::max<std::int64_t>(actions, 1));
       const double until = kOrders + (1 - kOrders) * static_cast<double>(i + 1) / static_cast<double>(starts.size());
-      Schedule improved = improve_table(problem_, starts[i].schedule, moves, random_, [&] { return is_late(until); });
-      const double makespan = time_of(improved).makespan;
+      Schedule improved = improve_table(problem_, starts[i].schedule, moves, random_, [&] { return clock_.is_after(until); });
+      const double makespan = time_of(problem_, improved).makespan;
       if (makespan < starts[i].makespan) keep({std::move(improved), makespan, starts[i].found_by + ", improved"});
     }
   }
@@ -185,14 +172,10 @@ class MemorySearch {
     result_.schedule = std::move(candidates_[0].schedule);
     result_.found_by = candidates_[0].found_by;
     result_.runners_up.assign(std::make_move_iterator(candidates_.begin() + 1), std::make_move_iterator(candidates_.end()));
-    result_.time = time_of(result_.schedule);
     result_.generator = generator_;
     result_.generator_time = generator_time_;
     result_.schedule.name = "searched";
-    validate(result_.schedule, problem_.shape, problem_.microbatches);
-    for (const double peak : result_.time.peak_live) invariant(peak <= limit(), "a searched table keeps the limit");
-    result_.optimal = result_.time.makespan <= result_.lower_bound * (1 + 2 * kRounding);
-    result_.lower_bound = std::min(result_.lower_bound, result_.time.makespan);
+    judge(problem_, result_);
     return std::move(result_);
   }
 
@@ -210,7 +193,7 @@ class MemorySearch {
   const SearchProblem& problem_;
   const SearchOptions& options_;
   std::mt19937_64 random_;
-  std::chrono::steady_clock::time_point start_;
+  SearchClock clock_;
   std::vector<FoundTable> candidates_;  // the fastest first
   SearchResult result_;
   std::string generator_;

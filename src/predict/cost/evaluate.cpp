@@ -135,9 +135,9 @@ TableCosts table_costs(const PlanFigures& figures) {
   TableCosts costs;
   for (const StageFigures& f : figures.stages) {
     StageCosts& stage = costs.stages.emplace_back();
-    stage.time[static_cast<std::size_t>(Kind::F)] = f.forward / f.size;
-    stage.time[static_cast<std::size_t>(Kind::B)] = f.backward / f.size;
-    stage.time[static_cast<std::size_t>(Kind::U)] = f.after_loop();
+    stage.of(Kind::F) = f.forward / f.size;
+    stage.of(Kind::B) = f.backward / f.size;
+    stage.of(Kind::U) = f.after_loop();
     // They differ by the pair of stages, so each link moves one byte in its own time.
     stage.forward_bytes = stage.backward_bytes = 1;
   }

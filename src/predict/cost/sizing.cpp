@@ -49,7 +49,7 @@ Bipartite bipartite(int senders, int takers, int steps, double compute, double b
     for (int m = 0; m < steps; ++m) out.table.actors[s].push_back({s, Kind::F, m});
     StageCosts& costs = out.costs.stages.emplace_back();
     if (s >= senders) continue;
-    costs.time[static_cast<std::size_t>(Kind::F)] = compute;
+    costs.of(Kind::F) = compute;
     costs.forward_bytes = bytes;
   }
   return out;

@@ -10,14 +10,9 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kMissingNamed = 4;  // in a message
-
-std::string measuring_command(const Program& program, const CostContext& context) {
-  const std::size_t devices = program.devices.size();
-  const bool processes = find_backend(context.backend).processes;
-  return concat("penstock ", processes ? concat("launch -n ", devices, " -- ") : "", "profile CONFIG.toml --actors ", devices,
-                processes ? concat(" --backend ", context.backend) : "", " --out ", context.file,
-                " measures them, with the configuration of this program");
+std::string command_for(const Program& program, const CostContext& context) {
+  return measuring_command(context, program.devices.size(), concat("--actors ", program.devices.size())) +
+         ", with the configuration of this program";
 }
 
 // "F0 (F of stage 0)", by task.
@@ -42,13 +37,11 @@ std::string measured_for(const Costs& costs) {
 [[noreturn]] void fail_missing(const Program& program, const Costs& costs, const CostContext& context,
                                const std::vector<std::size_t>& missing) {
   const std::vector<std::string> titles = task_titles(program);
-  std::vector<std::string> shown;
-  for (std::size_t task : missing)
-    if (shown.size() < kMissingNamed) shown.push_back(titles[task]);
-  if (missing.size() > kMissingNamed) shown.push_back(concat("and ", missing.size() - kMissingNamed, " more"));
+  std::vector<std::string> names;
+  for (const std::size_t task : missing) names.push_back(titles[task]);
   throw Error(
       concat(context.file, " has no time for ", missing.size(), " of the ", program.tasks.size(), " tasks of program @", program.name),
-      {concat("missing: ", join(shown, ", ")), measured_for(costs)}, measuring_command(program, context));
+      {concat("missing: ", first_few(names, 4)), measured_for(costs)}, command_for(program, context));
 }
 
 double copy_seconds(const DeviceProgram& device, const Instruction& copy, const Costs& costs, const CostContext& context) {
@@ -70,10 +63,23 @@ double input_seconds(const Program& program, const DeviceProgram& device, const 
   if (found != costs.input_seconds.end()) return found->second;
   if (context.roofline) return static_cast<double>(slot_bytes(device.slots[input.slot])) / context.roofline->bandwidth;
   throw Error(concat(context.file, " has no time for input ", quote(port), " of program @", program.name), {measured_for(costs)},
-              measuring_command(program, context));
+              command_for(program, context));
 }
 
 }  // namespace
+
+std::string measuring_command(const CostContext& context, std::size_t devices, const std::string& flags) {
+  const bool processes = find_backend(context.backend).processes;
+  return concat("penstock ", processes ? concat("launch -n ", devices, " -- ") : "", "profile CONFIG.toml", flags.empty() ? "" : " ", flags,
+                processes ? concat(" --backend ", context.backend) : "", " --out ", context.file, " measures them");
+}
+
+std::string first_few(std::vector<std::string> names, std::size_t most) {
+  const std::size_t more = names.size() - std::min(most, names.size());
+  names.resize(names.size() - more);
+  if (more > 0) names.push_back(concat("and ", more, " more"));
+  return join(names, ", ");
+}
 
 const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, std::size_t devices) {
   const auto of = [](const std::optional<Sample>& sample) { return sample ? &*sample : nullptr; };
@@ -161,11 +167,9 @@ Network network_of(const Costs& costs, const CostContext& context) {
   }
   std::vector<std::string> measured;
   for (const auto& [backend, link] : costs.links) measured.push_back(backend);
-  const bool processes = find_backend(context.backend).processes;
+  const std::string backend = find_backend(context.backend).processes ? "" : concat("--backend ", context.backend);
   throw Error(concat(context.file, " has no links of backend ", context.backend),
-              {concat("measured: ", measured.empty() ? "none" : join(measured, ", "))},
-              concat("penstock ", processes ? "launch -n 2 -- " : "", "profile CONFIG.toml --backend ", context.backend, " --out ",
-                     context.file, " measures them"));
+              {concat("measured: ", measured.empty() ? "none" : join(measured, ", "))}, measuring_command(context, 2, backend));
 }
 
 }  // namespace penstock

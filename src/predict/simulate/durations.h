@@ -28,6 +28,11 @@ struct CostContext {
   std::optional<DeviceModel> roofline{};  // for what was not measured at all
 };
 
+// The command that measures what is missing on so many devices, with these flags of `penstock profile`, and "measures them".
+std::string measuring_command(const CostContext& context, std::size_t devices, const std::string& flags);
+// "F of stage 0, B of stage 0, and 3 more": so many names at most.
+std::string first_few(std::vector<std::string> names, std::size_t most);
+
 // Returns the sample that says what a measured task costs among so many devices; null where it was never run.
 const Sample* chosen_sample(const TaskCost& cost, const CostContext& context, std::size_t devices);
 

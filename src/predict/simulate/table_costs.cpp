@@ -1,59 +1,38 @@
 #include "simulate/table_costs.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 
 #include "base/text.h"
 #include "penstock/error.h"
-#include "program/backends.h"
 
 namespace penstock {
 namespace {
 
-std::string measuring_command(const Schedule& schedule, const CostContext& context) {
-  const std::int32_t actors = static_cast<std::int32_t>(schedule.actors.size());
-  const std::int32_t chunks = (schedule.whole_stages() + actors - 1) / std::max(actors, 1);
-  const bool processes = find_backend(context.backend).processes;
-  return concat("penstock ", processes ? concat("launch -n ", actors, " -- ") : "", "profile CONFIG.toml --schedule ", schedule.name,
-                " --actors ", actors, chunks > 1 && !schedule.name.ends_with(".csv") ? concat(" --chunks ", chunks) : "",
-                processes ? concat(" --backend ", context.backend) : "", " --out ", context.file, " measures them");
-}
-
-// Measured seconds of a stage by kind; not all kinds need to be there.
+// Measured seconds of a stage by kind, F to R; not all need to be there.
 struct Measurements {
-  std::optional<double> forward, light, whole, input, weight, recompute;
+  std::array<std::optional<double>, static_cast<std::size_t>(Kind::R) + 1> time{};
+  std::optional<double> light{};  // of an F that leaves to R what only its own backward reads
 
-  bool has_backward() const { return whole || input || weight; }
-  std::optional<double>& of(Kind kind) {
-    switch (kind) {
-      case Kind::B:
-        return whole;
-      case Kind::I:
-        return input;
-      case Kind::W:
-        return weight;
-      case Kind::R:
-        return recompute;
-      default:
-        return forward;
-    }
-  }
+  std::optional<double>& of(Kind kind) { return time[static_cast<std::size_t>(kind)]; }
+  const std::optional<double>& of(Kind kind) const { return time[static_cast<std::size_t>(kind)]; }
+  bool has_backward() const { return of(Kind::B) || of(Kind::I) || of(Kind::W); }
 };
 
 // The time of a stage's kind, which the file says, or which follows from it. `split`: somewhere I or W were measured, so that their absence
 // here says that they are no tasks of their own.
-std::optional<double> time_of(Measurements stage, Kind kind, bool split) {
-  if (const std::optional<double> measured = stage.of(kind)) return measured;
+std::optional<double> time_of(const Measurements& stage, Kind kind, bool split) {
+  if (stage.of(kind)) return stage.of(kind);
+  const std::optional<double>&whole = stage.of(Kind::B), &input = stage.of(Kind::I), &weight = stage.of(Kind::W);
   // A table's F has one time whether or not an R follows: the whole one's, where it was measured.
   if (kind == Kind::F) return stage.light;
   if (kind == Kind::R) return time_of(stage, Kind::F, split);
-  if (kind == Kind::B && stage.input.has_value() != stage.weight.has_value()) return stage.input ? stage.input : stage.weight;
-  if (kind != Kind::I && kind != Kind::W) return {};
-  const std::optional<double> other = kind == Kind::I ? stage.weight : stage.input;
-  if (other) return std::max(stage.whole.value_or(*other) - *other, 0.0);
-  if (!stage.whole || !split) return {};
-  return kind == Kind::W ? *stage.whole : 0;
+  if (kind == Kind::B) return input && weight ? std::optional<double>() : input ? input : weight;
+  if (const std::optional<double>& other = kind == Kind::I ? weight : input) return std::max(whole.value_or(*other) - *other, 0.0);
+  if (!whole || !split) return {};
+  return kind == Kind::W ? *whole : 0;
 }
 
 std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& schedule, const CostContext& context, bool& split) {
@@ -70,15 +49,13 @@ std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& sc
   }
   for (std::size_t s = 1; s < stages.size(); ++s) {
     const Measurements& before = stages[s - 1];
-    if (!stages[s].forward && !stages[s].light) {
-      stages[s].forward = before.forward;
+    if (!stages[s].of(Kind::F) && !stages[s].light) {
+      stages[s].of(Kind::F) = before.of(Kind::F);
       stages[s].light = before.light;
     }
-    if (!stages[s].recompute) stages[s].recompute = before.recompute;
+    if (!stages[s].of(Kind::R)) stages[s].of(Kind::R) = before.of(Kind::R);
     if (stages[s].has_backward()) continue;
-    stages[s].whole = before.whole;
-    stages[s].input = before.input;
-    stages[s].weight = before.weight;
+    for (const Kind kind : {Kind::B, Kind::I, Kind::W}) stages[s].of(kind) = before.of(kind);
   }
   return stages;
 }
@@ -90,13 +67,14 @@ std::vector<Measurements> measurements_of(const Costs& costs, const Schedule& sc
     if (task.stage >= 0) cuts.insert(task.stages);
   std::vector<std::string> numbers;
   for (const std::int32_t stages : cuts) numbers.push_back(concat(stages));
-  constexpr std::size_t kShown = 6;
-  std::vector<std::string> shown(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(std::min(missing.size(), kShown)));
-  if (missing.size() > kShown) shown.push_back(concat("and ", missing.size() - kShown, " more"));
+  const std::int32_t actors = static_cast<std::int32_t>(schedule.actors.size());
+  const std::int32_t chunks = (schedule.whole_stages() + actors - 1) / std::max(actors, 1);
+  const bool says_chunks = chunks > 1 && !schedule.name.ends_with(".csv");
+  const std::string flags = concat("--schedule ", schedule.name, " --actors ", actors, says_chunks ? concat(" --chunks ", chunks) : "");
   throw Error(concat(context.file, " has no time for ", missing.size(), " of the tasks of ", schedule.name),
-              {concat("missing, of a model cut into ", schedule.stages(), ": ", join(shown, ", ")),
+              {concat("missing, of a model cut into ", schedule.stages(), ": ", first_few(missing, 6)),
                concat("it was measured for ", costs.model, ", cut into ", numbers.empty() ? "no stages" : join(numbers, ", "))},
-              measuring_command(schedule, context));
+              measuring_command(context, schedule.actors.size(), flags));
 }
 
 }  // namespace
@@ -116,10 +94,9 @@ TableCosts table_costs_of(const Costs& costs, const Schedule& schedule, const Co
   for (const auto& [stage, kind] : wanted) {
     const std::optional<double> time = time_of(measured[stage], kind, split);
     if (!time) missing.push_back(concat(name(kind), " of stage ", stage_text(stage, schedule.slices, schedule.blocks)));
-    out.stages[stage].time[static_cast<std::size_t>(kind)] = time.value_or(0);
+    out.stages[stage].of(kind) = time.value_or(0);
   }
-  for (std::size_t s = 0; s < measured.size(); ++s)
-    out.stages[s].time[static_cast<std::size_t>(Kind::R)] = time_of(measured[s], Kind::R, split).value_or(0);
+  for (std::size_t s = 0; s < measured.size(); ++s) out.stages[s].of(Kind::R) = time_of(measured[s], Kind::R, split).value_or(0);
   if (!missing.empty()) fail_missing(costs, schedule, context, missing);
   return out;
 }

@@ -77,7 +77,7 @@ class Drawing {
     });
     const std::int64_t number = number_of(here) = static_cast<std::int64_t>(activities_.size());
     (copy ? last.copy : collective ? last.collective : last.compute) = number;
-    if (collective) (action.kind == Kind::UNSHARD ? last.gathered : last.reduced)[whole_stage(action)] = number;
+    if (collective) (action.kind == Kind::UNSHARD ? last.gathered : last.reduced)[whole_stage(action, *work_.schedule)] = number;
     if (copy || collective) {
       activity.lane = Lane::transfer;
       activity.peer = here.actor;
@@ -85,12 +85,10 @@ class Drawing {
     activities_.push_back(activity);
   }
 
-  std::int32_t whole_stage(const Action& action) const { return first_slice(action.stage, *work_.schedule); }
-
   // The collective that its stage waits for in its row; -1: none.
   std::int64_t waits_for(const Last& last, const Action& action) const {
     const auto& collectives = action.kind == Kind::U ? last.reduced : last.gathered;
-    const auto found = collectives.find(whole_stage(action));
+    const auto found = collectives.find(whole_stage(action, *work_.schedule));
     return found == collectives.end() ? -1 : found->second;
   }
 

@@ -247,7 +247,8 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
                                .limit = limit,
                                .split = config_.pipeline.table.split_backward,
                                .recompute = batch.recompute,
-                               .search = {.candidates = batch.candidates, .seed = static_cast<std::uint64_t>(config_.train.seed)}};
+                               .candidates = batch.candidates,
+                               .seed = static_cast<std::uint64_t>(config_.train.seed)};
   for (SampleLengths& sample : problem.samples) sample = {std::min(sample.input, data_.tokens()), std::min(sample.target, data_.tokens())};
   problem.order = longest_first(problem.samples);
   return planner_.plan({.batch = std::move(problem),

@@ -1,4 +1,4 @@
-#include "batch/searched_table.h"
+#include "search/search_classes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,39 +7,36 @@
 #include <random>
 
 #include "base/text.h"
-#include "batch/injected_table.h"
 #include "penstock/error.h"
-#include "schedule/table_live.h"
 #include "search/anneal.h"
+#include "search/injected_table.h"
+#include "search/judge.h"
 #include "search/relieve.h"
 #include "search/search_with_memory.h"
 
 namespace penstock {
 namespace {
 
-constexpr double kRounding = 1e-9;
-
 using Order = std::vector<std::size_t>;
 
-// Seconds of a stage's F, or of its backward in the way that takes least.
-double forward_of(const StageCosts& costs) {
-  return costs.time[static_cast<std::size_t>(Kind::F)];
-}
+// Seconds of a stage's backward in the way that takes least.
 double backward_of(const SearchProblem& problem, const StageCosts& costs) {
-  const double split = costs.time[static_cast<std::size_t>(Kind::I)] + costs.time[static_cast<std::size_t>(Kind::W)];
-  const double whole = costs.time[static_cast<std::size_t>(Kind::B)];
+  const double split = costs.of(Kind::I) + costs.of(Kind::W), whole = costs.of(Kind::B);
   return !problem.split ? whole : !problem.whole ? split : std::min(whole, split);
 }
 
 void check_problem(const SearchProblem& problem) {
-  if (problem.microbatches < 1) throw Error("there are no micro-batches");
+  if (problem.shape.predecessors != chain(problem.actors).predecessors || problem.offload || problem.sharded || problem.steps > 1)
+    throw Error("a table of micro-batches that differ is searched for a chain of one stage on each actor, and one step",
+                {"other stages, several steps, offloading and gathers are not known to that search"},
+                "leave them out, or let all micro-batches cost alike");
   for (std::int32_t m = 0; m < problem.microbatches; ++m) {
     for (std::int32_t s = 0; s < problem.actors; ++s) {
       const StageCosts& costs = problem.costs.of(s, m);
       for (const double time : costs.time)
         if (!(time >= 0) || std::isinf(time))
           throw Error(concat("micro-batch ", m, " takes ", number(time), " on stage ", s, "; it must be a number and not negative"));
-      if (!(costs.live <= problem.memory_limit * (1 + kRounding)))
+      if (!keeps_limit(problem, costs.live))
         throw Error(concat("micro-batch ", m, " holds ", number(costs.live), " on stage ", s, ", above the limit of ",
                            number(problem.memory_limit)),
                     {}, "raise the limit, or cut the batch into smaller micro-batches");
@@ -47,22 +44,26 @@ void check_problem(const SearchProblem& problem) {
   }
 }
 
-class TableSearch {
+class ClassSearch {
  public:
-  TableSearch(const SearchProblem& problem, const TableSearchOptions& options)
-      : problem_(problem), relaxed_(problem), random_(options.seed), left_(options.candidates), bound_(work_bound(problem)) {
+  ClassSearch(const SearchProblem& problem, const SearchOptions& options)
+      : problem_(problem), options_(options), relaxed_(problem), random_(options.seed), left_(options.moves), bound_(work_bound(problem)) {
     for (StageCosts& stage : relaxed_.costs.stages) stage.live = std::min(stage.live, stage.kept);
   }
 
-  SearchedTable run(const std::vector<Schedule>& given) {
-    for (const Schedule& table : given) consider(table, table.name);
+  SearchResult run() {
+    for (const Schedule& table : options_.given) consider(table, table.name);
     const std::vector<InjectionPolicy> policies = injection_policies(problem_.whole, problem_.split);
     const std::int64_t for_orders = left_ / 3;
     Listed best = best_policy(policies, first_orders());
     improve_order(std::move(best), for_orders);
     improve_found();
-    found_->lower_bound = bound_;
-    return *std::move(found_);
+    SearchResult out;
+    out.schedule = std::move(found_->schedule);
+    out.found_by = std::move(found_->found_by);
+    out.lower_bound = bound_;
+    judge(problem_, out);
+    return out;
   }
 
  private:
@@ -73,13 +74,13 @@ class TableSearch {
     double makespan = kInfinity;
   };
 
-  bool goes_on() const { return left_ > 0 && (!found_ || found_->time.makespan > bound_ * (1 + kRounding)); }
+  bool goes_on() const { return left_ > 0 && (!found_ || found_->makespan > bound_ * (1 + kRounding)); }
 
   double work_of(std::size_t m) const {
     double sum = 0;
     for (std::int32_t s = 0; s < problem_.actors; ++s) {
       const StageCosts& costs = problem_.costs.of(s, static_cast<std::int32_t>(m));
-      sum += forward_of(costs) + backward_of(problem_, costs);
+      sum += costs.of(Kind::F) + backward_of(problem_, costs);
     }
     return sum;
   }
@@ -103,21 +104,16 @@ class TableSearch {
   // Its makespan; infinity where it does not keep the limit.
   double consider(Schedule table, const std::string& found_by) {
     --left_;
-    TableTime time = time_table(table, problem_.shape, problem_.costs, {.network = problem_.network});
-    if (!keeps_limit(time)) {
+    TableTime time = time_of(problem_, table);
+    if (!keeps_limit(problem_, time.peak())) {
       std::optional<Schedule> relieved;
       if (problem_.recompute) relieved = relieve(problem_, std::move(table));
       if (!relieved) return kInfinity;
       table = *std::move(relieved);
-      time = time_table(table, problem_.shape, problem_.costs, {.network = problem_.network});
+      time = time_of(problem_, table);
     }
-    const double makespan = time.makespan;
-    if (!found_ || makespan < found_->time.makespan * (1 - kRounding)) found_ = {std::move(table), std::move(time), found_by};
-    return makespan;
-  }
-
-  bool keeps_limit(const TableTime& time) const {
-    return *std::max_element(time.peak_live.begin(), time.peak_live.end()) <= problem_.memory_limit * (1 + kRounding);
+    if (!found_ || time.makespan < found_->makespan * (1 - kRounding)) found_ = {std::move(table), time.makespan, found_by};
+    return time.makespan;
   }
 
   double consider(const Listed& listed) {
@@ -145,16 +141,11 @@ class TableSearch {
     Order& current = listed.order;
     if (current.size() < 2 || listed.makespan == kInfinity) return;
     Order before;
-    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random_() % n); };
     const auto change = [&](double) -> std::optional<double> {
       before = current;
-      const std::size_t a = below(current.size()), b = below(current.size());
+      const std::size_t a = random_() % current.size(), b = random_() % current.size();
       if (a == b) return {};
-      const auto place = [&](std::size_t i) { return current.begin() + static_cast<std::ptrdiff_t>(i); };
-      if (random_() % 2 == 0)
-        std::swap(current[a], current[b]);
-      else
-        a < b ? std::rotate(place(a), place(a) + 1, place(b) + 1) : std::rotate(place(b), place(a), place(a) + 1);
+      random_() % 2 == 0 ? std::swap(current[a], current[b]) : move_element(current, a, b);
       return consider(listed);
     };
     const auto settle = [&](double, bool stays) {
@@ -170,11 +161,12 @@ class TableSearch {
   }
 
   const SearchProblem& problem_;
+  const SearchOptions& options_;
   SearchProblem relaxed_;  // in which only what is kept counts
   std::mt19937_64 random_;
   std::int64_t left_;
   double bound_;
-  std::optional<SearchedTable> found_;
+  std::optional<FoundTable> found_;
 };
 
 }  // namespace
@@ -189,18 +181,18 @@ double work_bound(const SearchProblem& problem) {
       const StageCosts& costs = problem.costs.of(s, m);
       head[at(s)] = std::min(head[at(s)], before);
       tail[at(s)] = std::min(tail[at(s)], problem.split ? 0 : after);
-      before += forward_of(costs);
+      before += costs.of(Kind::F);
       after += backward_of(problem, costs);
-      work[at(s)] += forward_of(costs) + backward_of(problem, costs);
+      work[at(s)] += costs.of(Kind::F) + backward_of(problem, costs);
     }
   }
   for (std::int32_t s = 0; s < p; ++s) bound = std::max(bound, head[at(s)] + work[at(s)] + tail[at(s)]);
   return bound;
 }
 
-SearchedTable search_table(const SearchProblem& problem, const std::vector<Schedule>& given, const TableSearchOptions& options) {
+SearchResult search_classes(const SearchProblem& problem, const SearchOptions& options) {
   check_problem(problem);
-  return TableSearch(problem, options).run(given);
+  return ClassSearch(problem, options).run();
 }
 
 }  // namespace penstock

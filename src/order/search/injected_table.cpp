@@ -1,4 +1,4 @@
-#include "batch/injected_table.h"
+#include "search/injected_table.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
-#include "schedule/engine_costs.h"
+#include "schedule/engine.h"
 
 namespace penstock {
 namespace {
@@ -119,10 +119,10 @@ Schedule injected_table(const SearchProblem& problem, const std::vector<std::siz
                   .actors = {std::vector<std::int32_t>(at(problem.actors))},
                   .actor_count = problem.actors,
                   .microbatches = problem.microbatches,
-                  .split = policy.split};
+                  .split = policy.split,
+                  .costs = &problem.costs,
+                  .arrival = arrivals_over(problem.network)};
   for (std::int32_t actor = 0; actor < problem.actors; ++actor) work.actors[0][at(actor)] = actor;
-  take_costs(work, problem.costs);
-  work.arrival = arrivals_over(problem.network);
   Injecting injecting(problem, order, policy);
   Schedule schedule = run_engine(work, injecting).schedule;
   schedule.name = "injected";
