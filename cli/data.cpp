@@ -1,4 +1,4 @@
-// penstock data: makes sets of sequences with lengths of their own, and says how long they are.
+// penstock data: makes files of tokens, and says how long sequences are.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -14,9 +14,7 @@
 #include "data/length_statistics.h"
 #include "data/sequences.h"
 #include "data/text_files.h"
-#include "data/text_pairs.h"
 #include "data/token_file.h"
-#include "penstock/error.h"
 #include "report/table.h"
 
 namespace penstock {
@@ -140,26 +138,11 @@ void print_lengths(const Columns& columns, const DataFlags& flags) {
               counted(cut.sequences, "sequence").c_str(), counted(cut.tokens, "token").c_str(), fixed(100 * cut.padding, 1).c_str());
 }
 
-// Makes the folder of a file that is to be written.
-void make_folder_of(const std::string& file) {
-  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder);
-}
-
-void make_pairs(const PairKind& kind, const DataFlags& flags) {
-  if (!flags.out.ends_with(".jsonl")) throw Error(concat(flags.out, " is no name of a file of pairs"), {}, "it ends with .jsonl");
-  std::string lines;
-  for (const TextPair& pair : collect_pairs(kind, flags.paths.empty() ? kind.folders() : flags.paths))
-    lines += concat(Json{{"input", pair.input}, {"target", pair.target}}.dump(-1, ' ', false, Json::error_handler_t::replace), "\n");
-  make_folder_of(flags.out);
-  write_file(flags.out, lines);
-  print_lengths(columns_of(read({flags.out}, *load_tokenizer("bytes"), true)), flags);
-}
-
 // Files are turned into tokens one by one, so that a set need not fit into memory, only each of its files.
 void make_tokens(const DataFlags& flags) {
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(flags.tokenizer);
-  make_folder_of(flags.out);
+  const std::filesystem::path folder = std::filesystem::path(flags.out).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder);
   TokenFileWriter writer(flags.out, tokenizer->size());
   for (const SteadyFile& file : open_text(flags.paths).files) {
     const Sequences some = read({file.path()}, *tokenizer, flags.pairs);
@@ -181,37 +164,31 @@ void show_lengths(const DataFlags& flags) {
 }
 
 // A subcommand whose flags live as long as it does.
-template <class Run>
-void add(CLI::App& data, const std::string& name, const std::string& summary, bool makes, bool any_text, Run&& run) {
+CLI::App* add(CLI::App& data, const std::string& name, const std::string& summary, const std::shared_ptr<DataFlags>& flags,
+              void (*run)(const DataFlags&)) {
   CLI::App* command = data.add_subcommand(name, summary);
-  const auto flags = std::make_shared<DataFlags>();
-  CLI::Option* paths = command->add_option("PATH", flags->paths, any_text ? "files and folders" : "folders; none: this machine's");
-  if (any_text) paths->required();
-  if (makes) command->add_option("--out", flags->out, any_text ? "FILE.bin; FILE.idx lies beside it" : "FILE.jsonl")->required();
-  if (any_text) {
-    command->add_option("--tokenizer", flags->tokenizer,
-                        "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model (bytes)");
-    command->add_flag("--pairs", flags->pairs, "inputs and targets apart, as data.pairs takes them");
-  }
+  command->add_option("PATH", flags->paths, "files and folders")->required();
+  command->add_option("--tokenizer", flags->tokenizer, "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model (bytes)");
+  command->add_flag("--pairs", flags->pairs, "inputs and targets apart, as data.pairs takes them");
   command->add_option("--context", flags->context, "says what a model of so many tokens would cut")->check(CLI::PositiveNumber);
   command->add_flag("--json", flags->json, "one JSON object on standard output");
   command->callback([flags, run] { run(*flags); });
+  return command;
 }
 
 }  // namespace
 
 void add_data(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("data", "Makes sets of sequences with lengths of their own, and says how long they are.");
+  CLI::App* command = program.add_subcommand("data", "Makes files of tokens, and says how long sequences are.");
   command->require_subcommand(1);
-  for (const PairKind& kind : pair_kinds())
-    add(*command, kind.name, concat("pairs from this machine: ", kind.summary), true, false,
-        [kind](const DataFlags& flags) { make_pairs(kind, flags); });
-  add(*command, "tokens", "a file of tokens and its index, from any text", true, true, make_tokens);
-  add(*command, "show", "how long the sequences of files are", false, true, show_lengths);
+  const auto tokens = std::make_shared<DataFlags>(), show = std::make_shared<DataFlags>();
+  add(*command, "tokens", "a file of tokens and its index, from any text", tokens, make_tokens)
+      ->add_option("--out", tokens->out, "FILE.bin; FILE.idx lies beside it")
+      ->required();
+  add(*command, "show", "how long the sequences of files are", show, show_lengths);
   command->footer(
-      "Example:\n  penstock data headers --out headers.jsonl\n"
-      "  penstock data tokens examples --out examples.bin\n"
-      "  penstock data show headers.jsonl --context 512");
+      "Example:\n  penstock data tokens examples --out examples.bin\n"
+      "  penstock data show examples/pairs.jsonl --context 512");
 }
 
 }  // namespace penstock

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include <memory>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cost/cost_model.h"
@@ -81,9 +81,7 @@ ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph) {
     const double unlimited = ClusterLink().bandwidth;
     cluster = uniform_cluster(devices, arguments.bandwidth || bandwidth > 0 ? bandwidth : unlimited, arguments.latency.value_or(0),
                               arguments.memory.value_or(graph.memory > 0 ? graph.memory : ClusterDevice().memory));
-    cluster.cpus = graph.cpus;
   }
-  if (arguments.cpus) cluster.cpus = *arguments.cpus;
   return cluster;
 }
 
@@ -93,11 +91,9 @@ namespace {
 std::vector<int> sizes_in(const std::string& text) {
   std::vector<int> sizes;
   for (const std::string& part : split(text, ',')) {
-    int size = 0;
-    const auto [end, failure] = std::from_chars(part.data(), part.data() + part.size(), size);
-    if (failure != std::errc() || end != part.data() + part.size() || size < 1)
+    sizes.push_back(parse_number<int>(part).value_or(0));
+    if (sizes.back() < 1)
       throw Error(concat("--micro-batches ", text, ": ", quote(part), " is no size"), {}, "sizes in samples, by commas: 1,2,4");
-    sizes.push_back(size);
   }
   return sizes;
 }
@@ -109,9 +105,7 @@ void check_exists(const PlanArguments& arguments) {
   if (std::filesystem::exists(what, none) || what.find_first_of("./") != std::string::npos) return;
   std::vector<std::string> names;
   for (const auto& [name, ignored] : *arguments.models) names.push_back(name);
-  const std::string near = nearest(what, names);
-  throw Error(concat(quote(what), " is neither a file nor a model"), {"models: " + join(names, ", ")},
-              near.empty() ? "" : concat("did you mean ", near, "?"));
+  throw Error(concat(quote(what), " is neither a file nor a model"), {"models: " + join(names, ", ")}, did_you_mean(what, names));
 }
 
 PlanProblem graph_problem(const PlanArguments& arguments) {
@@ -144,15 +138,10 @@ std::vector<std::string> assumed(const PlanArguments& arguments, const PlanProbl
 }
 
 StateBytes parse_states(const std::string& text) {
-  const std::vector<std::string> parts = split(text, '+');
   std::vector<double> bytes;
-  for (const std::string& part : parts) {
-    double& number = bytes.emplace_back(-1);
-    const auto [end, failure] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (failure != std::errc() || end != part.data() + part.size() || !(number >= 0 && number <= 1024)) bytes.clear();
-    if (bytes.empty()) break;
-  }
-  if (bytes.size() != 3 || !(bytes[0] > 0 && bytes[1] > 0))
+  for (const std::string& part : split(text, '+')) bytes.push_back(parse_number<double>(part).value_or(-1));
+  const auto is_size = [](double number) { return number >= 0 && number <= 1024; };
+  if (bytes.size() != 3 || !std::ranges::all_of(bytes, is_size) || bytes[0] == 0 || bytes[1] == 0)
     throw Error(concat("--states ", text, ": not three numbers of bytes"), {}, "of a parameter, its gradient, the optimiser: 2+2+12");
   return {bytes[0], bytes[1], bytes[2]};
 }
@@ -271,8 +260,6 @@ void add_problem_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--bandwidth", arguments.bandwidth, "of every link, bytes per second");
   command.add_option("--latency", arguments.latency, "of every link, seconds [0]");
   command.add_option("--memory-limit,--memory", arguments.memory, "of every device, bytes [unlimited]");
-  command.add_option("--cpus", arguments.cpus, "host processors that may hold stages [as the graph's file says]")
-      ->check(CLI::Range(0, 100'000));
 }
 
 void add_planner_flags(CLI::App& command, PlanArguments& arguments) {

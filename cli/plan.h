@@ -15,7 +15,7 @@ namespace penstock {
 struct PlanArguments {
   std::string what;     // a graph's file, CONFIG.toml, or a model's name
   std::string cluster;  // a file, "local", or "" for a uniform one
-  std::optional<int> devices, cpus;
+  std::optional<int> devices;
   std::optional<double> bandwidth, latency, memory;
   std::string planner = "best";
   std::string figures;  // the device whose published figures count; "": as figures_for says

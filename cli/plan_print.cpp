@@ -45,7 +45,7 @@ std::string text_of(const PlannedModel& planned, const PlanArguments& arguments)
   const PlanFile& plan = planned.file;
   std::vector<std::vector<std::string>> rows;
   for (const PlanFile::Stage& stage : plan.stages)
-    rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(plan, stage), std::to_string(stage.micro_batch),
+    rows.push_back({stage.name, std::to_string(stage.nodes.size()), devices_text(stage), std::to_string(stage.micro_batch),
                     seconds_text(stage.forward), seconds_text(stage.backward), bytes_text(stage.bytes)});
   const std::string bound = plan.lower_bound > 0 ? concat("; no plan takes less than ", seconds_text(plan.lower_bound),
                                                           ", which leaves a gap of ", fixed(100 * gap_of(plan), 1), " %")

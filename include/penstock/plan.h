@@ -54,15 +54,13 @@ struct PlanOutput {
 
 struct PlanNode {
   std::string name;
-  // One per (name, degree, samples), ascending in samples for each (name, degree); none: only a host processor runs the node.
+  // At least one: one per (name, degree, samples), ascending in samples for each (name, degree).
   std::vector<NodeCost> costs;
   // Bytes of its output for one micro-batch of costs[0].samples; a cut after it moves them once for each stage that reads it.
   double output_bytes = 0;
   std::vector<PlanOutput> outputs = {};  // given where a source measured transfers as times; empty: bytes count
-  // Seconds of forward and backward of one micro-batch on a host processor.
-  double cpu_seconds = std::numeric_limits<double>::infinity();
-  bool equal_batches = false;  // normalises over the micro-batch: all stages with such nodes take micro-batches of one size
-  std::string kind = {};       // the operator as its source calls it ("Linear(in_features=4096, ...)"), or ""
+  bool equal_batches = false;            // normalises over the micro-batch: all stages with such nodes take micro-batches of one size
+  std::string kind = {};                 // the operator as its source calls it ("Linear(in_features=4096, ...)"), or ""
 };
 
 struct PlanEdge {
@@ -78,7 +76,7 @@ struct PlanGraph {
   std::vector<PlanEdge> edges;
   int samples = 0;  // samples of a step (the mini-batch); 0: the file does not say
   // The cluster as the file describes it; 0 where it does not say.
-  int devices = 0, cpus = 0;
+  int devices = 0;
   double memory = 0, bandwidth = 0;
 };
 
@@ -110,10 +108,8 @@ struct ClusterSpec {
   };
   std::vector<Level> levels;
   std::map<std::pair<int, int>, ClusterLink> between;  // links that differ from the levels', by (smaller, larger) device
-  int cpus = 0;                                        // host processors that may hold stages; they are numbered after the devices
 
-  bool is_cpu(int device) const { return device >= std::ssize(devices); }
-  // The link between two different devices. Host processors share their memory; devices reach them over the last level's link.
+  // The link between two different devices.
   ClusterLink link(int a, int b) const;
 };
 ClusterSpec uniform_cluster(int devices, double bandwidth, double latency = 0, double memory = std::numeric_limits<double>::infinity());
@@ -124,7 +120,7 @@ struct PlanStage {
   std::string name = {};
   std::vector<int> nodes = {};    // ascending
   std::vector<int> choices = {};  // for each node, the index of its (name, degree) in costs, whatever the samples; empty: 0 for each
-  std::vector<int> devices = {};  // numbers in the cluster: degree * replicas devices, or one host processor
+  std::vector<int> devices = {};  // numbers in the cluster: degree * replicas of them
   int degree = 1;                 // devices that share each micro-batch (tensor parallel)
   int samples = 0;                // samples of a micro-batch, summed over all replicas; 0: as the nodes' costs
   int ahead = 0;                  // micro-batches in flight that the planner counts with; 0: the schedule chooses
@@ -186,7 +182,6 @@ struct PlannerInfo {
   // Whether it plans groups of equal devices (degrees.h), and times them itself: for graphs of many nodes; the problem's sizes of
   // micro-batches are those of one replica.
   bool equal_groups = false;
-  bool cpus = false;      // whether its stages may be on host processors
   bool searches = false;  // whether it may search until the time is over; the others end by themselves
   // Whether it asks the others and takes the fastest plan. Where equal groups can be planned too, these are asked for beside it.
   bool races = false;

@@ -50,8 +50,8 @@ bool is_plan(std::string_view text);  // whether it begins as print() does
 // Returns the file of a plan of `problem`, with what evaluate() counted with and without a timeline.
 PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan);
 
-// A stage's devices: "0", "1,4", "0-3", or "cpu 0": host processors have the numbers after the devices'.
-std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage);
+// A stage's devices: "0", "1,4" or "0-3".
+std::string devices_text(const PlanFile::Stage& stage);
 
 // Returns for each actor of the table the number of its replicas, which share every micro-batch, of as many devices as the plan's split
 // says; one where it has no stage. Throws Error where an actor's stages are on different devices, a device is of two actors, or a group has

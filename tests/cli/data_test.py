@@ -1,10 +1,10 @@
-"""penstock data: real sets against what Python itself finds in the same sources, files of tokens, histograms; and training on all of them."""
+"""penstock data: files of tokens, histograms, and training on all of them; and the set that examples/docstrings.py makes."""
 
-import ast
-import gzip
 import json
 import pathlib
 import struct
+import subprocess
+import sys
 import textwrap
 import unittest
 
@@ -17,20 +17,56 @@ MODEL = ["--set", "model.layers=2", "--set", "model.width=16", "--set", "model.h
          "--microbatches", 2, "--set", "validation_batches=1", "--dtype", "f64"]  # fmt: skip
 
 
-def functions_of(source):
-    """What `penstock data docstrings` should find, by Python's own parser."""
-    lines = source.split("\n")
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not ast.get_docstring(node, clean=False):
-            continue
-        paragraph = ast.get_docstring(node).split("\n\n")[0]
-        docstring = node.body[0]
-        kept = lines[node.lineno - 1 : docstring.lineno - 1] + lines[docstring.end_lineno : node.end_lineno]
-        blanks = node.col_offset
-        moved = [line[min(blanks, len(line) - len(line.lstrip(" \t"))) :] for line in kept]
-        found.append((node.lineno, {"input": "\n".join(moved).rstrip("\n"), "target": " ".join(paragraph.split())}))
-    return [pair for _, pair in sorted(found, key=lambda one: one[0])]
+DOCSTRINGS = TESTS.parent / "examples/docstrings.py"
+
+# A file of functions, and what is said of it: those with a docstring, each without it and moved to the left.
+FUNCTIONS = '''import os
+class A:
+    @property
+    def b(self, x="a:b",
+          y=')'):  # def no(): "no"
+        """Gives b,
+        or what is there.
+
+        No more of it."""
+        # kept
+        def inner():
+            r"Is \\n inside."
+            return """
+def fake():
+    "no"
+"""
+        return x
+
+    async def c(self): return 1
+    def d(self):
+        b"no docstring"
+    def e(self):
+        'One' ' two'
+def f():
+    u"Only \\"this\\"."
+
+x = 1
+'''
+FOUND = [
+    ("Gives b, or what is there.", '''def b(self, x="a:b",
+      y=')'):  # def no(): "no"
+    # kept
+    def inner():
+        r"Is \\n inside."
+        return """
+def fake():
+"no"
+"""
+    return x'''),
+    ("Is \\n inside.", '''def inner():
+    return """
+def fake():
+"no"
+"""'''),
+    ("One two", "def e(self):"),
+    ('Only "this".', "def f():"),
+]  # fmt: skip
 
 
 class Data(ProgramTest):
@@ -45,41 +81,21 @@ class Data(ProgramTest):
     def lines(self, name):
         return [json.loads(line) for line in self.path(name).read_text().splitlines()]
 
-    def test_functions_are_those_that_python_finds(self):
-        """On this project's own tests and benchmarks, which have more kinds of strings than is good for them."""
-        folders = [TESTS / "cli", TESTS.parent / "bench"]
-        for number, folder in enumerate(folders):
-            copied = self.path(f"sources{number}")
-            copied.mkdir()
-            for file in folder.glob("*.py"):
-                (copied / file.name).write_text(file.read_text())
-        sources = [self.path("sources0"), self.path("sources1")]
-        self.made("docstrings", *sources, "--out", self.path("d.jsonl"))
-        expected = [pair for folder in sources for file in sorted(folder.glob("*.py")) for pair in functions_of(file.read_text())]
-        self.assertGreater(len(expected), 50)
-        self.assertEqual(self.lines("d.jsonl"), expected)
-        again = self.path("d.jsonl").read_bytes()
-        self.made("docstrings", *sources, "--out", self.path("d.jsonl"))
-        self.assertEqual(self.path("d.jsonl").read_bytes(), again)
+    def docstrings(self, *arguments):
+        return subprocess.run([sys.executable, DOCSTRINGS, *arguments], capture_output=True, text=True, check=False)
 
-    def test_manual_pages_are_unpacked(self):
-        folder = self.path("man1")
-        folder.mkdir()
-        (folder / "a.1.gz").write_bytes(gzip.compress(b".SH NAME\na \\- first page\n.SH DESCRIPTION\nIt does.\n"))
-        (folder / "b.1").write_text(".SH NAME\nb \\- second page\n.SH DESCRIPTION\nIt does not.\n")
-        (folder / "c.1").write_text(".so man1/a.1\n")
-        (folder / "d.1").symlink_to(folder / "b.1")
-        self.made("man", folder, "--out", self.path("m.jsonl"))
-        self.assertEqual([pair["target"] for pair in self.lines("m.jsonl")], ["first page", "second page"])
-        (folder / "e.1.gz").write_bytes(gzip.compress(b"x" * 10_000)[:40])
-        self.assert_fails(run("data", "man", folder, "--out", self.path("m.jsonl")), f"cannot read {folder}/e.1.gz: unexpected end of file")
-
-    def test_headers(self):
-        folder = self.path("headers")
-        folder.mkdir()
-        (folder / "a.h").write_text("/// Adds.\nint add(int a, int b);\n")
-        self.made("headers", folder, "--out", self.path("h.jsonl"))
-        self.assertEqual(self.lines("h.jsonl"), [{"input": "int add(int a, int b)", "target": "Adds."}])
+    def test_docstrings(self):
+        sources = self.path("sources")
+        (sources / "tests").mkdir(parents=True)
+        (sources / "b.py").write_text(FUNCTIONS)
+        (sources / "a.py").write_text('def a():\n    "First."\n')
+        for name, text in {"c.py": "def f(", "d.py": "def f():\n  '\0'", "e.py": "", "tests/f.py": 'def f(): "Left out."', "g.txt": FUNCTIONS}.items():
+            (sources / name).write_text(text)
+        made = self.docstrings(sources, "--out", self.path("new/d.jsonl"))
+        self.assertEqual((made.returncode, made.stdout), (0, f"5 pairs in {self.path('new/d.jsonl')}\n"), made.stderr)
+        self.assertEqual([(pair["target"], pair["input"]) for pair in self.lines("new/d.jsonl")], [("First.", "def a():"), *FOUND])
+        nothing = self.docstrings(sources / "tests/f.py", "--out", self.path("x.jsonl"))
+        self.assertEqual((nothing.returncode, nothing.stderr), (1, f"no function in {sources}/tests/f.py has a docstring\n"))
 
     def pairs(self):
         lines = [{"input": "a" * (i % 7 + 1), "target": "b" * (i % 3)} for i in range(40)]
@@ -158,8 +174,8 @@ class Data(ProgramTest):
         self.assertEqual(run("train", "--resume", self.path("run"), "--steps", 3).code, 0)
 
     def test_a_misspelled_set(self):
-        result = run("data", "docstring", "--out", self.path("x.jsonl"))
-        self.assertEqual((result.code, result.err), (2, "error: A subcommand is required\n  hint: did you mean docstrings?\n"))
+        result = run("data", "token", "--out", self.path("x.bin"))
+        self.assertEqual((result.code, result.err), (2, "error: A subcommand is required\n  hint: did you mean tokens?\n"))
 
     def test_refused(self):
         def refused(*arguments):
@@ -177,8 +193,6 @@ class Data(ProgramTest):
         self.assertIn("this is not JSON", refused("--set", f"data.tokenizer={self.written('x.json', 'x')}"))
         self.assertIn("o.bin has 3 bytes, no multiple of 2", self.odd_file(refused))
         for arguments, message in (
-            (["docstrings", self.folder, "--out", self.path("x.bin")], "is no name of a file of pairs"),
-            (["docstrings", self.folder, "--out", self.path("x.jsonl")], 'nothing is there for "docstrings" in'),
             (["tokens", self.pairs(), "--out", self.path("x.jsonl")], "is no name of a file of tokens"),
             (["show", self.path("nothing.jsonl")], "No such file or directory"),
             (["show", self.written("t.txt", "words"), "--pairs"], "t.txt has no pairs"),

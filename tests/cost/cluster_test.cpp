@@ -13,7 +13,7 @@ namespace penstock::test {
 namespace {
 
 const char* const kTwoNodes = R"(name = "two nodes"
-cpus = 3
+
 [[devices]]
 count = 2
 device = "v100"
@@ -47,7 +47,6 @@ std::string failure(const std::string& from, const std::string& to) {
 TEST(Cluster, AFile) {
   const ClusterSpec cluster = parse_cluster(kTwoNodes, "c.toml");
   EXPECT_EQ(cluster.name, "two nodes");
-  EXPECT_EQ(cluster.cpus, 3);
   ASSERT_EQ(cluster.devices.size(), 4u);
   EXPECT_EQ(cluster.devices[1].memory, 32e9);
   EXPECT_EQ(cluster.devices[1].speed, 1);
@@ -100,10 +99,11 @@ TEST(Cluster, OneDeviceNeedsNoLevels) {
 TEST(Cluster, MistakesInAFile) {
   EXPECT_EQ(failure("[[devices]"), "c.toml:1:11: Error while parsing table header: encountered end-of-file");
   EXPECT_EQ(failure(""), "c.toml: the cluster has no devices\n  hint: give some under [[devices]]");
-  EXPECT_EQ(failure("cpus = 3", "cpu = 3"),
-            "c.toml:2:1: the cluster has an unknown key \"cpu\"\n"
-            "  known: name, cpus, devices, levels, between\n"
-            "  hint: did you mean \"cpus\"?");
+  EXPECT_EQ(failure("\n\n", "\nlevel = 3\n"),
+            "c.toml:2:1: the cluster has an unknown key \"level\"\n"
+            "  known: name, devices, levels, between\n"
+            "  hint: did you mean \"levels\"?");
+  EXPECT_EQ(failure("\n\n", "\ncpus = 3\n"), "c.toml:2:8: stages are on devices, and no longer on host processors\n  hint: leave out cpus");
   EXPECT_EQ(failure("count = 2", "number = 2"),
             "c.toml:4:1: devices has an unknown key \"number\"\n"
             "  known: count, device, memory, speed");

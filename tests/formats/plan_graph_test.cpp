@@ -193,7 +193,7 @@ TEST(PlanGraph, BadPiper) {
 constexpr const char* kColours = R"({"maxSizePerFPGA": 50, "maxFPGAs": 2, "maxCPUs": 1, "nodes": [
   {"id": 4, "name": "bgrad", "supportedOnFpga": 1, "cpuLatency": 40, "fpgaLatency": 4, "isBackwardNode": 1, "colorClass": 9, "size": 6},
   {"id": 2, "name": "b", "supportedOnFpga": 1, "cpuLatency": 20, "fpgaLatency": 2, "isBackwardNode": 0, "colorClass": 9, "size": 5},
-  {"id": 1, "name": "a", "supportedOnFpga": 0, "cpuLatency": 10, "fpgaLatency": 1, "isBackwardNode": 0, "colorClass": 8, "size": 3},
+  {"id": 1, "name": "a", "supportedOnFpga": 1, "cpuLatency": 10, "fpgaLatency": 1, "isBackwardNode": 0, "colorClass": 8, "size": 3},
   {"id": 3, "name": "agrad", "supportedOnFpga": 1, "cpuLatency": 30, "fpgaLatency": 3, "isBackwardNode": 1, "colorClass": 8, "size": 3}],
   "edges": [{"sourceId": 1, "destId": 2, "cost": 7, "size": 70}, {"sourceId": 3, "destId": 4, "cost": 8, "size": 80},
             {"sourceId": 2, "destId": 4, "cost": 9, "size": 90}]})";
@@ -201,12 +201,10 @@ constexpr const char* kColours = R"({"maxSizePerFPGA": 50, "maxFPGAs": 2, "maxCP
 TEST(PlanGraph, OfDnnPartitioning) {
   const PlanGraph graph = parse_plan_graph(kColours, "g.json");
   EXPECT_EQ(graph.devices, 2);
-  EXPECT_EQ(graph.cpus, 1);
   EXPECT_EQ(graph.memory, 50);
   ASSERT_EQ(graph.nodes.size(), 2u);
   EXPECT_EQ(graph.nodes[0].name, "a");
-  EXPECT_TRUE(graph.nodes[0].costs.empty());  // host processors only
-  EXPECT_EQ(graph.nodes[0].cpu_seconds, 0.04);
+  EXPECT_EQ(graph.nodes[0].costs[0].forward, 0.001);
   ASSERT_EQ(graph.nodes[0].outputs.size(), 2u);  // its own and its gradient's
   EXPECT_DOUBLE_EQ(graph.nodes[0].outputs[0].seconds, 0.007);
   EXPECT_FALSE(graph.nodes[0].outputs[0].backward);
@@ -224,6 +222,9 @@ TEST(PlanGraph, OfDnnPartitioning) {
 }
 
 TEST(PlanGraph, BadDnnPartitioning) {
+  EXPECT_EQ(failure_with(kColours, "\"supportedOnFpga\": 1", "\"supportedOnFpga\": 0"),
+            "g: nodes[0].supportedOnFpga is false; stages are on devices, and no longer on host processors\n"
+            "  hint: give the node a time on a device");
   EXPECT_EQ(failure_with(kColours, "\"id\": 4", "\"id\": 2"), "g: nodes[1].id is 2, which another node has already");
   EXPECT_EQ(failure_with(kColours, "\"destId\": 2", "\"destId\": 5"), "g: edges[0].destId is 5; no node has this id");
   EXPECT_EQ(failure_with(kColours, "\"fpgaLatency\": 4", "\"fpgaLatency\": null"), "g: nodes[0].fpgaLatency is null; it must be a number");
@@ -344,7 +345,7 @@ PlanGraph sample() {
   graph.nodes[0].costs[2].backward_sync = {{1, 3}};
   graph.nodes[0].equal_batches = true;
   graph.nodes[1].name = "b";
-  graph.nodes[1].cpu_seconds = 5;
+  graph.nodes[1].costs = {{.forward = 5}};
   graph.nodes[0].outputs = {{.seconds = 0.5, .readers = {1}}, {.seconds = 0, .backward = true, .readers = {1}}};
   graph.edges = {{0, 1, 8}};
   return graph;
@@ -360,7 +361,7 @@ TEST(PlanGraph, ReadBackAsPrinted) {
   EXPECT_EQ(print(graph), text);
   EXPECT_EQ(graph.nodes[0].costs[1].forward, 0.1 + 0.2);
   EXPECT_EQ(graph.nodes[0].costs[1].update, 0.25);
-  EXPECT_EQ(graph.nodes[1].costs.size(), 0u);
+  EXPECT_EQ(graph.nodes[1].costs.size(), 1u);
   EXPECT_TRUE(graph.nodes[0].equal_batches);
   ASSERT_EQ(graph.nodes[0].outputs.size(), 2u);
   EXPECT_EQ(graph.nodes[0].outputs[0].seconds, 0.5);
@@ -376,7 +377,7 @@ TEST(PlanGraph, ReadBackAsPrinted) {
 TEST(PlanGraph, NodesAreOrdered) {
   const PlanGraph graph = parse_plan_graph(
       R"({"penstock": "graph 1", "nodes": [{"name": "c", "costs": [{"forward": 1, "backward": 1, "forward_sync": [{"node": 2, "bytes": 5}]}]},
-          {"name": "x", "costs": [], "cpu_seconds": 1}, {"name": "a", "costs": [], "cpu_seconds": 1}],
+          {"name": "x", "costs": [{"forward": 1, "backward": 1}]}, {"name": "a", "costs": [{"forward": 1, "backward": 1}]}],
           "edges": [{"from": 2, "to": 0, "bytes": 1}]})",
       "g.json");
   ASSERT_EQ(graph.nodes.size(), 3u);
@@ -399,8 +400,8 @@ TEST(PlanGraph, BadOwnForm) {
   EXPECT_EQ(failure_with(text, "\"update\": 0.25", "\"update\": -1"), "g: nodes[0].costs[1].update is -1; it must not be negative");
   EXPECT_EQ(failure_with(text, "\"samples\": 4,", "\"degree\": 2,"),
             "g: nodes[0].costs [2] is for 1 samples after 1; samples of one way must ascend");
-  EXPECT_EQ(failure_with(text, "\"cpu_seconds\": 5.0", "\"output_bytes\": 5"),
-            "g: nodes[1].costs is empty: a node needs one cost at least");
+  EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [{"name": "a", "costs": []}], "edges": []})"),
+            "g: nodes[0].costs is empty: a node needs one cost at least");
   EXPECT_EQ(failure_with(text, "\"seconds\": 0.5", "\"seconds\": -1"), "g: nodes[0].outputs[0].seconds is -1; it must not be negative");
   EXPECT_EQ(failure_with(text, "\"readers\"", "\"reader\""),
             "g: nodes[0].outputs[0] has an unknown key \"reader\"\n  hint: did you mean \"readers\"?");
@@ -415,6 +416,11 @@ TEST(PlanGraph, BadOwnForm) {
   EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [{"name": "a", "costs": [{"forward": 1, "backward": 1},
                         {"degree": 2, "forward": 1, "backward": 1}, {"samples": 2, "forward": 1, "backward": 1}]}], "edges": []})"),
             "g: nodes[0].costs [2] belongs to [0] (name \"\", degree 1); they must stand together");
+  EXPECT_EQ(failure(R"({"penstock": "graph 1", "cpus": 1, "nodes": [], "edges": []})"),
+            "g: cpus is of host processors; stages are on devices only\n  hint: leave it out, and give each node a cost on a device");
+  EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [{"name": "a", "costs": [], "cpu_seconds": 5}], "edges": []})"),
+            "g: nodes[0].cpu_seconds is of host processors; stages are on devices only\n"
+            "  hint: leave it out, and give each node a cost on a device");
   EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [{"name": "a", "costs": [{"forward": 1, "backward": 1, "weight": 2}]}],
                         "edges": []})"),
             "g: nodes[0].costs[0].weight is more than backward's 1.0");

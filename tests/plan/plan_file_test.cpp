@@ -87,6 +87,12 @@ TEST(PlanFile, BadOnesAreNamed) {
       {replaced(good, "\"samples\": 8", "\"samples\": 0"), "samples is 0"},
       {replaced(good, "\"samples\": 8", "\"zero\": 4, \"samples\": 8"), "zero is 4"},
   };
+  PlanFile on_processor = small_plan();
+  on_processor.stages[1].devices = {2};
+  EXPECT_EQ(message(print(on_processor)), "no error");  // of a run, which numbers devices by rows
+  on_processor.stages[1].bytes = 0;
+  EXPECT_EQ(message(print(on_processor)),
+            "p.json: stages has \"c .. d\" on a host processor; stages are on devices only\n  hint: make the plan anew");
   for (const auto& [text, expected] : cases) EXPECT_NE(message(text).find(expected), std::string::npos) << message(text);
   const std::string large = message(replaced(good, "\"samples\": 8", "\"samples\": 1e999"));
   EXPECT_TRUE(large.starts_with("p.json:") && large.find(": a number is too large\n") != std::string::npos) << large;

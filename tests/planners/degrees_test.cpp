@@ -427,13 +427,13 @@ TEST(Degrees, Limits) {
   EXPECT_EQ(limits.recompute, -1);
   EXPECT_EQ(parse_degrees_limits("tensor=4,order=data/pipe").order, (std::vector{DegreeAxis::data, DegreeAxis::pipe}));
   const auto message = [](const std::string& text) { return message_of([&] { parse_degrees_limits(text); }); };
-  EXPECT_NE(message("pip=8").find("did you mean pipe?"), std::string::npos);
+  EXPECT_NE(message("pip=8").find("did you mean \"pipe\"?"), std::string::npos);
   EXPECT_NE(message("pipe=x").find("pipe is \"x\""), std::string::npos);
   EXPECT_EQ(message("order=pipe/dat"),
             "--only order=pipe/dat: order has \"dat\"\n  axes: pipe, data, context, tensor\n  hint: order=data/pipe");
   EXPECT_NE(message("sequence=2").find("a whole number from 0 to 1"), std::string::npos);
   EXPECT_NE(message("zero=4").find("a whole number from 0 to 3"), std::string::npos);
-  EXPECT_NE(message("schedule=zerop").find("did you mean zeropp?"), std::string::npos);
+  EXPECT_NE(message("schedule=zerop").find("did you mean \"zeropp\"?"), std::string::npos);
   EXPECT_NE(message("pipe").find("pipe is \"\""), std::string::npos);
 }
 
@@ -465,8 +465,7 @@ TEST(Degrees, WhatHasNoPlan) {
   odd.graph.nodes[2].costs[0].degree = 2;
   EXPECT_NE(message(odd).find("has no costs on one device"), std::string::npos);
   odd.graph.nodes[2].costs.clear();
-  odd.graph.nodes[2].cpu_seconds = 1;
-  EXPECT_NE(message(odd).find("host processors only"), std::string::npos);
+  EXPECT_NE(message(odd).find("has no costs"), std::string::npos);
 }
 
 }  // namespace

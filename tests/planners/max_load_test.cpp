@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "cost/cost_model.h"
-#include "penstock/plan_file.h"
 #include "planners/planner_list.h"
 #include "planners/profiles.h"
 #include "planners/random_plan.h"
@@ -21,18 +20,14 @@ TEST(MaxLoadPlanner, AsTheOriginal) {
   if (!test::has_profiles()) GTEST_SKIP();
   struct Row {
     int devices;
-    double with_cpu, without;  // milliseconds
+    double milliseconds;  // without a host processor
   };
-  for (const Row& row : {Row{2, 107.90290625, 109.91790625}, Row{4, 57.77690625, 58.5458125}, Row{6, 41.7458125, 41.7458125},
-                         Row{8, 33.3788125, 33.3788125}})
-    for (const int cpus : {0, 1}) {
-      PlanProblem problem;
-      problem.graph = profile("dnn-partitioning-bert24_training.json");
-      problem.cluster = uniform_cluster(row.devices, 1e9, 0, problem.graph.memory);
-      problem.cluster.cpus = cpus;
-      const double expected = 1e-3 * (cpus == 1 ? row.with_cpu : row.without);
-      EXPECT_NEAR(plan_by_max_load(problem, {}).bottleneck, expected, 1e-10 * expected) << row.devices << " " << cpus;
-    }
+  for (const Row& row : {Row{2, 109.91790625}, Row{4, 58.5458125}, Row{6, 41.7458125}, Row{8, 33.3788125}}) {
+    PlanProblem problem;
+    problem.graph = profile("dnn-partitioning-bert24_training.json");
+    problem.cluster = uniform_cluster(row.devices, 1e9, 0, problem.graph.memory);
+    EXPECT_NEAR(plan_by_max_load(problem, {}).bottleneck, 1e-3 * row.milliseconds, 1e-13 * row.milliseconds) << row.devices;
+  }
 }
 
 TEST(MaxLoadPlanner, OneAccelerator) {
@@ -43,10 +38,9 @@ TEST(MaxLoadPlanner, OneAccelerator) {
   EXPECT_NEAR(plan_by_max_load(problem, {}).bottleneck, 0.217813, 1e-12);
 }
 
-double load_of(const PlanGraph& graph, Mask stage, bool cpu) {
-  double load = test::sum_over(
-      graph, stage, [&](const PlanNode& node) { return cpu ? node.cpu_seconds : node.costs[0].forward + node.costs[0].backward; });
-  for (std::size_t n = 0; n < graph.nodes.size() && !cpu; ++n)
+double load_of(const PlanGraph& graph, Mask stage) {
+  double load = test::sum_over(graph, stage, [&](const PlanNode& node) { return node.costs[0].forward + node.costs[0].backward; });
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     for (const PlanOutput& output : graph.nodes[n].outputs) {
       Mask together = Mask{1} << n;
       for (const int reader : output.readers) together |= Mask{1} << reader;
@@ -59,22 +53,17 @@ double bytes_of(const PlanGraph& graph, Mask stage) {
   return test::sum_over(graph, stage, [](const PlanNode& node) { return node.costs[0].resident_bytes + node.costs[0].live_bytes; });
 }
 
-// The least of all plans on so many accelerators and host processors; 1e300: none fits.
-double least_load(const PlanGraph& graph, int devices, int cpus, double memory) {
+// The least of all plans on so many devices; 1e300: none fits.
+double least_load(const PlanGraph& graph, int devices, double memory) {
   double best = 1e300;
   test::each_chain(graph, [&](const std::vector<Mask>& chain) {
-    if (static_cast<int>(chain.size()) > devices + cpus + 1) return;
-    test::each_choice(static_cast<int>(chain.size()) - 1, 2, [&](const std::vector<int>& on_cpu) {
-      double value = 0;
-      int used[2] = {0, 0};
-      for (std::size_t s = 0; s < on_cpu.size(); ++s) {
-        const Mask stage = chain[s + 1] & ~chain[s];
-        ++used[on_cpu[s]];
-        value = std::max(value, load_of(graph, stage, on_cpu[s] == 1));
-        if (on_cpu[s] == 0 && bytes_of(graph, stage) > memory) value = 1e300;
-      }
-      if (used[0] <= devices && used[1] <= cpus) best = std::min(best, value);
-    });
+    if (static_cast<int>(chain.size()) > devices + 1) return;
+    double value = 0;
+    for (std::size_t s = 1; s < chain.size(); ++s) {
+      const Mask stage = chain[s] & ~chain[s - 1];
+      value = std::max(value, bytes_of(graph, stage) > memory ? 1e300 : load_of(graph, stage));
+    }
+    best = std::min(best, value);
   });
   return best;
 }
@@ -82,17 +71,15 @@ double least_load(const PlanGraph& graph, int devices, int cpus, double memory) 
 TEST(MaxLoadPlanner, AsEveryPlanOfASmallModel) {
   PlanProblem problem;
   problem.graph = test::stand_in("colours.json");
-  for (const int devices : {1, 2, 3, 4})
-    for (const int cpus : {0, 1}) {
-      problem.cluster = uniform_cluster(devices, 1e9, 0, problem.graph.memory);
-      problem.cluster.cpus = cpus;
-      const double best = least_load(problem.graph, devices, cpus, problem.graph.memory);
-      if (best == 1e300) {
-        EXPECT_NE(message_of([&] { plan_by_max_load(problem, {}); }), "no error");
-      } else {
-        EXPECT_NEAR(plan_by_max_load(problem, {}).bottleneck, best, 1e-12) << devices << " " << cpus;
-      }
+  for (const int devices : {1, 2, 3, 4}) {
+    problem.cluster = uniform_cluster(devices, 1e9, 0, problem.graph.memory);
+    const double best = least_load(problem.graph, devices, problem.graph.memory);
+    if (best == 1e300) {
+      EXPECT_NE(message_of([&] { plan_by_max_load(problem, {}); }), "no error");
+    } else {
+      EXPECT_NEAR(plan_by_max_load(problem, {}).bottleneck, best, 1e-12) << devices;
     }
+  }
 }
 
 TEST(MaxLoadPlanner, AsEveryPlanOfSmallGraphs) {
@@ -101,17 +88,13 @@ TEST(MaxLoadPlanner, AsEveryPlanOfSmallGraphs) {
     std::mt19937_64 random(seed);
     PlanProblem problem;
     problem.graph = test::random_plan_graph(random, 1 + static_cast<int>(seed % 6));
-    for (PlanNode& node : problem.graph.nodes) {
-      node.outputs = {{.seconds = test::pick(random, 4)}};
-      node.cpu_seconds = 3 * test::pick(random, 15);
-    }
+    for (PlanNode& node : problem.graph.nodes) node.outputs = {{.seconds = test::pick(random, 4)}};
     for (const PlanEdge& edge : problem.graph.edges)
       problem.graph.nodes[static_cast<std::size_t>(edge.from)].outputs[0].readers.push_back(edge.to);
-    const int devices = 1 + static_cast<int>(random() % 3), cpus = static_cast<int>(random() % 3);
+    const int devices = 1 + static_cast<int>(random() % 4);
     const double memory = seed % 2 == 0 ? std::numeric_limits<double>::infinity() : 5 + test::pick(random, 30);
     problem.cluster = uniform_cluster(devices, 1e9, 0, memory);
-    problem.cluster.cpus = cpus;
-    const double best = least_load(problem.graph, devices, cpus, memory);
+    const double best = least_load(problem.graph, devices, memory);
     if (best == 1e300) {
       EXPECT_NE(message_of([&] { plan_by_max_load(problem, {}); }), "no error");
     } else {
@@ -216,78 +199,14 @@ TEST(MaxLoadPlanner, CountsEachOutputOfNodesThatShareAColour) {
   EXPECT_GT(orders, test::rounds(1000));
 }
 
-TEST(MaxLoadPlanner, NodesForHostProcessorsNeedOne) {
+TEST(MaxLoadPlanner, NodesNeedCosts) {
   PlanProblem problem;
   problem.graph.name = "one";
   problem.graph.nodes.resize(1);
   problem.graph.nodes[0].name = "decode";
-  problem.graph.nodes[0].cpu_seconds = 2;
   problem.cluster = uniform_cluster(2, 1e9);
-  EXPECT_EQ(message_of([&] { make_plan("max-load", problem); }),
-            "node \"decode\" of one runs on host processors only\n  cluster \"2 equal devices\" has none\n"
-            "  hint: --cpus N, or cpus = N in the cluster's file");
-  problem.cluster.cpus = 1;
-  const Plan plan = plan_by_max_load(problem, {});
-  EXPECT_EQ(plan.bottleneck, 2);
-  EXPECT_EQ(plan.stages[0].devices, std::vector<int>{2});
-}
-
-// decode -> train -> score, of which only a host processor runs the first and the last.
-PlanProblem three_nodes() {
-  PlanProblem problem;
-  problem.graph.name = "three";
-  problem.graph.nodes = {{.name = "decode", .costs = {}, .output_bytes = 40, .cpu_seconds = 3},
-                         {.name = "train", .costs = {{.samples = 2, .forward = 1, .backward = 3}}, .output_bytes = 20},
-                         {.name = "score", .costs = {}, .cpu_seconds = 1.5}};
-  problem.graph.edges = {{0, 1, 40}, {1, 2, 20}};
-  problem.graph.samples = 2;
-  problem.cluster = uniform_cluster(2, 10);
-  problem.cluster.cpus = 2;
-  return problem;
-}
-
-TEST(MaxLoadPlanner, StagesOnHostProcessorsAreTimed) {
-  for (const char* planner : {"max-load", "best"}) {
-    const Plan plan = make_plan(planner, three_nodes());
-    ASSERT_EQ(plan.stages.size(), 3u);
-    EXPECT_GE(plan.stages[0].devices[0], 2);
-    EXPECT_LT(plan.stages[1].devices[0], 2);
-    EXPECT_EQ(plan.predicted_time, 3 + 4 + 1.5 + 2 * 4 + 2 * 2) << planner;  // all of it and both transfers, there and back
-    EXPECT_EQ(plan.lower_bound, 3 + 2 + 1.5);                                // on two devices
-    EXPECT_EQ(plan.peak_bytes.size(), 2u);
-    EXPECT_EQ(plan.optimal, planner == std::string("max-load"));
-    const PlanFile file = plan_file_of(three_nodes(), plan);
-    EXPECT_TRUE(devices_text(file, file.stages[0]).starts_with("cpu "));
-    EXPECT_EQ(devices_text(file, file.stages[1]), "0");
-  }
-  PlanProblem one = three_nodes();
-  one.cluster.cpus = 1;
-  EXPECT_EQ(message_of([&] { make_plan("best", one); }),
-            "no plan of three has all nodes that only a host processor runs on 1 processor\n"
-            "  each holds one stage, which nothing outside it joins in a circle\n  hint: more --cpus, or costs on a device");
-}
-
-TEST(MaxLoadPlanner, OthersHaveStagesOnDevicesOnly) {
-  for (const PlannerInfo& planner : planners()) {
-    if (planner.name == "best" || planner.name == "max-load" || planner.equal_groups) continue;
-    EXPECT_EQ(message_of([&] { make_plan(planner.name, three_nodes()); }),
-              "node \"decode\" of three runs on host processors only\n  planner " + planner.name +
-                  " has stages on devices only\n  hint: --planner max-load");
-  }
-}
-
-// Where nodes may run on either, best compares, and nothing is proven.
-TEST(MaxLoadPlanner, BestTakesHostProcessorsWhereTheyAreFaster) {
-  PlanProblem problem = three_nodes();
-  for (PlanNode& node : problem.graph.nodes)
-    if (node.costs.empty()) node.costs = {{.samples = 2, .forward = 10, .backward = 30}};
-  Plan plan = make_plan("best", problem);
-  EXPECT_EQ(plan.predicted_time, 20.5);
-  EXPECT_FALSE(plan.optimal);
-  problem.cluster.cpus = 0;
-  plan = make_plan("best", problem);
-  EXPECT_TRUE(plan.optimal);
-  EXPECT_EQ(plan.predicted_time, 42);  // on both devices
+  for (const PlannerInfo& planner : planners())
+    EXPECT_EQ(message_of([&] { make_plan(planner.name, problem); }), "node \"decode\" of one has no costs") << planner.name;
 }
 
 TEST(MaxLoadPlanner, SaysWhichMemoryWouldDo) {

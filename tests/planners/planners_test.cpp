@@ -41,10 +41,10 @@ TEST(Planners, TheOneForEqualStagesIsInTheList) {
 TEST(Planners, UnknownNames) {
   const std::string message = failure(three_nodes(), "exakt");
   EXPECT_TRUE(message.starts_with("there is no planner \"exakt\"\n  planners: best, exact")) << message;
-  EXPECT_TRUE(message.ends_with("hint: did you mean exact?")) << message;
+  EXPECT_TRUE(message.ends_with("hint: did you mean \"exact\"?")) << message;
   const std::string other = message_of([] { planner_named("elsewere", {"elsewhere"}); });
   EXPECT_NE(other.find(", degrees, elsewhere\n"), std::string::npos) << other;
-  EXPECT_TRUE(other.ends_with("hint: did you mean elsewhere?")) << other;
+  EXPECT_TRUE(other.ends_with("hint: did you mean \"elsewhere\"?")) << other;
 }
 
 TEST(Planners, ProblemsThatAreNone) {
@@ -205,16 +205,6 @@ TEST_F(CheckPlan, Devices) {
   plan_.stages[0].degree = 2;
   plan_.stages[0].devices = {0, 1, 2};
   EXPECT_EQ(message(), "stage 0 has 3 devices for replicas of 2");
-}
-
-TEST_F(CheckPlan, HostProcessors) {
-  problem_.cluster.cpus = 2;
-  plan_.stages[0].devices = {4};
-  EXPECT_EQ(message(), "stage 0 runs node 0 \"n0\" on a host processor, which cannot");
-  problem_.graph.nodes[0].cpu_seconds = 1;
-  EXPECT_NO_THROW(check_plan(problem_, plan_));
-  plan_.stages[0].devices = {3, 4};
-  EXPECT_EQ(message(), "stage 0 is on more than one host processor");
 }
 
 TEST_F(CheckPlan, Sizes) {

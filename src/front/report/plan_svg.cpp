@@ -50,9 +50,8 @@ std::vector<std::string> wrapped(const std::string& text, std::size_t letters) {
   return lines;
 }
 
-std::string place_of(const PlanFile& plan, const PlanFile::Stage& stage) {
-  const std::string devices = devices_text(plan, stage);
-  return devices.starts_with("cpu") ? devices : concat(stage.devices.size() == 1 ? "device " : "devices ", devices);
+std::string place_of(const PlanFile::Stage& stage) {
+  return concat(stage.devices.size() == 1 ? "device " : "devices ", devices_text(stage));
 }
 
 // The text in a stage's box: the lines of the name, then those of the figures.
@@ -66,7 +65,7 @@ StageText text_of(const PlanFile& plan, std::size_t number) {
   constexpr auto kLetters = static_cast<std::size_t>((kBoxWidth - 2 * kPadding) / kLetter);
   StageText out{wrapped(printable(concat(number, "  ", stage.name)), kLetters), {}};
   for (const std::string& figure :
-       {place_of(plan, stage), concat("micro-batch ", stage.micro_batch, stage.micro_batch == 1 ? " sample" : " samples"),
+       {place_of(stage), concat("micro-batch ", stage.micro_batch, stage.micro_batch == 1 ? " sample" : " samples"),
         concat("F ", time_text(stage.forward, true), ", B ", time_text(stage.backward, true)),
         concat(bytes_text(stage.bytes), ", ", stage.nodes.size(), stage.nodes.size() == 1 ? " node" : " nodes")})
     for (const std::string& line : wrapped(figure, kLetters)) out.figures.push_back(line);
@@ -325,8 +324,8 @@ std::string plan_text(const PlanFile& plan) {
     for (const PlanFile::Link& link : plan.links)
       if (link.to == static_cast<int>(s)) before.push_back(std::to_string(link.from));
     rows.push_back({concat(s, " ", stage.name), before.empty() ? "-" : join(before, ","), std::to_string(stage.nodes.size()),
-                    place_of(plan, stage), std::to_string(stage.micro_batch), time_text(stage.forward, true),
-                    time_text(stage.backward, true), bytes_text(stage.bytes)});
+                    place_of(stage), std::to_string(stage.micro_batch), time_text(stage.forward, true), time_text(stage.backward, true),
+                    bytes_text(stage.bytes)});
   }
   return concat(plan.model, " on ", plan.cluster, ", by ", plan.planner, "; ", summary(plan), "\n\n",
                 table({"stage", "after", "nodes", "devices", "micro-batch", "forward", "backward", "memory"}, rows));

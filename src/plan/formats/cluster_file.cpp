@@ -122,10 +122,11 @@ void check_levels(const ClusterSpec& cluster, std::string_view file) {
 ClusterSpec parse_cluster(std::string_view text, const std::string& file) {
   const toml::table document = parse_toml(text, file);
   const Section root(document, "the cluster", file);
-  root.check_keys({"name", "cpus", "devices", "levels", "between"});
+  if (root.has("cpus"))
+    throw Error(concat(root.place("cpus"), "stages are on devices, and no longer on host processors"), {}, "leave out cpus");
+  root.check_keys({"name", "devices", "levels", "between"});
   ClusterSpec cluster;
   cluster.name = root.has("name") ? root.text("name") : file;
-  if (root.has("cpus")) cluster.cpus = root.whole("cpus", 0);
   each_of(document, "devices", file, [&](const Section& section) { read_devices(section, cluster); });
   if (cluster.devices.empty()) throw Error(concat(file, ": the cluster has no devices"), {}, "give some under [[devices]]");
   each_of(document, "levels", file, [&](const Section& section) { read_level(section, cluster); });

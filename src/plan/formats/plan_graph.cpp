@@ -93,7 +93,6 @@ void check_amounts(const PlanGraph& graph, const std::string& file) {
     };
     check(node.output_bytes, "bytes of output");
     for (const PlanOutput& output : node.outputs) check(output.seconds, "seconds of transfer");
-    if (std::isfinite(node.cpu_seconds)) check(node.cpu_seconds, "seconds on a host processor");
     for (const NodeCost& cost : node.costs) {
       check(cost.forward, "seconds of forward");
       check(cost.backward, "seconds of backward");

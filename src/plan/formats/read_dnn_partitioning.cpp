@@ -1,6 +1,6 @@
 // dnn-partitioning's JSON (Tarnawski et al., NeurIPS 2020). There an operator is several nodes, forward and backward. Nodes of one colour
 // share a device: they become one node of the graph, which has the order of the forward ones. What each of them sends stays an output of
-// its own.
+// its own. Times on host processors are passed over: stages are on devices.
 #include <algorithm>
 
 #include "base/numbers.h"
@@ -14,8 +14,8 @@ namespace {
 struct Part {
   std::string name;
   int colour = 0;
-  bool backward = false, on_device = true;
-  double cpu_seconds = 0, seconds = 0, bytes = 0;
+  bool backward = false;
+  double seconds = 0, bytes = 0;
   double transfer = 0, output_bytes = 0;  // seconds and bytes of its output
 };
 struct PartEdge {
@@ -51,8 +51,9 @@ class Parts {
     if (node.has("colorClass")) part.colour = by_colour_.emplace(node.at("colorClass").whole(0), colours).first->second;
     colours += part.colour == colours;
     part.backward = node.has("isBackwardNode") && is_set(node.at("isBackwardNode"));
-    part.on_device = is_set(node.at("supportedOnFpga"));
-    part.cpu_seconds = read_amount(node.at("cpuLatency")) * kMillisecond;
+    if (!is_set(node.at("supportedOnFpga")))
+      node.at("supportedOnFpga")
+          .fail("is false; stages are on devices, and no longer on host processors", "give the node a time on a device");
     part.seconds = read_amount(node.at("fpgaLatency")) * kMillisecond;
     if (node.has("size")) part.bytes = read_amount(node.at("size"));
   }
@@ -145,9 +146,6 @@ Merged merge(const Parts& parts) {
 
 void add_part(const Part& part, PlanNode& node) {
   if (node.name.empty()) node.name = part.name;
-  node.cpu_seconds += part.cpu_seconds;
-  if (!part.on_device) node.costs.clear();
-  if (node.costs.empty()) return;  // it runs on host processors only
   NodeCost& cost = node.costs[0];
   (part.backward ? cost.backward : cost.forward) += part.seconds;
   cost.resident_bytes += part.bytes;
@@ -182,16 +180,12 @@ PlanGraph read_dnn_partitioning(const JsonNode& root, const std::string& file) {
   PlanGraph graph;
   graph.memory = read_amount(root.at("maxSizePerFPGA"));
   graph.devices = static_cast<int>(root.at("maxFPGAs").whole(0, INT32_MAX));
-  graph.cpus = root.has("maxCPUs") ? static_cast<int>(root.at("maxCPUs").whole(0, INT32_MAX)) : 0;
   const Parts parts(root);
   if (parts.all.empty()) return graph;
   check_no_cycle(parts, file);
   const Merged merged = merge(parts);
   graph.nodes.resize(at(merged.nodes));
-  for (PlanNode& node : graph.nodes) {
-    node.cpu_seconds = 0;
-    node.costs.resize(1);
-  }
+  for (PlanNode& node : graph.nodes) node.costs.resize(1);
   for (const bool backward : {false, true})
     for (std::size_t i = 0; i < parts.all.size(); ++i)
       if (parts.all[i].backward == backward) add_part(parts.all[i], graph.nodes[merged.node[i]]);

@@ -1,6 +1,4 @@
 // Penstock's own form of a model's graph: everything that PlanGraph holds, as JSON. A node is referred to by its index in the list.
-#include <cmath>
-
 #include "base/text.h"
 #include "formats/read.h"
 
@@ -79,19 +77,24 @@ PlanOutput read_output(const JsonNode& node, std::int64_t nodes) {
   return out;
 }
 
+// Graphs once said what a host processor takes for a node, and how many there are.
+[[noreturn]] void fail_processors(const JsonNode& key) {
+  key.fail("is of host processors; stages are on devices only", "leave it out, and give each node a cost on a device");
+}
+
 PlanNode read_node(const JsonNode& node, std::int64_t nodes) {
-  node.check_keys({"name", "kind", "costs", "output_bytes", "outputs", "cpu_seconds", "equal_batches"});
+  if (node.has("cpu_seconds")) fail_processors(node.at("cpu_seconds"));
+  node.check_keys({"name", "kind", "costs", "output_bytes", "outputs", "equal_batches"});
   PlanNode out;
   out.name = node.at("name").text();
   if (node.has("kind")) out.kind = node.at("kind").text();
   const JsonNode costs = node.at("costs");
   costs.each_element([&](const JsonNode& cost) { out.costs.push_back(read_cost(cost, nodes)); });
   check_costs(costs, out.costs);
-  if (out.costs.empty() && !node.has("cpu_seconds")) costs.fail("is empty: a node needs one cost at least");
+  if (out.costs.empty()) costs.fail("is empty: a node needs one cost at least");
   out.output_bytes = amount(node, "output_bytes");
   if (node.has("outputs"))
     node.at("outputs").each_element([&](const JsonNode& output) { out.outputs.push_back(read_output(output, nodes)); });
-  out.cpu_seconds = amount(node, "cpu_seconds", out.cpu_seconds);
   if (node.has("equal_batches")) out.equal_batches = node.at("equal_batches").flag();
   return out;
 }
@@ -135,7 +138,6 @@ ordered_json json_of(const PlanNode& node) {
     if (output.backward) entry["backward"] = true;
     entry["readers"] = output.readers;
   }
-  if (std::isfinite(node.cpu_seconds)) out["cpu_seconds"] = node.cpu_seconds;
   if (node.equal_batches) out["equal_batches"] = true;
   return out;
 }
@@ -145,12 +147,12 @@ ordered_json json_of(const PlanNode& node) {
 PlanGraph read_penstock(const JsonNode& root) {
   if (root.at("penstock").value() != kHeader)
     root.at("penstock").fail(concat("is ", shown(root.at("penstock").value()), "; this build reads ", quote(kHeader)));
-  root.check_keys({"penstock", "name", "samples", "devices", "cpus", "memory", "bandwidth", "nodes", "edges"});
+  if (root.has("cpus")) fail_processors(root.at("cpus"));
+  root.check_keys({"penstock", "name", "samples", "devices", "memory", "bandwidth", "nodes", "edges"});
   PlanGraph graph;
   graph.name = root.has("name") ? root.at("name").text() : "";
   graph.samples = count(root, "samples");
   graph.devices = count(root, "devices");
-  graph.cpus = count(root, "cpus");
   graph.memory = amount(root, "memory");
   graph.bandwidth = amount(root, "bandwidth");
   const JsonNode list = root.at("nodes");
@@ -171,7 +173,6 @@ std::string print(const PlanGraph& graph) {
   ordered_json out = {{"penstock", kHeader}, {"name", graph.name}};
   set_unless(out, "samples", graph.samples);
   set_unless(out, "devices", graph.devices);
-  set_unless(out, "cpus", graph.cpus);
   set_unless(out, "memory", graph.memory);
   set_unless(out, "bandwidth", graph.bandwidth);
   out["nodes"] = ordered_json::array();

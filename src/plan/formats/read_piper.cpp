@@ -1,6 +1,5 @@
 // Piper's JSON (Tarnawski et al., NeurIPS 2021): nodes with a list of ways to run for each tensor-parallel degree.
 #include <algorithm>
-#include <charconv>
 
 #include "base/text.h"
 #include "formats/read.h"
@@ -9,10 +8,8 @@ namespace penstock {
 namespace {
 
 int degree_of(const std::string& key, const JsonNode& ways) {
-  int degree = 0;
-  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), degree);
-  if (error != std::errc() || end != key.data() + key.size() || degree < 1)
-    ways.fail(concat("has the key ", quote(key), "; it must be a number of devices"));
+  const int degree = parse_number<int>(key).value_or(0);
+  if (degree < 1) ways.fail(concat("has the key ", quote(key), "; it must be a number of devices"));
   return degree;
 }
 

@@ -48,6 +48,13 @@ void read_stages(const JsonNode& stages, PlanFile& plan) {
   if (plan.stages.empty()) stages.fail("is empty; a plan has one stage at least");
 }
 
+// Plans once had stages on host processors, whose memory did not count and which had the numbers after the devices'.
+void check_devices(const JsonNode& stages, const PlanFile& plan) {
+  for (const PlanFile::Stage& stage : plan.stages)
+    if (stage.bytes == 0 && stage.devices[0] >= std::ssize(plan.peak_bytes))
+      stages.fail(concat("has ", quote(stage.name), " on a host processor; stages are on devices only"), "make the plan anew");
+}
+
 void read_links(const JsonNode& links, PlanFile& plan) {
   const auto last = static_cast<std::int64_t>(plan.stages.size()) - 1;
   links.each_element([&](const JsonNode& node) {
@@ -83,9 +90,8 @@ const PlanFile::Stage* stage_of_actor(const PlanFile& plan, std::size_t actor) {
     const PlanFile::Stage& stage = plan.stages[action.stage];
     if (first == nullptr) first = &stage;
     if (stage.devices == first->devices) continue;
-    throw Error(
-        concat(plan.file, ": actor ", actor, " has stages on different devices"),
-        {concat(quote(first->name), " on ", devices_text(plan, *first)), concat(quote(stage.name), " on ", devices_text(plan, stage))});
+    throw Error(concat(plan.file, ": actor ", actor, " has stages on different devices"),
+                {concat(quote(first->name), " on ", devices_text(*first)), concat(quote(stage.name), " on ", devices_text(stage))});
   }
   return first;
 }
@@ -197,6 +203,7 @@ PlanFile parse_plan(std::string_view text, const std::string& file) {
   if (root.has("context")) plan.split.context = static_cast<int>(root.at("context").whole(1, kMostMembers));
   if (root.has("sequence")) plan.split.sequence = root.at("sequence").flag();
   root.at("peak_bytes").each_element([&](const JsonNode& bytes) { plan.peak_bytes.push_back(bytes.number()); });
+  check_devices(root.at("stages"), plan);
   plan.schedule = read_schedule(root.at("schedule"), plan);
   if (root.has("timeline")) plan.timeline = root.at("timeline").value().dump();
   return plan;
@@ -229,10 +236,8 @@ PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan) {
   return out;
 }
 
-std::string devices_text(const PlanFile& plan, const PlanFile::Stage& stage) {
-  const int first = stage.devices.front(), count = static_cast<int>(stage.devices.size()),
-            devices = static_cast<int>(plan.peak_bytes.size());
-  if (count == 1 && first >= devices) return concat("cpu ", first - devices);
+std::string devices_text(const PlanFile::Stage& stage) {
+  const int first = stage.devices.front(), count = static_cast<int>(stage.devices.size());
   if (count > 2 && stage.devices.back() - first + 1 == count) return concat(first, "-", stage.devices.back());
   return join(stage.devices, ",", [](int device) { return std::to_string(device); });
 }

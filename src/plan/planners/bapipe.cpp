@@ -11,7 +11,6 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "cost/evaluate.h"
 #include "planners/chain_view.h"
 #include "planners/improve_plan.h"
 #include "planners/planner_list.h"
@@ -59,18 +58,14 @@ std::optional<ChainPlan> cut_into(const ChainView& view, int count, Warmup warmu
   const std::vector<int> devices = fastest_devices(view.problem->cluster, count);
   const auto cuts = cuts_of(view, devices, warmup, limit);
   if (cuts[count][0].load == kInfinity) return {};
-  ChainPlan plan;
-  plan.bottleneck = cuts[count][0].load;
+  std::vector<PlanStage> stages;
   for (int s = count, begin = 0; s > 0; --s) {
     const int end = cuts[s][begin].end;
-    plan.stages.push_back(stage_of(view, begin, end, {devices[count - s]}));
-    plan.stages.back().ahead = in_flight(warmup, s);
+    stages.push_back(stage_of(view, begin, end, {devices[count - s]}));
+    stages.back().ahead = in_flight(warmup, s);
     begin = end;
   }
-  const PlanFigures figures = figures_of(*view.problem, plan.stages);
-  limit.is_over(forwards_of(figures));
-  plan.value = step_seconds(figures);
-  return plan;
+  return timed_chain(view, std::move(stages), cuts[count][0].load, limit);
 }
 
 std::optional<ChainPlan> best_cut(const ChainView& view, TimeLimit& limit) {
@@ -86,8 +81,7 @@ std::optional<ChainPlan> best_cut(const ChainView& view, TimeLimit& limit) {
 }  // namespace
 
 Plan plan_by_bapipe(const PlanProblem& problem, const PlanOptions& options) {
-  TimeLimit limit(options.seconds, options.clock);
-  return plan_of_chain("bapipe", problem, {.in_flight = InFlight::pipelined}, limit, best_cut);
+  return plan_of_chain("bapipe", problem, {.in_flight = InFlight::pipelined}, options, best_cut);
 }
 
 }  // namespace penstock

@@ -23,10 +23,6 @@ struct FoundStages {
 
 constexpr std::size_t kImproved = 8;  // so many of the best are improved
 
-bool needs_cpus(const PlanGraph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const PlanNode& node) { return node.costs.empty(); });
-}
-
 bool small(const PlanProblem& problem) {
   return problem.graph.nodes.size() <= 10 && problem.cluster.devices.size() <= 4;
 }
@@ -116,10 +112,8 @@ Others ask_planners(const PlanProblem& problem, const PlanOptions& options, Time
   return others;
 }
 
-// The same in GraphPipe's order, that of all plans which are improved and proven. Those are on devices.
-std::vector<FoundStages> in_usual_order(const ClusterSpec& cluster, std::vector<FoundStages> found) {
-  const auto on_cpu = [&](const PlanStage& stage) { return cluster.is_cpu(stage.devices.back()); };
-  std::erase_if(found, [&](const FoundStages& one) { return std::any_of(one.stages.begin(), one.stages.end(), on_cpu); });
+// The same in GraphPipe's order, that of all plans which are improved and proven.
+std::vector<FoundStages> in_usual_order(std::vector<FoundStages> found) {
   for (FoundStages& one : found)
     for (PlanStage& stage : one.stages) stage.ahead = 0;
   return found;
@@ -208,15 +202,6 @@ std::vector<PlanStage> fail_without_memory(const PlanProblem& problem, const std
                     "take more devices, recomputation or smaller micro-batches", score.value);
 }
 
-// Where nodes run on host processors only.
-Plan plan_on_cpus(const PlanProblem& problem, const PlanOptions& options) {
-  Plan plan = plan_by_max_load(problem, options);
-  plan.planner = "max-load";
-  plan.bottleneck = score_of(figures_of(problem, plan.stages), PlanGoal::time).value;
-  plan.optimal = false;
-  return plan;
-}
-
 }  // namespace
 
 Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options) {
@@ -235,17 +220,16 @@ Plan plan_by_exact(const PlanProblem& problem, const PlanOptions& options) {
 }
 
 Plan plan_by_best(const PlanProblem& problem, const PlanOptions& options) {
-  if (needs_cpus(problem.graph)) return plan_on_cpus(problem, options);
   TimeLimit limit(options.seconds, options.clock);
   const Others others = ask_planners(problem, options, limit);
-  std::vector<FoundStages> found = improved_stages(problem, in_usual_order(problem.cluster, others.found), kTries, options.seed, limit);
+  std::vector<FoundStages> found = improved_stages(problem, in_usual_order(others.found), kTries, options.seed, limit);
   FoundStages best = std::move(found.front());
   Plan plan;
   const bool try_all = options.exact && small(problem);
   if (try_all) {
     ExactResult exact = exact_stages(problem, best.stages, PlanGoal::time, limit);
     if (!exact.stages.empty()) best = {"exact", std::move(exact.stages), exact.score};
-    plan.optimal = exact.finished && !uses_cpus(problem);
+    plan.optimal = exact.finished;
     plan.lower_bound = exact.bound;
   }
   if (best.score.lack > 0) {

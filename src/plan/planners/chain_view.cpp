@@ -195,8 +195,6 @@ std::vector<int> ways_on_one_device(const PlanGraph& graph, bool lean, int sampl
   return choices;
 }
 
-using ChainPlanner = std::function<std::optional<ChainPlan>(const ChainView&, TimeLimit&)>;
-
 // The least memory of each device for which the planner has a plan; infinite where none would do.
 double least_by_trial(ChainView view, const ChainPlanner& plan, TimeLimit& limit) {
   PlanProblem enough = *view.problem;
@@ -218,10 +216,17 @@ double least_of(const ChainView& view, const ChainLimits& limits, const ChainPla
 
 }  // namespace
 
-Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const ChainLimits& limits, TimeLimit& limit,
-                   const std::function<std::optional<ChainPlan>(const ChainView&, TimeLimit&)>& plan) {
+ChainPlan timed_chain(const ChainView& view, std::vector<PlanStage> stages, double bottleneck, TimeLimit& limit) {
+  const PlanFigures figures = figures_of(*view.problem, stages);
+  limit.is_over(forwards_of(figures));
+  return {std::move(stages), bottleneck, step_seconds(figures)};
+}
+
+Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const ChainLimits& limits, const PlanOptions& options,
+                   const ChainPlanner& plan) {
+  TimeLimit limit(options.seconds, options.clock);
   const auto view_of = [&](bool lean, int samples) {
-    const int replicas = problem.replicas ? limits.most_replicas : 1;
+    const int replicas = problem.replicas && limits.replicas ? static_cast<int>(problem.cluster.devices.size()) : 1;
     return make_chain_view(problem, ways_on_one_device(problem.graph, lean, samples), samples, limits.most_blocks, replicas);
   };
   std::optional<ChainPlan> best;

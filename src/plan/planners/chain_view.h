@@ -57,16 +57,21 @@ struct ChainPlan {
   double bottleneck = 0;  // the planner's own objective
   double value = 0;       // the plan with the least value is chosen
 };
+// A plan that is chosen by its simulated step.
+ChainPlan timed_chain(const ChainView& view, std::vector<PlanStage> stages, double bottleneck, TimeLimit& limit);
+
 struct ChainLimits {
   int most_blocks = 512;
-  int most_replicas = 1;
+  bool replicas = false;               // whether stages have any, where the problem allows them
   InFlight in_flight = InFlight::one;  // what the planner needs memory for,
   bool by_trial = false;               // unless only planning with more of it tells what would do
 };
+// Finds the plan of one size of micro-batches and one way of each node; none where nothing fits.
+using ChainPlanner = std::function<std::optional<ChainPlan>(const ChainView&, TimeLimit&)>;
 // Calls `plan` for all sizes of micro-batches, each with the nodes' fastest ways and, where these do not fit, with those that hold least;
-// returns the plan of least value that is found in time. `who`: the planner's name. Throws Error where nothing fits or was found, and where
-// a node cannot run on one device.
-Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const ChainLimits& limits, TimeLimit& limit,
-                   const std::function<std::optional<ChainPlan>(const ChainView&, TimeLimit&)>& plan);
+// returns the plan of least value that is found in options.seconds. `who`: the planner's name. Throws Error where nothing fits or was
+// found, and where a node cannot run on one device.
+Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const ChainLimits& limits, const PlanOptions& options,
+                   const ChainPlanner& plan);
 
 }  // namespace penstock

@@ -36,7 +36,7 @@ class Checks {
   Checks(const PlanProblem& problem, const Plan& plan) : problem_(problem), plan_(plan), stage_of_(problem.graph.nodes.size(), -1) {}
 
   void run() {
-    std::vector<int> holder(problem_.cluster.devices.size() + static_cast<std::size_t>(problem_.cluster.cpus), -1);
+    std::vector<int> holder(problem_.cluster.devices.size(), -1);
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       check_nodes(s);
       check_devices(s, holder);
@@ -55,11 +55,6 @@ class Checks {
  private:
   [[noreturn]] void fail(const std::string& what, const std::vector<std::string>& details = {}) const {
     throw Error(concat("plan of ", problem_.graph.name, ": ", what), details);
-  }
-  bool on_cpu(const PlanStage& stage) const {
-    const ClusterSpec& cluster = problem_.cluster;
-    const int end = static_cast<int>(cluster.devices.size()) + cluster.cpus;
-    return std::any_of(stage.devices.begin(), stage.devices.end(), [&](int d) { return cluster.is_cpu(d) && d < end; });
   }
   int& stage_of(int node) { return stage_of_[node]; }
   std::string node_text(int node) const { return concat(node, " ", quote(problem_.graph.nodes[node].name)); }
@@ -83,11 +78,6 @@ class Checks {
   void check_choice(std::size_t s, std::size_t i) const {
     const PlanStage& stage = plan_.stages[s];
     const auto& costs = problem_.graph.nodes[stage.nodes[i]].costs;
-    if (on_cpu(stage)) {
-      if (!std::isfinite(problem_.graph.nodes[stage.nodes[i]].cpu_seconds))
-        fail(concat("stage ", s, " runs node ", node_text(stage.nodes[i]), " on a host processor, which cannot"));
-      return;
-    }
     const int choice = stage.choices.empty() ? 0 : stage.choices[i];
     if (choice < 0 || choice >= std::ssize(costs))
       fail(concat("stage ", s, " runs node ", node_text(stage.nodes[i]), " by cost ", choice, " of ", costs.size()));
@@ -103,7 +93,6 @@ class Checks {
     if (stage.devices.empty()) fail(concat("stage ", s, " has no device"));
     if (stage.degree < 1 || stage.devices.size() % static_cast<std::size_t>(stage.degree) != 0)
       fail(concat("stage ", s, " has ", stage.devices.size(), " devices for replicas of ", stage.degree));
-    if (on_cpu(stage) && stage.devices.size() > 1) fail(concat("stage ", s, " is on more than one host processor"));
     if (!problem_.replicas && stage.replicas() > 1)
       fail(concat("stage ", s, " has ", stage.replicas(), " replicas, which are not allowed"));
     for (const int device : stage.devices) {
@@ -143,24 +132,17 @@ void check_microbatches(const PlanProblem& problem) {
                 {concat("a plan has at most ", kMost)}, "--micro-batches SIZES, or a smaller --batch");
 }
 
-// Checks that some planner can place every node.
-void check_costs(const PlanProblem& problem) {
-  for (const PlanNode& node : problem.graph.nodes) {
-    if (!node.costs.empty()) continue;
-    const std::string name = concat("node ", quote(node.name), " of ", problem.graph.name);
-    if (!std::isfinite(node.cpu_seconds)) throw Error(concat(name, " has no costs"));
-    if (problem.cluster.cpus == 0)
-      throw Error(concat(name, " runs on host processors only"), {concat("cluster ", quote(problem.cluster.name), " has none")},
-                  "--cpus N, or cpus = N in the cluster's file");
-  }
+void check_costs(const PlanGraph& graph) {
+  for (const PlanNode& node : graph.nodes)
+    if (node.costs.empty()) throw Error(concat("node ", quote(node.name), " of ", graph.name, " has no costs"));
 }
 
 }  // namespace
 
 void check_problem(const PlanProblem& problem) {
   check_cluster(problem.cluster);
+  check_costs(problem.graph);
   measured_samples(problem.graph);
-  check_costs(problem);
   check_edges(problem.graph);
   check_microbatches(problem);
 }

@@ -70,8 +70,7 @@ class Machines {
 struct Group {
   std::vector<int> devices = {};
   ClusterDevice weakest = {};
-  // `reduce`: seconds for each byte of parameters; `reduce_latency`: seconds whatever their number.
-  double reduce = 0, reduce_latency = 0;
+  AllReduceCost reduce = {};  // of parameters
 
   int count() const { return static_cast<int>(devices.size()); }
 };
@@ -125,9 +124,7 @@ Searched searched(const ChainView& view, TimeLimit& limit) {
 }
 
 Group group_of(const ClusterSpec& cluster, std::vector<int> devices) {
-  Group group{.weakest = weakest(cluster, devices)};
-  group.reduce_latency = all_reduce_seconds(cluster, devices, 0);
-  group.reduce = all_reduce_seconds(cluster, devices, 1) - group.reduce_latency;
+  Group group{.weakest = weakest(cluster, devices), .reduce = all_reduce_cost(cluster, devices)};
   group.devices = std::move(devices);
   return group;
 }
@@ -139,7 +136,7 @@ bool holds(const ChainView& view, const Group& group, int begin, int end) {
 DapplePart stage_part(const ChainView& view, const Group& group, int begin, int end) {
   const SetCost cost = cost_of(view, begin, end, group.count());
   const double forward = cost.forward / group.weakest.speed, backward = cost.backward / group.weakest.speed;
-  return {forward, backward, forward + backward, group.reduce * cost.parameter_bytes + group.reduce_latency};
+  return {forward, backward, forward + backward, group.reduce.seconds(cost.parameter_bytes)};
 }
 
 DapplePart link_part(const ChainView& view, int border, const ClusterLink& link, std::size_t from, std::size_t to) {
@@ -318,9 +315,7 @@ double dapple_latency(std::span<const DapplePart> parts, int microbatches, Dappl
 }
 
 Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options) {
-  const int devices = static_cast<int>(problem.cluster.devices.size());
-  TimeLimit time(options.seconds, options.clock);
-  return plan_of_chain("dapple", problem, {.most_blocks = 64, .most_replicas = devices}, time,
+  return plan_of_chain("dapple", problem, {.most_blocks = 64, .replicas = true}, options,
                        [](const ChainView& view, TimeLimit& limit) { return Search(view, limit).run(); });
 }
 

@@ -12,7 +12,6 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "cost/evaluate.h"
 #include "planners/chain_view.h"
 #include "planners/improve_plan.h"
 #include "planners/planner_list.h"
@@ -35,10 +34,10 @@ std::vector<Exchange> exchanges_of(const ChainView& view) {
     const PlanNode& node = view.problem->graph.nodes[view.order[place]];
     const int chosen = view.choices[view.order[place]];
     const SetCost fast = cost_of(node, chosen, view.samples);
-    for (int c = 0; c < std::ssize(node.costs); ++c) {
-      if (c == chosen || node.costs[c].degree != 1 || choice_of(node, 1, node.costs[c].name) != c) continue;
-      const SetCost cost = cost_of(node, c, view.samples);
-      exchanges.push_back({place, c, cost.forward + cost.backward - fast.forward - fast.backward, fast.live_bytes - cost.live_bytes,
+    for (const int way : ways_of(node, 1)) {
+      if (way == chosen) continue;
+      const SetCost cost = cost_of(node, way, view.samples);
+      exchanges.push_back({place, way, cost.forward + cost.backward - fast.forward - fast.backward, fast.live_bytes - cost.live_bytes,
                            fast.resident_bytes - cost.resident_bytes});
     }
   }
@@ -69,14 +68,11 @@ class Halving {
   }
 
   std::optional<ChainPlan> run() {
-    ChainPlan plan;
-    plan.bottleneck = best(0, 0, n_);
-    if (plan.bottleneck == kInfinity || limit_.is_over(0)) return {};
-    append(0, 0, n_, plan.stages);
-    const PlanFigures figures = figures_of(*view_.problem, plan.stages);
-    limit_.is_over(forwards_of(figures));
-    plan.value = step_seconds(figures);
-    return plan;
+    const double bottleneck = best(0, 0, n_);
+    if (bottleneck == kInfinity || limit_.is_over(0)) return {};
+    std::vector<PlanStage> stages;
+    append(0, 0, n_, stages);
+    return timed_chain(view_, std::move(stages), bottleneck, limit_);
   }
 
  private:
@@ -255,8 +251,7 @@ std::optional<ChainPlan> best_halving(const ChainView& view, TimeLimit& limit) {
 }  // namespace
 
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options) {
-  TimeLimit limit(options.seconds, options.clock);
-  return plan_of_chain("dawnpiper", problem, {.most_blocks = 128, .in_flight = InFlight::pipelined}, limit, best_halving);
+  return plan_of_chain("dawnpiper", problem, {.most_blocks = 128, .in_flight = InFlight::pipelined}, options, best_halving);
 }
 
 }  // namespace penstock

@@ -1,13 +1,13 @@
 #include "penstock/degrees.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <set>
 #include <tuple>
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "cost/smallest_memory.h"
@@ -260,9 +260,7 @@ std::string splits_text(const PlanProblem& problem) {
 void check_schedule(const std::string& name) {
   const std::vector<std::string> names = order_names();
   if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return;
-  const std::string near = nearest(name, names);
-  throw Error(concat("degrees are not planned for schedule ", quote(name)), {"schedules: " + join(names, ", ")},
-              near.empty() ? "" : concat("did you mean ", near, "?"));
+  throw Error(concat("degrees are not planned for schedule ", quote(name)), {"schedules: " + join(names, ", ")}, did_you_mean(name, names));
 }
 
 }  // namespace
@@ -344,15 +342,13 @@ DegreesLimits parse_degrees_limits(const std::string& text) {
     if (key == std::end(kLimitKeys)) {
       std::vector<std::string> names = {"schedule", "order"};
       for (const LimitKey& k : kLimitKeys) names.push_back(k.name);
-      const std::string near = nearest(name, names);
-      throw Error(concat("--only ", text, ": there is no ", quote(name)), {"keys: " + join(names, ", ")},
-                  near.empty() ? "" : concat("did you mean ", near, "?"));
+      throw Error(concat("--only ", text, ": there is no ", quote(name)), {"keys: " + join(names, ", ")}, did_you_mean(name, names));
     }
-    int& number = out.*(key->value);
-    const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (failure != std::errc() || end != value.data() + value.size() || number < key->least || number > key->most)
+    const std::optional<int> number = parse_number<int>(value);
+    if (!number || *number < key->least || *number > key->most)
       throw Error(concat("--only ", text, ": ", name, " is ", quote(value)), {},
                   concat("a whole number from ", key->least, " to ", key->most));
+    out.*(key->value) = *number;
   }
   return out;
 }

@@ -51,7 +51,6 @@ std::vector<Crossing> crossings_of(const PlanGraph& graph, const std::vector<int
 }
 
 void check_node(const PlanNode& node) {
-  if (node.costs.empty()) throw Error(concat("node ", quote(node.name), " runs on host processors only"), {}, "--planner max-load");
   if (node.costs[0].degree != 1) fail_one_device(node, "degrees");
   if (!node.outputs.empty())
     throw Error(concat("what node ", quote(node.name), " sends was measured as a time, not as bytes"),

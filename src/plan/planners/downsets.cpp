@@ -116,6 +116,14 @@ std::vector<int> Downsets::all() const {
   return out;
 }
 
+std::vector<int> Downsets::path() const {
+  if (!complete_) return all();
+  std::vector<int> out = {0};
+  for (int set = 1; set < count_; ++set)
+    if (size(set) == size(out.back()) + 1 && nested(out.back(), set)) out.push_back(set);
+  return out;
+}
+
 std::vector<int> Downsets::difference(int inner, int outer) const {
   std::vector<int> out;
   for (int i = 0; i < words_; ++i)

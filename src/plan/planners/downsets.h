@@ -28,7 +28,8 @@ class Downsets {
 
   // Only these of them: `sets` ascend and include the first and the last.
   Downsets only(const std::vector<int>& sets) const;
-  std::vector<int> all() const;  // the numbers of all sets
+  std::vector<int> all() const;   // the numbers of all sets
+  std::vector<int> path() const;  // sets from the first to the last of which each has one node more; of a single path, all of them
 
   bool complete() const { return complete_; }
   int count() const { return count_; }

@@ -88,13 +88,12 @@ class SetOptions {
     for (Mask left = nodes; left != 0; left &= left - 1) {
       const PlanNode& node = problem_.graph.nodes[at(std::countr_zero(left))];
       std::vector<Option> more;
-      for (std::size_t c = 0; c < node.costs.size(); ++c) {
-        if (node.costs[c].degree != degree || choice_of(node, degree, node.costs[c].name) != static_cast<int>(c)) continue;
-        const SetCost cost = cost_of(node, static_cast<int>(c), static_cast<double>(size) / replicas);
+      for (const int way : ways_of(node, degree)) {
+        const SetCost cost = cost_of(node, way, static_cast<double>(size) / replicas);
         for (const Option& option : part) {
           Option& longer = more.emplace_back(option);
           longer.cost += cost;
-          longer.choices.push_back(static_cast<int>(c));
+          longer.choices.push_back(way);
         }
       }
       part = sync_ ? more : undominated(std::move(more));  // with sync bytes of its own no way beats another in everything

@@ -90,10 +90,9 @@ std::vector<StageOption> options_of(const PlanProblem& problem, StageCosting& co
 std::set<std::string> names_of(const PlanGraph& graph) {
   std::set<std::string> names;
   for (const PlanNode& node : graph.nodes) {
-    const auto one_device = [](const NodeCost& cost) { return cost.degree == 1; };
-    if (std::none_of(node.costs.begin(), node.costs.end(), one_device)) fail_one_device(node, "graphpipe");
-    for (const NodeCost& cost : node.costs)
-      if (one_device(cost)) names.insert(cost.name);
+    const std::vector<int> ways = ways_of(node, 1);
+    if (ways.empty()) fail_one_device(node, "graphpipe");
+    for (const int way : ways) names.insert(node.costs[way].name);
   }
   return names;
 }
@@ -101,12 +100,7 @@ std::set<std::string> names_of(const PlanGraph& graph) {
 // One way for each node: the one of this name where the node has it, on one device.
 std::vector<int> choices_of(const PlanGraph& graph, const std::string& name) {
   std::vector<int> choices;
-  for (const PlanNode& node : graph.nodes) {
-    int choice = choice_of(node, 1, name);
-    for (std::size_t i = 0; choice < 0 && i < node.costs.size(); ++i)
-      if (node.costs[i].degree == 1) choice = static_cast<int>(i);
-    choices.push_back(choice);
-  }
+  for (const PlanNode& node : graph.nodes) choices.push_back(nearest_choice(node, 1, name));
   return choices;
 }
 
@@ -338,16 +332,13 @@ double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
 
 // A lower bound of the longest way through the graph.
 double least_way(const StageLine& line) {
-  const std::size_t n = line.order.size();
-  std::vector<double> node(n), way(n);
-  for (int i = 0; i < line.size(); ++i) node[line.order[i]] = least_seconds(line, i, false);
-  std::vector<std::vector<int>> before(n);
-  for (const PlanEdge& edge : line.graph->edges) before[edge.to].push_back(edge.from);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (const int from : before[i]) way[i] = std::max(way[i], way[from]);
-    way[i] += node[i];
-  }
-  return *std::max_element(way.begin(), way.end());
+  const std::vector<int> ones(line.order.size(), 1);
+  std::vector<double> seconds(line.order.size());
+  for (int i = 0; i < line.size(); ++i) seconds[line.order[i]] = least_seconds(line, i, false);
+  StageShape nodes;
+  nodes.predecessors.resize(line.order.size());
+  for (const PlanEdge& edge : line.graph->edges) nodes.predecessors[edge.to].push_back(edge.from);
+  return longest_way(nodes, ones, seconds);
 }
 
 // The plans with the shortest ways for the least target and for higher ones, as long as these could be faster by the formula.

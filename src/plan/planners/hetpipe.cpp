@@ -11,7 +11,6 @@
 #include <numeric>
 
 #include "base/numbers.h"
-#include "cost/evaluate.h"
 #include "planners/chain_view.h"
 #include "planners/planner_list.h"
 
@@ -114,21 +113,18 @@ std::optional<ChainPlan> plan_of(const Workers& w, TimeLimit& limit) {
   std::size_t state = cuts.size() - 1, kind = 0;
   for (std::size_t k = 1; k < w.kinds.size(); ++k)
     if (cuts[state][k][0].load < cuts[state][kind][0].load) kind = k;
-  ChainPlan plan;
-  plan.bottleneck = cuts[state][kind][0].load;
-  if (plan.bottleneck == kInfinity) return {};
+  const double bottleneck = cuts[state][kind][0].load;
+  if (bottleneck == kInfinity) return {};
+  std::vector<PlanStage> stages;
   for (int begin = 0; state > 0;) {
     const Cut& cut = cuts[state][kind][at(begin)];
-    plan.stages.push_back(stage_of(w.view, begin, cut.end, w.devices(state, kind)));
-    plan.stages.back().ahead = w.stages(state);
+    stages.push_back(stage_of(w.view, begin, cut.end, w.devices(state, kind)));
+    stages.back().ahead = w.stages(state);
     begin = cut.end;
     state -= w.strides[kind];
     kind = cut.next;
   }
-  const PlanFigures figures = figures_of(*w.view.problem, plan.stages);
-  limit.is_over(forwards_of(figures));
-  plan.value = step_seconds(figures);
-  return plan;
+  return timed_chain(w.view, std::move(stages), bottleneck, limit);
 }
 
 std::optional<ChainPlan> best_workers(const ChainView& view, TimeLimit& limit) {
@@ -150,9 +146,7 @@ std::optional<ChainPlan> best_workers(const ChainView& view, TimeLimit& limit) {
 }  // namespace
 
 Plan plan_by_hetpipe(const PlanProblem& problem, const PlanOptions& options) {
-  TimeLimit limit(options.seconds, options.clock);
-  const int replicas = problem.replicas ? static_cast<int>(problem.cluster.devices.size()) : 1;
-  return plan_of_chain("hetpipe", problem, {.most_blocks = 128, .most_replicas = replicas, .by_trial = true}, limit, best_workers);
+  return plan_of_chain("hetpipe", problem, {.most_blocks = 128, .replicas = true, .by_trial = true}, options, best_workers);
 }
 
 }  // namespace penstock

@@ -11,14 +11,6 @@
 namespace penstock {
 namespace {
 
-// The way of this degree that is called as the one at `choice`, else the first of that degree; -1: it has none.
-int choice_at_degree(const PlanNode& node, int choice, int degree) {
-  const int same = choice_of(node, degree, node.costs[at(choice)].name);
-  if (same >= 0) return same;
-  const auto found = std::find_if(node.costs.begin(), node.costs.end(), [&](const NodeCost& cost) { return cost.degree == degree; });
-  return found == node.costs.end() ? -1 : static_cast<int>(found - node.costs.begin());
-}
-
 // The inputs of random changes to a plan.
 struct Luck {
   const PlanProblem& problem;
@@ -69,7 +61,8 @@ bool move(const PlanGraph& graph, std::vector<PlanStage>& stages, const std::vec
   std::vector<std::pair<int, int>> stay, go;  // node, choice
   for (std::size_t i = 0; i < a.nodes.size(); ++i) (chosen[at(a.nodes[i])] ? go : stay).emplace_back(a.nodes[i], a.choices[i]);
   for (auto& [node, choice] : go) {
-    choice = choice_at_degree(graph.nodes[at(node)], choice, b.degree);
+    const PlanNode& moved = graph.nodes[at(node)];
+    choice = nearest_choice(moved, b.degree, moved.costs[at(choice)].name);
     if (choice < 0) return false;
   }
   for (std::size_t i = 0; i < b.nodes.size(); ++i) go.emplace_back(b.nodes[i], b.choices[i]);
@@ -205,7 +198,7 @@ bool change_ways(const Luck& luck, std::vector<PlanStage>& stages) {
     if (only < stage.nodes.size() && i != only) continue;
     const PlanNode& node = luck.problem.graph.nodes[at(stage.nodes[i])];
     const int named = choice_of(node, way.degree, way.name);
-    stage.choices[i] = named >= 0 ? named : choice_at_degree(node, stage.choices[i], way.degree);
+    stage.choices[i] = named >= 0 ? named : nearest_choice(node, way.degree, node.costs[at(stage.choices[i])].name);
     if (stage.choices[i] < 0) return false;
   }
   return true;

@@ -29,12 +29,10 @@ NodeCost cost_at(const PlanNode& node, int choice, int size, double share) {
 
 void set_size(PlanNode& node, int size, double share) {
   std::vector<NodeCost> costs;
-  for (int c = 0; c < std::ssize(node.costs); ++c)
-    if (choice_of(node, node.costs[at(c)].degree, node.costs[at(c)].name) == c) costs.push_back(cost_at(node, c, size, share));
+  for (const int way : ways_of(node)) costs.push_back(cost_at(node, way, size, share));
   node.costs = std::move(costs);
   node.output_bytes *= share;
   for (PlanOutput& output : node.outputs) output.seconds *= share;
-  node.cpu_seconds *= share;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // micro-batches in turn. The search is exact and goes level by level through the cluster's hierarchy. A plan's value is the time between
 // two micro-batches.
 #include <algorithm>
-#include <cmath>
 #include <ranges>
 
 #include "base/numbers.h"
@@ -11,7 +10,7 @@
 #include "cost/equal_devices.h"
 #include "cost/smallest_memory.h"
 #include "penstock/error.h"
-#include "planners/downsets.h"
+#include "planners/downset_chains.h"
 #include "planners/likely_cuts.h"
 #include "planners/planner_list.h"
 
@@ -20,8 +19,7 @@ namespace {
 
 // On several levels there is a search from each set; of more sets than this some stand for all.
 constexpr int kMostOnLevels = 1000;
-constexpr int kMostCells = 1 << 24;     // most cells of a table, sets times workers: 270 MB
-constexpr std::int64_t kPairWork = 16;  // elementary steps for a pair of sets that makes no stage
+constexpr int kMostCells = 1 << 24;  // most cells of a table, sets times workers: 270 MB
 
 // ---- The graph without nodes that no stage should be cut for: sources that are inputs (the first stage has them) and sinks that only pick
 // an output of the node that they read (they stay with it).
@@ -104,11 +102,6 @@ int most_sets(const PlanGraph& graph, const std::vector<Level>& levels) {
   return std::min(kMostCells / widest, most_downsets(graph, kMostListed));
 }
 
-struct Choice {
-  int from = -1;    // the downset before the stage; -1: no chain that fits is known
-  int workers = 0;  // the stage's number of workers
-};
-
 CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
   std::vector<double> seconds, outputs;
   for (const PlanNode& node : graph.nodes) {
@@ -167,22 +160,15 @@ Layer layer_of(const Searched& in, const Level& level, double memory, std::vecto
   return layer;
 }
 
-// The chains of stages from one downset to all others: the best value and last stage, by set and by workers used.
-struct Table {
-  int width = 0;  // the most workers, plus 1
-  std::vector<double> value;
-  std::vector<Choice> choice;
-};
-
 struct Best {
   double value = kInfinity;
   int workers = 0;
 };
 
 // The value with all workers in use or, where a graph has too few stages for that, with as many as can be.
-Best best_of(const Table& table, int set) {
-  for (int used = table.width - 1; used > 0; --used)
-    if (const double value = table.value[at(set) * at(table.width) + at(used)]; value < kInfinity) return {value, used};
+Best best_of(const ChainTable& table, int set) {
+  for (int used = static_cast<int>(table.width) - 1; used > 0; --used)
+    if (const double value = table.value(set)[used]; value < kInfinity) return {value, used};
   return {};
 }
 
@@ -190,15 +176,6 @@ std::vector<int> sets_from(const Searched& in, int start) {
   std::vector<int> out;
   for (int set = start; set <= in.full(); ++set)
     if (in.sets.nested(start, set)) out.push_back(set);
-  return out;
-}
-
-// Sets of which each has one node more than the one before.
-std::vector<int> one_path(const Searched& in) {
-  if (!in.sets.complete()) return sets_from(in, 0);
-  std::vector<int> out = {0};
-  for (int set = 1; set <= in.full(); ++set)
-    if (in.sets.size(set) == in.sets.size(out.back()) + 1 && in.sets.nested(out.back(), set)) out.push_back(set);
   return out;
 }
 
@@ -234,12 +211,6 @@ bool holds(const Layer& layer, int from, int to, int m, int used) {
   return !layer.below.empty() || in.resident[at(to)] - in.resident[at(from)] + live / m <= layer.memory;
 }
 
-// The number of workers that so many seconds need to keep to the bound.
-double workers_for(double seconds, double bound) {
-  if (seconds == kInfinity) return kInfinity;
-  return seconds > 0 ? seconds / bound : 0;
-}
-
 // The least number of workers used in [begin, last] with which the stage fits, last + 1 where none is: the more are used, the less it
 // keeps.
 int least_holding(const Layer& layer, int from, int to, int m, int begin, int last) {
@@ -256,54 +227,34 @@ bool improves(const double* before, const double* best, int count, double value)
   return better != 0;
 }
 
-// Extends the chains to `from` that use at least `least` workers by one stage, to at most `most` workers.
-void add_stage(const Layer& layer, Table& table, int from, int to, bool first, double bound, int most, int least, TimeLimit& limit) {
-  const Stage stage = stage_of(layer, from, to, first);
-  const double* before = &table.value[at(from) * at(table.width)];
-  double* best = &table.value[at(to) * at(table.width)];
-  Choice* choice = &table.choice[at(to) * at(table.width)];
-  const double needed = workers_for(stage.seconds, bound) * (1 - 1e-9);
-  if (!(needed <= most)) return;
-  const int fewest = std::max(1, static_cast<int>(needed));
-  for (int m = fewest; m <= (layer.in.straight ? std::min(1, most) : most - least); ++m) {
-    if (limit.is_over(most)) return;
-    const double value = value_of(layer, stage, m);
-    if (value > bound) continue;
-    const int last = first ? m : most;
-    const int begin = least_holding(layer, from, to, m, first ? m : least + m, last);
-    if (!first && !improves(before + begin - m, best + begin, last - begin + 1, value)) continue;
-    for (int used = begin; used <= last; ++used) {
-      const double chain = first ? value : std::max(before[used - m], value);
-      if (chain >= best[used]) continue;
-      best[used] = chain;
-      choice[used] = {from, m};
-    }
-  }
-}
-
-// Computes all chains of stages from `start` towards `end` over some of the sets (ascending, `start` first). Values above `bound` are
-// dropped.
-Table chains_from(const Layer& layer, int start, int end, double bound, const std::vector<int>& sets, TimeLimit& limit) {
+// The chains from the first of `sets`, which ascend, over the others towards `end`. Values above `bound` are dropped.
+ChainTable chains_from(const Layer& layer, int end, double bound, const std::vector<int>& sets, TimeLimit& limit) {
   const Searched& in = layer.in;
-  const int n = layer.level.size;
-  Table table;
-  table.width = n + 1;
-  table.value.assign(at(in.sets.count()) * at(n + 1), kInfinity);
-  table.choice.resize(table.value.size());
-  std::vector<int> least(at(in.sets.count()), n + 1);  // by set: the fewest workers that a chain to it uses
-  least[at(start)] = 0;
-  for (std::size_t j = 1; j < sets.size(); ++j) {
-    const int to = sets[j];
-    // The work that is left must fit on the workers that are left.
-    const double left = workers_for(in.costs.work[at(end)] - in.costs.work[at(to)], bound * layer.level.below);
-    const int most = left > n ? 0 : n - static_cast<int>(std::ceil(left * (1 - 1e-9)));
-    for (std::size_t i = 0; i < j && !limit.is_over(kPairWork); ++i)
-      if (least[at(sets[i])] < most && in.sets.nested(sets[i], to))
-        add_stage(layer, table, sets[i], to, i == 0, bound, most, least[at(sets[i])], limit);
-    for (int used = most; used > 0; --used)
-      if (table.value[at(to) * at(n + 1) + at(used)] < kInfinity) least[at(to)] = used;
-  }
-  return table;
+  const int workers = layer.level.size;
+  const ChainSpace space{in.sets, in.costs.work, workers, in.straight ? 1 : workers, layer.level.below, limit};
+  return chains_over(space, sets, end, bound, [&](ChainTable& table, int from, int to, int most, int least) {
+    const bool first = from == sets[0];
+    const Stage stage = stage_of(layer, from, to, first);
+    const double* before = table.value(from);
+    double* best = table.value(to);
+    const double needed = workers_for(stage.seconds, bound) * (1 - 1e-9);
+    if (!(needed <= most)) return;
+    const int fewest = std::max(1, static_cast<int>(needed));
+    for (int m = fewest; m <= (in.straight ? std::min(1, most) : most - least); ++m) {
+      if (limit.is_over(most)) return;
+      const double value = value_of(layer, stage, m);
+      if (value > bound) continue;
+      const int last = first ? m : most;
+      const int begin = least_holding(layer, from, to, m, least + m, last);
+      if (!improves(before + begin - m, best + begin, last - begin + 1, value)) continue;
+      for (int used = begin; used <= last; ++used) {
+        const double chain = std::max(before[used - m], value);
+        if (chain >= best[used]) continue;
+        best[used] = chain;
+        table.last(to)[used] = {from, m};
+      }
+    }
+  });
 }
 
 // The value between any two sets.
@@ -312,20 +263,20 @@ std::vector<double> values_of(const Layer& layer, TimeLimit& limit) {
   const std::size_t count = at(in.sets.count());
   std::vector<double> values(count * count, kInfinity);
   for (int start = 0; start < in.full() && !limit.is_over(0); ++start) {
-    const Table table = chains_from(layer, start, in.full(), kInfinity, sets_from(in, start), limit);
+    const ChainTable table = chains_from(layer, in.full(), kInfinity, sets_from(in, start), limit);
     for (int set = start + 1; set <= in.full(); ++set) values[at(start) * count + at(set)] = best_of(table, set).value;
   }
   return values;
 }
 
 // A few sets of a path give a bound, which excludes most chains of the whole path; its bound excludes most of the other sets.
-Table top_table(const Layer& layer, TimeLimit& limit) {
+ChainTable top_table(const Layer& layer, TimeLimit& limit) {
   constexpr int kFew = 16;
-  const std::vector<int> path = one_path(layer.in);
+  const std::vector<int> path = layer.in.sets.path();
   double bound = kInfinity;
-  Table table;
-  for (const std::vector<int>& sets : {spread_cuts(layer.in.costs, path, kFew), path, sets_from(layer.in, 0)}) {
-    table = chains_from(layer, 0, layer.in.full(), bound, sets, limit);
+  ChainTable table(0, 0);
+  for (const std::vector<int>& sets : {spread_cuts(layer.in.costs, path, kFew), path, layer.in.sets.all()}) {
+    table = chains_from(layer, layer.in.full(), bound, sets, limit);
     const Best best = best_of(table, layer.in.full());
     if (best.workers == layer.level.size) bound = best.value * (1 + 1e-12);
   }
@@ -335,7 +286,7 @@ Table top_table(const Layer& layer, TimeLimit& limit) {
 // The best plan when each device has so much memory.
 struct Solved {
   std::vector<Layer> layers = {};
-  Table top = {};            // of the highest layer
+  ChainTable top{0, 0};      // of the highest layer
   double value = kInfinity;  // infinite: there is none
 };
 
@@ -356,17 +307,17 @@ void append(const Solved& solved, std::size_t number, int from, int to, const st
   const Layer& layer = solved.layers[number];
   const bool top = number + 1 == solved.layers.size();
   TimeLimit none;
-  const Table own = top ? Table() : chains_from(layer, from, to, kInfinity, sets_from(layer.in, from), none);
-  const Table& table = top ? solved.top : own;
+  const ChainTable own = top ? ChainTable(0, 0) : chains_from(layer, to, kInfinity, sets_from(layer.in, from), none);
+  const ChainTable& table = top ? solved.top : own;
   struct Part {
     int from, to, first, workers;
   };
   std::vector<Part> parts;
   for (int set = to, used = best_of(table, to).workers; set != from;) {
-    const Choice choice = table.choice[at(set) * at(table.width) + at(used)];
-    used -= choice.workers;
-    parts.push_back({choice.from, set, used, choice.workers});
-    set = choice.from;
+    const ChainTable::Last& last = table.last(set)[used];
+    used -= last.workers;
+    parts.push_back({last.from, set, used, last.workers});
+    set = last.from;
   }
   std::reverse(parts.begin(), parts.end());
   for (const Part& part : parts) {

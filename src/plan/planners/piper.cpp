@@ -28,20 +28,6 @@ namespace {
 constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
 constexpr std::int64_t kPairWork = 16;   // elementary steps for a pair of sets that makes no stage
 
-// For each way of a node with this degree, the index of the first of its costs.
-std::vector<int> ways_of(const PlanNode& node, int degree) {
-  std::vector<int> out;
-  for (std::size_t i = 0; i < node.costs.size(); ++i)
-    if (node.costs[i].degree == degree && choice_of(node, degree, node.costs[i].name) == static_cast<int>(i))
-      out.push_back(static_cast<int>(i));
-  return out;
-}
-
-double sync_bytes(const std::map<int, double>& sync, int node) {
-  const auto found = sync.find(node);
-  return found == sync.end() ? 0 : found->second;
-}
-
 // Sums over downsets for one tensor-parallel degree.
 struct Degree {
   int degree = 1;

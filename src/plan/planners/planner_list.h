@@ -24,8 +24,8 @@ const PlannerInfo& groups_planner();
 // For equal groups that a run can have, within so many seconds: no schedule gathers parameters block by block.
 PlanOptions runnable_groups(PlanOptions options, double seconds);
 
-// Throws Error unless a planner can begin: nodes in topological order with costs for the processors that the cluster has, sizes of
-// micro-batches that divide the step, and devices whose speeds and memories are positive.
+// Throws Error unless a planner can begin: nodes with costs in topological order, sizes of micro-batches that divide the step, and
+// devices whose speeds and memories are positive.
 void check_problem(const PlanProblem& problem);
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "penstock/error.h"
@@ -19,15 +20,6 @@ void check_length(const PlanProblem& problem, const Plan& plan) {
               {concat("its ", figures.stages.size(), " stages have ", figures.microbatches, " micro-batches each"),
                concat("a plan has at most ", kMostPlanForwards, " of all stages")},
               "larger --micro-batches, or a smaller --batch");
-}
-
-// Throws Error where a node needs a host processor, which few planners can use.
-void check_processors(const PlanGraph& graph, const PlannerInfo& planner) {
-  if (planner.cpus) return;
-  for (const PlanNode& node : graph.nodes)
-    if (node.costs.empty())
-      throw Error(concat("node ", quote(node.name), " of ", graph.name, " runs on host processors only"),
-                  {concat("planner ", planner.name, " has stages on devices only")}, "--planner max-load");
 }
 
 // Throws Error for a plan whose micro-batches have other sizes than those that the problem says.
@@ -66,7 +58,6 @@ const std::vector<PlannerInfo>& planners() {
       {.name = "best",
        .summary = "the fastest plan of all planners in simulation, improved by local search",
        .plan = plan_by_best,
-       .cpus = true,
        .searches = true,
        .races = true,
        .even = "pipedream"},
@@ -87,8 +78,7 @@ const std::vector<PlannerInfo>& planners() {
       {.name = "max-load",
        .summary = "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)",
        .plan = plan_by_max_load,
-       .smallest_size = true,
-       .cpus = true},
+       .smallest_size = true},
       {"dapple", "a chain of stages with replicas, placed machine by machine, by the latency of its pivot (DAPPLE, 2007.01045)",
        plan_by_dapple},
       {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
@@ -112,9 +102,7 @@ const PlannerInfo& planner_named(const std::string& name, const std::vector<std:
     names.push_back(planner.name);
   }
   names.insert(names.end(), others.begin(), others.end());
-  const std::string near = nearest(name, names);
-  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")},
-              near.empty() ? "" : concat("did you mean ", near, "?"));
+  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")}, did_you_mean(name, names));
 }
 
 const PlannerInfo& groups_planner() {
@@ -127,7 +115,6 @@ Plan make_plan(const std::string& planner, const PlanProblem& problem, const Pla
 
 Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOptions& options) {
   check_problem(problem);
-  if (!info.equal_groups) check_processors(problem.graph, info);
   const auto begin = std::chrono::steady_clock::now();
   const bool asked = info.smallest_size && !problem.batches.empty();
   Plan plan = asked ? plan_at_sizes(info, problem, options) : info.plan(problem, options);
@@ -139,7 +126,6 @@ Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOp
   check_sizes(problem, plan, info.name);
   check_length(problem, plan);
   if (!evaluate(problem, plan) && options.memory) fail_memory(problem, plan);
-  if (uses_cpus(problem)) plan.lower_bound = 0;  // the bound was proven for devices only
   plan.lower_bound = std::max(plan.lower_bound, least_step_seconds(problem));
   return plan;
 }

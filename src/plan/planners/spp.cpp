@@ -12,7 +12,6 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "cost/evaluate.h"
 #include "planners/planner_list.h"
 
 namespace penstock {
@@ -28,9 +27,8 @@ std::vector<int> replica_counts(const ChainView& view, int devices) {
 
 // Consecutive devices of the line.
 struct Group {
-  ClusterDevice device;  // the weakest of them
-  // `reduce`: seconds for each byte of parameters; `reduce_latency`: seconds whatever their number.
-  double reduce = 0, reduce_latency = 0;
+  ClusterDevice device;       // the weakest of them
+  AllReduceCost reduce = {};  // of parameters
 };
 
 struct Cell {
@@ -91,8 +89,7 @@ class Prm {
     if (limit_.is_over(counts_[r] * static_cast<std::int64_t>(counts_.size()))) return;
     const ClusterSpec& cluster = view_.problem->cluster;
     const auto here = devices(first, r);
-    const double latency = all_reduce_seconds(cluster, here, 0);
-    groups_[group(first, r)] = {weakest(cluster, here), all_reduce_seconds(cluster, here, 1) - latency, latency};
+    groups_[group(first, r)] = {weakest(cluster, here), all_reduce_cost(cluster, here)};
     const int next = first + counts_[r];
     for (std::size_t s = 0; s < counts_.size() && next + counts_[s] <= devices_; ++s)
       links_[group(first, r) * counts_.size() + s] = slowest_link(cluster, here, devices(next, s));
@@ -133,8 +130,7 @@ class Prm {
 
   double seconds(const Group& group, int begin, int end, int replicas) const {
     const SetCost cost = cost_of(view_, begin, end, replicas);
-    return (cost.forward + cost.backward) / group.device.speed +
-           (group.reduce * cost.parameter_bytes + group.reduce_latency) / view_.microbatches;
+    return (cost.forward + cost.backward) / group.device.speed + group.reduce.seconds(cost.parameter_bytes) / view_.microbatches;
   }
 
   static constexpr std::size_t kMostCells = 1 << 24;
@@ -156,8 +152,8 @@ std::optional<ChainPlan> plan_view(const ChainView& view, TimeLimit& limit) {
   std::optional<ChainPlan> best;
   for (SppCut& cut : spp_cuts(view, device_order(view.problem->cluster, bytes, limit), limit)) {
     if (cut.stages.empty() || (best && limit.is_over())) continue;
-    const double step = step_seconds(figures_of(*view.problem, cut.stages));
-    if (!best || step < best->value) best = ChainPlan{std::move(cut.stages), cut.bottleneck, step};
+    ChainPlan plan = timed_chain(view, std::move(cut.stages), cut.bottleneck, limit);
+    if (!best || plan.value < best->value) best = std::move(plan);
   }
   return best;
 }
@@ -181,9 +177,7 @@ std::vector<SppCut> spp_cuts(const ChainView& view, const std::vector<int>& orde
 }
 
 Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options) {
-  const int devices = static_cast<int>(problem.cluster.devices.size());
-  TimeLimit limit(options.seconds, options.clock);
-  return plan_of_chain("spp", problem, {.most_blocks = 96, .most_replicas = devices}, limit, plan_view);
+  return plan_of_chain("spp", problem, {.most_blocks = 96, .replicas = true}, options, plan_view);
 }
 
 }  // namespace penstock

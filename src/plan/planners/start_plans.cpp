@@ -150,10 +150,8 @@ std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int s
       const SetCost cost = cost_of(node, c, samples);
       return std::pair(lean ? cost.live_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
     };
-    for (int c = 0; c < std::ssize(node.costs); ++c) {
-      if (node.costs[c].degree != degree || choice_of(node, degree, node.costs[c].name) != c) continue;
-      if (best < 0 || value(c) < value(best)) best = c;
-    }
+    for (const int way : ways_of(node, degree))
+      if (best < 0 || value(way) < value(best)) best = way;
     choices.push_back(best);
   }
   return choices;

@@ -8,7 +8,6 @@
 namespace penstock {
 
 ClusterLink ClusterSpec::link(int a, int b) const {
-  if (is_cpu(a) || is_cpu(b)) return levels.empty() || (is_cpu(a) && is_cpu(b)) ? ClusterLink() : levels.back().link;
   if (const auto found = between.find(std::minmax(a, b)); found != between.end()) return found->second;
   int together = 1;  // number of devices in a group of this level
   for (const Level& level : levels) {

@@ -1,7 +1,6 @@
 #include "cost/cost_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -82,6 +81,21 @@ int choice_of(const PlanNode& node, int degree, std::string_view name) {
   return -1;
 }
 
+int nearest_choice(const PlanNode& node, int degree, std::string_view name) {
+  if (const int same = choice_of(node, degree, name); same >= 0) return same;
+  const std::vector<int> ways = ways_of(node, degree);
+  return ways.empty() ? -1 : ways[0];
+}
+
+std::vector<int> ways_of(const PlanNode& node, int degree) {
+  std::vector<int> ways;
+  for (int i = 0; i < std::ssize(node.costs); ++i) {
+    const NodeCost& cost = node.costs[i];
+    if ((degree == 0 || cost.degree == degree) && choice_of(node, cost.degree, cost.name) == i) ways.push_back(i);
+  }
+  return ways;
+}
+
 std::vector<int> degrees_of(const PlanGraph& graph, int devices) {
   std::set<int> degrees;
   for (const PlanNode& node : graph.nodes)
@@ -96,30 +110,18 @@ void fail_one_device(const PlanNode& node, std::string_view planner) {
 
 void check_one_device(const PlanGraph& graph, std::string_view planner) {
   for (const PlanNode& node : graph.nodes)
-    if (!node.costs.empty() && node.costs[0].degree != 1) fail_one_device(node, planner);
+    if (node.costs[0].degree != 1) fail_one_device(node, planner);
 }
 
 int measured_samples(const PlanGraph& graph) {
   if (graph.nodes.empty()) throw Error(concat(graph.name, " has no nodes"), {}, "give a graph with one node at least");
-  const PlanNode* first = nullptr;  // the first node with costs
-  for (const PlanNode& node : graph.nodes) {
-    if (node.costs.empty()) continue;
-    if (!first) first = &node;
-    if (node.costs[0].samples == first->costs[0].samples) continue;
-    throw Error(
-        concat("nodes of ", graph.name, " were measured with micro-batches of different sizes"),
-        {concat(quote(first->name), ": ", first->costs[0].samples, " samples"), concat(quote(node.name), ": ", node.costs[0].samples)});
-  }
-  return first ? first->costs[0].samples : 1;
-}
-
-bool uses_cpus(const PlanProblem& problem) {
-  const auto runs_there = [](const PlanNode& node) { return std::isfinite(node.cpu_seconds); };
-  return problem.cluster.cpus > 0 && std::any_of(problem.graph.nodes.begin(), problem.graph.nodes.end(), runs_there);
-}
-
-double cpu_seconds(const PlanGraph& graph, const PlanNode& node, double samples) {
-  return node.cpu_seconds * samples / measured_samples(graph);
+  const PlanNode& first = graph.nodes[0];
+  for (const PlanNode& node : graph.nodes)
+    if (node.costs[0].samples != first.costs[0].samples)
+      throw Error(
+          concat("nodes of ", graph.name, " were measured with micro-batches of different sizes"),
+          {concat(quote(first.name), ": ", first.costs[0].samples, " samples"), concat(quote(node.name), ": ", node.costs[0].samples)});
+  return first.costs[0].samples;
 }
 
 NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {
@@ -143,17 +145,16 @@ std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<Plan
   return idle;
 }
 
-namespace {
-
-// The node's cost in its stage; null where only a host processor runs the node.
-const NodeCost* cost_at(const PlanGraph& graph, const NodePlaces& places, int node) {
-  const auto& costs = graph.nodes[node].costs;
-  return costs.empty() ? nullptr : &costs[places.choice[node]];
-}
-
 double sync_bytes(const std::map<int, double>& sync, int node) {
   const auto found = sync.find(node);
   return found == sync.end() ? 0 : found->second;
+}
+
+namespace {
+
+// The node's cost in its stage.
+const NodeCost& cost_at(const PlanGraph& graph, const NodePlaces& places, int node) {
+  return graph.nodes[node].costs[places.choice[node]];
 }
 
 // Adds each measured output once for each stage that reads it. A gradient of the file belongs to the link's way back: it goes back, or
@@ -194,9 +195,8 @@ std::vector<StageTransfer> transfers_between(const PlanGraph& graph, const std::
     const std::size_t from = at(edge.from), to = at(edge.to);
     const int a = places.stage[from], b = places.stage[to];
     if (a == b || a < 0 || b < 0) continue;
-    const NodeCost *sender = cost_at(graph, places, edge.from), *reader = cost_at(graph, places, edge.to);
-    crossings.push_back({a, b, edge.from, edge.bytes, reader ? sync_bytes(reader->forward_sync, edge.from) : 0,
-                         sender ? sync_bytes(sender->backward_sync, edge.to) : 0});
+    crossings.push_back({a, b, edge.from, edge.bytes, sync_bytes(cost_at(graph, places, edge.to).forward_sync, edge.from),
+                         sync_bytes(cost_at(graph, places, edge.from).backward_sync, edge.to)});
   }
   // The largest of equal outputs comes first.
   std::sort(crossings.begin(), crossings.end(), [](const Crossing& a, const Crossing& b) {
@@ -266,7 +266,7 @@ struct Spread {
 
 // Whether any two devices of the cluster have the same link between them, that of its only level.
 bool has_one_link(const ClusterSpec& cluster) {
-  return cluster.levels.size() == 1 && cluster.between.empty() && cluster.cpus == 0;
+  return cluster.levels.size() == 1 && cluster.between.empty();
 }
 
 }  // namespace
@@ -306,6 +306,11 @@ double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devic
   for (std::size_t i = 0; i < devices.size() && !has_one_link(cluster); ++i)
     slowest = slower(slowest, cluster.link(devices[i], devices[(i + 1) % devices.size()]));
   return 2 * (n - 1) / n * bytes / slowest.bandwidth + 2 * (n - 1) * slowest.latency;
+}
+
+AllReduceCost all_reduce_cost(const ClusterSpec& cluster, std::span<const int> devices) {
+  const double latency = all_reduce_seconds(cluster, devices, 0);
+  return {all_reduce_seconds(cluster, devices, 1) - latency, latency};
 }
 
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages) {

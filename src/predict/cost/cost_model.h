@@ -29,18 +29,18 @@ SetCost cost_of(const PlanGraph& graph, std::span<const int> nodes, std::span<co
 void scale_times(PlanGraph& graph, const PlanStage& stage, double samples, double forward, double backward);
 // The index of the first of the node's costs of this name and degree; -1: it has none.
 int choice_of(const PlanNode& node, int degree, std::string_view name);
+// The same or, where the node has no such way, the first of this degree; -1: it has none.
+int nearest_choice(const PlanNode& node, int degree, std::string_view name);
+// The node's ways to run, of this degree or of all (0): for each, the index of the first of its costs. Ascending.
+std::vector<int> ways_of(const PlanNode& node, int degree = 0);
 // The degrees of the nodes' ways, up to the number of devices; ascending.
 std::vector<int> degrees_of(const PlanGraph& graph, int devices);
 // Throws Error: every way to run the node takes several devices, which the planner of this name cannot use.
 [[noreturn]] void fail_one_device(const PlanNode& node, std::string_view planner);
 // Throws that Error for a node whose first way to run takes several devices.
 void check_one_device(const PlanGraph& graph, std::string_view planner);
-// The smallest number of samples, that of costs[0], which all nodes must share; throws Error where they differ. 1 where no node has costs.
+// The smallest number of samples, that of costs[0], which all nodes must share; throws Error where they differ, and without any node.
 int measured_samples(const PlanGraph& graph);
-// Whether any node may be on a host processor.
-bool uses_cpus(const PlanProblem& problem);
-// Seconds of a node on a host processor.
-double cpu_seconds(const PlanGraph& graph, const PlanNode& node, double samples);
 
 // For each node, its stage (-1: none) and the index of its cost.
 struct NodePlaces {
@@ -49,6 +49,9 @@ struct NodePlaces {
 NodePlaces places_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
 // The devices without a stage, ascending.
 std::vector<int> idle_devices(const ClusterSpec& cluster, const std::vector<PlanStage>& stages);
+
+// The bytes that a node's way adds to a transfer with another node (NodeCost::forward_sync, backward_sync).
+double sync_bytes(const std::map<int, double>& sync, int node);
 
 // The transfer from stage `from` to stage `to` for one sample: each output once, however many nodes read it, and the bytes that the nodes'
 // degrees add.
@@ -80,6 +83,12 @@ ClusterLink slowest_link(const ClusterSpec& cluster, std::span<const int> from, 
 // Seconds of an all-reduce as a ring among the devices: 2 (n-1)/n of the bytes over the slowest link between neighbours, and its latency 2
 // (n-1) times (Patarasuk & Yuan 2009).
 double all_reduce_seconds(const ClusterSpec& cluster, std::span<const int> devices, double bytes);
+// The same for any number of bytes.
+struct AllReduceCost {
+  double per_byte = 0, latency = 0;  // seconds
+  double seconds(double bytes) const { return per_byte * bytes + latency; }
+};
+AllReduceCost all_reduce_cost(const ClusterSpec& cluster, std::span<const int> devices);
 
 // Which stages feed which, in the form that schedules take.
 StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages);
@@ -87,8 +96,8 @@ StageShape shape_of(const PlanGraph& graph, const std::vector<PlanStage>& stages
 // Sorts the stages so that each feeds only later ones. Returns false where some feed each other in a circle.
 bool order_stages(const PlanGraph& graph, std::vector<PlanStage>& stages);
 
-// Throws Error unless the stages hold each node once, feed only later ones, have either devices of the cluster (whole replicas, no device
-// in two stages) or one host processor that runs all of their nodes, and sizes that divide the step.
+// Throws Error unless the stages hold each node once, feed only later ones, have devices of the cluster (whole replicas, no device in two
+// stages), and sizes that divide the step.
 void check_plan(const PlanProblem& problem, const Plan& plan);
 
 }  // namespace penstock

@@ -25,25 +25,8 @@ double all_reduce(const ClusterSpec& cluster, const PlanStage& stage, double byt
   return seconds;
 }
 
-// The figures of a stage on a host processor. Its memory does not count, and its update is not known, nor how much of its time is forward:
-// the share that forward has on a device, else a third.
-StageFigures cpu_figures(const PlanGraph& graph, const PlanStage& stage, int samples, int base) {
-  StageFigures figures;
-  figures.size = samples / base;
-  for (const int n : stage.nodes) {
-    const PlanNode& node = graph.nodes[n];
-    const SetCost device = node.costs.empty() ? SetCost() : cost_of(node, 0, samples);
-    const double both = device.forward + device.backward, share = both > 0 ? device.forward / both : 1.0 / 3;
-    const double seconds = cpu_seconds(graph, node, samples);
-    figures.forward += share * seconds;
-    figures.backward += (1 - share) * seconds;
-  }
-  return figures;
-}
-
 StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, int samples, int base) {
   const ClusterSpec& cluster = problem.cluster;
-  if (cluster.is_cpu(stage.devices[0])) return cpu_figures(problem.graph, stage, samples, base);
   // Replicas share each micro-batch.
   const SetCost cost = cost_of(problem.graph, stage.nodes, stage.choices, static_cast<double>(samples) / stage.replicas());
   StageFigures figures;
@@ -171,7 +154,6 @@ std::vector<int> allowed_batches(const PlanProblem& problem) {
   if (sizes.empty())
     for (const PlanNode& node : problem.graph.nodes)
       for (const NodeCost& cost : node.costs) sizes.push_back(cost.samples);
-  if (sizes.empty()) sizes.push_back(measured_samples(problem.graph));
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   const int step = step_samples(problem);
@@ -236,8 +218,7 @@ bool evaluate(const PlanProblem& problem, Plan& plan) {
   plan.predicted_time = time_table(plan.schedule, shape, table_costs(figures), options).makespan;
   plan.peak_bytes.assign(problem.cluster.devices.size(), 0);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)  // everything counted by `ahead` is alive at once, before the first backward
-    for (const int device : plan.stages[s].devices)
-      if (!problem.cluster.is_cpu(device)) plan.peak_bytes[device] = figures.stages[s].bytes(figures.stages[s].ahead);
+    for (const int device : plan.stages[s].devices) plan.peak_bytes[device] = figures.stages[s].bytes(figures.stages[s].ahead);
   return figures.fit();
 }
 

@@ -33,7 +33,7 @@ struct Sizes {
 // Numbers of replicas among which the least of what a node takes is found. With a share of a micro-batch on each device, its time lies on
 // lines between measured sizes, so between the numbers that meet two neighbouring ones the work of a step is a line, and the time of a
 // micro-batch only rises or falls. Below the smallest the work of many replicas falls until it is constant, or rises.
-std::vector<int> replicas_at_ends(const PlanNode& node, std::size_t choice, const std::vector<int>& sizes, int most) {
+std::vector<int> replicas_at_ends(const PlanNode& node, int choice, const std::vector<int>& sizes, int most) {
   std::vector<int> counts;
   const NodeCost& first = node.costs[choice];
   const auto add = [&](double samples) {
@@ -41,7 +41,7 @@ std::vector<int> replicas_at_ends(const PlanNode& node, std::size_t choice, cons
       for (const double near : {std::floor(size / samples), std::ceil(size / samples)})
         counts.push_back(static_cast<int>(std::clamp(near, 1.0, 1.0 * most)));
   };
-  for (std::size_t c = choice; c < node.costs.size() && node.costs[c].name == first.name && node.costs[c].degree == first.degree; ++c)
+  for (std::size_t c = at(choice); c < node.costs.size() && node.costs[c].name == first.name && node.costs[c].degree == first.degree; ++c)
     add(node.costs[c].samples);
   counts.push_back(1);
   counts.push_back(most);
@@ -50,22 +50,16 @@ std::vector<int> replicas_at_ends(const PlanNode& node, std::size_t choice, cons
   return counts;
 }
 
-// A host processor counts as a device of the fastest's speed, on which a node may take another time.
-LeastSeconds least_seconds(const PlanProblem& problem, const PlanNode& node, Sizes& sizes, double fastest) {
+LeastSeconds least_seconds(const PlanProblem& problem, const PlanNode& node, Sizes& sizes) {
   LeastSeconds least{kInfinity, kInfinity, kInfinity, kInfinity};
   const double samples = step_samples(problem);
   const int devices = static_cast<int>(problem.cluster.devices.size());
-  if (uses_cpus(problem)) {
-    const double sample = fastest * cpu_seconds(problem.graph, node, 1);
-    least = {samples * sample, samples * sample, sample * sizes.of(1).front(), std::isfinite(sample) ? 0 : kInfinity};
-  }
-  for (std::size_t choice = 0; choice < node.costs.size(); ++choice) {
+  for (const int choice : ways_of(node)) {
     const int degree = node.costs[choice].degree;
-    if (choice_of(node, degree, node.costs[choice].name) != static_cast<int>(choice)) continue;
     if (degree > devices) continue;
     for (const int replicas : replicas_at_ends(node, choice, sizes.allowed, problem.replicas ? devices / degree : 1))
       for (const int size : sizes.of(replicas)) {
-        const SetCost cost = cost_of(node, static_cast<int>(choice), static_cast<double>(size) / replicas);
+        const SetCost cost = cost_of(node, choice, static_cast<double>(size) / replicas);
         const double seconds = cost.forward + cost.backward;
         const double step = samples * seconds / size;
         least.work = std::min(least.work, step * degree * replicas + cost.update * degree);
@@ -86,11 +80,10 @@ double least_step_seconds(const PlanProblem& problem) {
     speeds += device.speed;
     fastest = std::max(fastest, device.speed);
   }
-  if (uses_cpus(problem)) speeds += fastest * problem.cluster.cpus;
   const auto& nodes = problem.graph.nodes;
   std::vector<LeastSeconds> least;
   for (const PlanNode& node : nodes) {
-    least.push_back(least_seconds(problem, node, sizes, fastest));
+    least.push_back(least_seconds(problem, node, sizes));
     work += least.back().work;
   }
   // The longest ways of one micro-batch from the beginning to each node and from it to the end, without its own time. While a node does

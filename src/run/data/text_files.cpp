@@ -24,8 +24,7 @@ bool is_skipped_folder(const std::string& name) {
                       : "files in UTF-16 are not read, and files of tokens are named *.bin and are data.documents");
 }
 
-}  // namespace
-
+// The files below a folder in the order of their names, without hidden files and build folders. Throws Error.
 std::vector<std::string> files_under(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code error;
@@ -44,6 +43,8 @@ std::vector<std::string> files_under(const std::string& folder) {
   std::sort(out.begin(), out.end());
   return out;
 }
+
+}  // namespace
 
 TextFiles open_text(const std::vector<std::string>& paths) {
   TextFiles out;

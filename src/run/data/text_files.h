@@ -17,9 +17,6 @@ struct TextFiles {
 // Error: unreadable, a named file that is empty or no text.
 TextFiles open_text(const std::vector<std::string>& paths);
 
-// The files below a folder in the order of their names, without hidden files and build folders. Throws Error.
-std::vector<std::string> files_under(const std::string& folder);
-
 // A hash of the files' names, sizes and contents; of more than 64 MiB only pieces are hashed, spread evenly.
 std::uint64_t hash_of(const std::vector<SteadyFile>& files);
 

@@ -134,15 +134,11 @@ ConfigVariant best_slices(const Settings& settings, ConfigVariant best, VariantP
   return best;
 }
 
-// The variant of settings that ask for planned slices.
+// The variant of settings that ask for planned slices. Throws Error where there is none.
 ConfigVariant planned_variant(const Settings& settings, VariantPlanning& planning) {
   ConfigVariant two = variant_of(with_slices(settings, "2"), planning);
-  if (!two.refused.empty()) return {.settings = settings, .refused = two.refused};
-  try {
-    return best_slices(settings, std::move(two), planning);
-  } catch (const Error& error) {
-    return {.settings = settings, .refused = split(error.what(), '\n')[0]};
-  }
+  if (!two.refused.empty()) throw Error(two.refused);
+  return best_slices(settings, std::move(two), planning);
 }
 
 bool asks_for_cut(const Override& one) {
@@ -187,28 +183,35 @@ FillingTimes filling_times(const Settings& settings, VariantPlanning& planning) 
 }
 
 // The settings' variant with the fastest cut: DiffusionPipe's by the layers' times and, as this knows of no idle time that frozen stages
-// fill, whatever a layer in another stage makes faster.
+// fill, whatever a layer in another stage makes faster. Throws Error where there is none.
 ConfigVariant filled_variant(const Settings& settings, VariantPlanning& planning) {
-  try {
-    const FillingTimes times = filling_times(settings, planning);
-    const Config config = planning.load(without_filling(settings));
-    const int stages = static_cast<int>(config.pipeline.table.actors * config.pipeline.table.chunks);
-    const bool cuts = std::ranges::any_of(settings, asks_for_cut);
-    StageLayers cut = cuts ? best_cut(times, stages, config.pipeline.table.microbatches) : even_cut(times, stages);
-    ConfigVariant best = variant_of(with_filling(settings, times, cut), planning);
-    for (bool is_better = cuts; is_better;) {
-      is_better = false;
-      for (const StageLayers& next : neighbours(cut)) {
-        if (planning.limit.is_over()) return best;
-        ConfigVariant variant = variant_of(with_filling(settings, times, next), planning);
-        if (order_of(variant) >= order_of(best)) continue;
-        best = std::move(variant);
-        cut = next;
-        is_better = true;
-        break;
-      }
+  const FillingTimes times = filling_times(settings, planning);
+  const Config config = planning.load(without_filling(settings));
+  const int stages = config.pipeline.table.actors * config.pipeline.table.chunks;
+  const bool cuts = std::ranges::any_of(settings, asks_for_cut);
+  StageLayers cut = cuts ? best_cut(times, stages, config.pipeline.table.microbatches) : even_cut(times, stages);
+  ConfigVariant best = variant_of(with_filling(settings, times, cut), planning);
+  for (bool is_better = cuts; is_better;) {
+    is_better = false;
+    for (const StageLayers& next : neighbours(cut)) {
+      if (planning.limit.is_over()) return best;
+      ConfigVariant variant = variant_of(with_filling(settings, times, next), planning);
+      if (order_of(variant) >= order_of(best)) continue;
+      best = std::move(variant);
+      cut = next;
+      is_better = true;
+      break;
     }
-    return best;
+  }
+  return best;
+}
+
+// The variant of settings, of which some may ask for a plan.
+ConfigVariant settled_variant(const Settings& settings, VariantPlanning& planning) {
+  try {
+    if (std::ranges::any_of(settings, asks_for_plan)) return planned_variant(settings, planning);
+    if (std::ranges::any_of(settings, asks_for_filling)) return filled_variant(settings, planning);
+    return variant_of(settings, planning);
   } catch (const Error& error) {
     return {.settings = settings, .refused = split(error.what(), '\n')[0]};
   }
@@ -370,9 +373,7 @@ PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlan
     if (planning.limit.is_over()) break;
     if (planning.is_needless && !out.variants.empty() && planning.is_needless(one, out.variants.back())) continue;
     if (planning.progress) planning.progress(concat(out.variants.size() + 1, " of ", settings.size(), ": ", text(one)));
-    out.variants.push_back(std::ranges::any_of(one, asks_for_plan)      ? planned_variant(one, planning)
-                           : std::ranges::any_of(one, asks_for_filling) ? filled_variant(one, planning)
-                                                                        : variant_of(one, planning));
+    out.variants.push_back(settled_variant(one, planning));
     out.variants.back().prediction.timeline = {};  // there may be thousands
   }
   std::ranges::stable_sort(out.variants, {}, order_of);
