@@ -41,6 +41,9 @@ double figure(const JsonNode& node);
 double figure_or(const JsonNode& instance, const char* key, double otherwise);
 std::int64_t whole_or(const JsonNode& instance, const char* key, std::int64_t least, std::int64_t otherwise);
 int small_whole(const JsonNode& instance, const char* key);  // from 1 to 4096
+int small_whole_or(const JsonNode& instance, const char* key, int otherwise);
+std::uint64_t seed_of(const JsonNode& instance);  // "seed"; left out: 0
+bool flag(const JsonNode& instance, const char* key, bool otherwise = false);
 std::vector<double> figures(const JsonNode& list);
 std::vector<std::int64_t> wholes(const JsonNode& list, std::int64_t least);
 

@@ -4,7 +4,6 @@
 #include "batch/module_plan.h"
 #include "batch/static_modules.h"
 #include "cli/batch.h"
-#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -25,18 +24,18 @@ void add_micro_batches(ModuleProblem& problem, const JsonNode& images_of, const 
 // "images": samples of the first module in each micro-batch; "part_rounds", "backbone_rounds": segments of each module.
 ModuleProblem module_problem_of(const JsonNode& instance) {
   ModuleProblem problem{.ranks = small_whole(instance, "actors"), .micro_batches = {}};
-  if (is_given(instance, "most_live")) problem.most_live = small_whole(instance, "most_live");
-  if (is_given(instance, "part_rounds")) problem.part_rounds = small_whole(instance, "part_rounds");
-  if (is_given(instance, "backbone_rounds")) problem.backbone_rounds = small_whole(instance, "backbone_rounds");
-  problem.folded = is_given(instance, "folded") && instance.at("folded").flag();
-  problem.split = is_given(instance, "split") && instance.at("split").flag();
+  problem.most_live = small_whole_or(instance, "most_live", problem.most_live);
+  problem.part_rounds = small_whole_or(instance, "part_rounds", problem.part_rounds);
+  problem.backbone_rounds = small_whole_or(instance, "backbone_rounds", problem.backbone_rounds);
+  problem.folded = flag(instance, "folded");
+  problem.split = flag(instance, "split");
   add_micro_batches(problem, required(instance, "images"), instance);
   return problem;
 }
 
 BatchAnswer solve_modules(const JsonNode& instance) {
   const ModuleProblem problem = module_problem_of(instance);
-  const ModuleResult best = search_modules(problem, {.seed = static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0))});
+  const ModuleResult best = search_modules(problem, {.seed = seed_of(instance)});
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const std::vector<ModuleRun>& rank : best.table.ranks) {
     nlohmann::ordered_json& runs = ranks.emplace_back(nlohmann::ordered_json::array());
@@ -68,7 +67,7 @@ BatchAnswer solve_static_modules(const JsonNode& instance) {
     ModuleProblem& problem = batches.emplace_back(ModuleProblem{.ranks = small_whole(instance, "actors"), .micro_batches = {}});
     add_micro_batches(problem, node, instance);
   });
-  const StaticTable best = best_static_table(batches, static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0)));
+  const StaticTable best = best_static_table(batches, seed_of(instance));
   return {{{"table", best.name}, {"total", exact(best.total())}, {"times", exact(best.times)}}};
 }
 

@@ -1,6 +1,5 @@
 // penstock batch cut, order, partition, cyclic, inject: DynaPipe's algorithms.
 #include <algorithm>
-#include <numeric>
 
 #include "batch/balance.h"
 #include "batch/cut_batch.h"
@@ -92,7 +91,7 @@ BatchAnswer solve_plan(const JsonNode& instance) {
                              .cut = cut_options_of(instance),
                              .available = figure_or(instance, "memory", kInfinity),
                              .latency = figure_or(instance, "latency", 0),
-                             .seed = static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0))};
+                             .seed = seed_of(instance)};
   const BatchPlan plan = plan_batch(problem);
   ordered micro_batches = ordered::array(), modes = micro_batches, schedules = micro_batches, times = micro_batches;
   for (const ReplicaPlan& replica : plan.replicas) {
@@ -148,8 +147,7 @@ BatchAnswer solve_cyclic(const JsonNode& instance) {
 MicroBatchGroups groups_of(const JsonNode& instance, const MicroBatches& work) {
   if (!is_given(instance, "groups")) return groups_of_equals(work);
   const JsonNode node = instance.at("groups");
-  if (node.value().is_number())
-    return groups_of_like(work, static_cast<std::size_t>(node.whole(1)), static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0)));
+  if (node.value().is_number()) return groups_of_like(work, static_cast<std::size_t>(node.whole(1)), seed_of(instance));
   MicroBatchGroups groups;
   std::vector<bool> named(work.count(), false);
   node.each_element([&](const JsonNode& list) {

@@ -6,7 +6,6 @@
 #include "batch/divide.h"
 #include "batch/flexsp.h"
 #include "cli/batch.h"
-#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -41,9 +40,9 @@ BatchAnswer solve_groups(const JsonNode& instance) {
   const GroupOptions options{.devices = small_whole(instance, "devices"),
                              .least_degree = static_cast<int>(std::min<std::int64_t>(whole_or(instance, "least_degree", 1, 1), 1 << 20)),
                              .most_degree = static_cast<int>(std::min<std::int64_t>(whole_or(instance, "most_degree", 1, 0), 1 << 20)),
-                             .all_devices = is_given(instance, "all_devices") && instance.at("all_devices").flag()};
+                             .all_devices = flag(instance, "all_devices")};
   const GroupCosts costs = group_costs_of(instance);
-  if (is_given(instance, "micro_batches") && instance.at("micro_batches").flag()) {
+  if (flag(instance, "micro_batches")) {
     const GroupedBatch batch = group_in_micro_batches(lengths, costs, options);
     nlohmann::ordered_json micro_batches = nlohmann::ordered_json::array();
     for (const Grouping& grouping : batch.micro_batches) micro_batches.push_back(json_of(grouping));

@@ -38,7 +38,7 @@ MicroBatches work_of_chunks(const JsonNode& instance, std::size_t count) {
 BatchAnswer solve_chunks(const JsonNode& instance) {
   const std::vector<int> chunks = chunks_of(instance);
   const MicroBatches work = work_of_chunks(instance, static_cast<std::size_t>(std::accumulate(chunks.begin(), chunks.end(), 0)));
-  const int warm_up = is_given(instance, "warm_up") ? small_whole(instance, "warm_up") : 0;
+  const int warm_up = small_whole_or(instance, "warm_up", 0);
   Schedule schedule = chunk_schedule(small_whole(instance, "actors"), chunks, warm_up);
   const TableTime time = time_micro_batches(schedule, work);
   return {{{"makespan", exact(time.makespan)}, {"peak_live", exact(time.peak_live)}}, std::move(schedule)};

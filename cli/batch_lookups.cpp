@@ -38,16 +38,11 @@ std::vector<std::string> lane_names(std::size_t count) {
   return out;
 }
 
-int count_or(const JsonNode& instance, const char* key, int otherwise) {
-  return is_given(instance, key) ? small_whole(instance, key) : otherwise;
-}
-
 BatchAnswer solve_prefetch(const JsonNode& instance) {
-  PrefetchProblem problem;
-  problem.lanes = figures(required(instance, "lanes"));
-  problem.batches = small_whole(instance, "batches");
-  problem.buffers = count_or(instance, "buffers", 2);
-  problem.synchronise = figure_or(instance, "synchronise", 0);
+  const PrefetchProblem problem{.lanes = figures(required(instance, "lanes")),
+                                .batches = small_whole(instance, "batches"),
+                                .buffers = small_whole_or(instance, "buffers", 2),
+                                .synchronise = figure_or(instance, "synchronise", 0)};
   const LaneTable table = prefetched_batches(problem);
   return answer_of(table, lane_names(problem.lanes.size()),
                    {{"time", rounded(table.time.makespan)}, {"period", rounded(period_of(table))}});

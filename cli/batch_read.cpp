@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "cli/batch.h"
-#include "penstock/error.h"
 
 namespace penstock {
 
@@ -42,6 +41,18 @@ std::int64_t whole_or(const JsonNode& instance, const char* key, std::int64_t le
 int small_whole(const JsonNode& instance, const char* key) {
   constexpr std::int64_t kMost = 4096;
   return static_cast<int>(required(instance, key).whole(1, kMost));
+}
+
+int small_whole_or(const JsonNode& instance, const char* key, int otherwise) {
+  return is_given(instance, key) ? small_whole(instance, key) : otherwise;
+}
+
+std::uint64_t seed_of(const JsonNode& instance) {
+  return static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0));
+}
+
+bool flag(const JsonNode& instance, const char* key, bool otherwise) {
+  return is_given(instance, key) ? instance.at(key).flag() : otherwise;
 }
 
 std::vector<double> figures(const JsonNode& list) {

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "batch/tour_order.h"
-#include "penstock/error.h"
 
 namespace penstock {
 

@@ -1,24 +1,15 @@
 // penstock batch table, search: the planner that tries plans in the simulator.
-#include <algorithm>
 
 #include "batch/cyclic.h"
 #include "batch/inject.h"
 #include "batch/searched_batch.h"
 #include "cli/batch_samples.h"
-#include "penstock/error.h"
 
 namespace penstock {
 namespace {
 
 std::int64_t candidates_of(const JsonNode& instance) {
   return whole_or(instance, "candidates", 1, SearchedBatchProblem{}.candidates);
-}
-std::uint64_t seed_of(const JsonNode& instance) {
-  return static_cast<std::uint64_t>(whole_or(instance, "seed", 0, 0));
-}
-
-bool flag_or(const JsonNode& instance, const char* key, bool otherwise) {
-  return is_given(instance, key) ? instance.at(key).flag() : otherwise;
 }
 
 // DynaPipe's table at the cap, whose micro-batches have their own numbers.
@@ -39,8 +30,8 @@ BatchAnswer solve_table(const JsonNode& instance) {
                               .costs = table_costs(actors, work, latency),
                               .network = latency > 0 ? one_lane_each(actors) : Network{},
                               .memory_limit = cap,
-                              .split = flag_or(instance, "split", true),
-                              .recompute = flag_or(instance, "recompute", false)};
+                              .split = flag(instance, "split", true),
+                              .recompute = flag(instance, "recompute")};
   const Injection theirs = dynapipe_table(actors, work, cap, latency);
   SearchResult found = search_schedule(problem, {.seed = seed_of(instance), .moves = candidates_of(instance), .given = {theirs.schedule}});
   return {{{"makespan", exact(found.time.makespan)},
@@ -55,13 +46,13 @@ BatchAnswer solve_search(const JsonNode& instance) {
   const auto [samples, decoder] = read_lengths(instance);
   SearchedBatchProblem problem{.samples = samples,
                                .order = read_order(instance, samples),
-                               .ragged = flag_or(instance, "ragged", false),
+                               .ragged = flag(instance, "ragged"),
                                .round = whole_or(instance, "round", 1, 8),
                                .actors = small_whole(instance, "actors"),
                                .costs = {},
                                .limit = figure_or(instance, "memory", kInfinity),
-                               .split = flag_or(instance, "split", false),
-                               .recompute = flag_or(instance, "recompute", false),
+                               .split = flag(instance, "split"),
+                               .recompute = flag(instance, "recompute"),
                                .candidates = candidates_of(instance),
                                .seed = seed_of(instance)};
   if (!problem.ragged) problem.samples = padded(samples, decoder, problem.round);

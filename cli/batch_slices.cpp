@@ -1,7 +1,6 @@
 // penstock batch slices, exchange: TeraPipe's planner and SlimPipe's exchange of attention.
 #include "batch/slice_sequences.h"
 #include "cli/batch.h"
-#include "penstock/error.h"
 #include "schedule/exchange_blocks.h"
 
 namespace penstock {
@@ -51,7 +50,7 @@ SliceCost slice_costs_of(const JsonNode& instance, int length) {
 SliceProblem slice_problem_of(const JsonNode& instance) {
   constexpr std::int64_t kMostLength = 16'384, kMost = 1'000'000'000;
   const auto length = static_cast<int>(required(instance, "length").whole(1, kMostLength));
-  const int sequences = is_given(instance, "sequences") ? small_whole(instance, "sequences") : 1;
+  const int sequences = small_whole_or(instance, "sequences", 1);
   if (std::int64_t{sequences} * length * length > kMost)
     instance.fail(concat("has too much to try, ", sequences, " sequences of length ", length), "count the length in units of more tokens");
   return {.actors = small_whole(instance, "actors"), .sequences = sequences, .length = length};

@@ -27,22 +27,15 @@ struct CheckFlags {
   bool json = false;
 };
 
-TrainingStart start_of(const ConfigOptions& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
-  if (!options.resume.empty()) return start_from_checkpoint(config, options.resume, models);
-  if (!options.init.empty()) return start_from_parameters(config, prepared, begin_of(options), models);
-  return fresh_start(config, prepared);
-}
-
 void print_result(const CheckResult& result, bool json) {
   const Comparison& comparison = result.comparison;
   const char* what = result.compared.c_str();
   if (json) {
-    const nlohmann::ordered_json out = {{"loss_difference", comparison.loss_difference},
-                                        {result.compared + "_difference", comparison.gradient_difference},
-                                        {"worst", comparison.worst},
-                                        {"tolerance", result.tolerance},
-                                        {"equal", result.is_equal()}};
-    print_json(out);
+    print_json(nlohmann::ordered_json{{"loss_difference", comparison.loss_difference},
+                                      {result.compared + "_difference", comparison.gradient_difference},
+                                      {"worst", comparison.worst},
+                                      {"tolerance", result.tolerance},
+                                      {"equal", result.is_equal()}});
   } else {
     std::printf("%-9s %.3g\n%-9s %.3g  (%s)\n%s: relative differences, at most %g allowed\n", "loss", comparison.loss_difference, what,
                 comparison.gradient_difference, comparison.worst.c_str(), result.is_equal() ? "equal" : "NOT EQUAL", result.tolerance);

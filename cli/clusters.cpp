@@ -4,12 +4,12 @@
 #include <numeric>
 #include <optional>
 
+#include "base/device_name.h"
 #include "base/text.h"
 #include "base/words.h"
 #include "cli/backend.h"
 #include "cli/kernels.h"
-#include "devices/issued_steps.h"
-#include "devices/straggler.h"
+#include "devices/altered_executors.h"
 #include "driver/ranks.h"
 #include "driver/thread_cluster.h"
 #include "penstock/error.h"
@@ -20,13 +20,13 @@ namespace {
 
 ClusterOptions thread_options(const Config& config) {
   ClusterOptions options{.deadline = config.pipeline.deadline};
-  if (config.run.device != "cpu") options.hub = [device = config.run.device] { return backend().make_hub(device); };
+  if (!is_host(config.run.device)) options.hub = [device = config.run.device] { return backend().make_hub(device); };
   return options;
 }
 
 // `host_waits`: torch/backend.h.
 ExecutorFactory backend_executors(const Config& config, bool host_waits) {
-  if (config.run.fuse && config.run.device == "cpu")
+  if (config.run.fuse && is_host(config.run.device))
     throw Error("run.fuse is for devices that have a compiler of kernels, and run.device is cpu", {}, "--device cuda, or run.fuse = false");
   ExecutorFactory executors = backend().executors(config.run.device, host_waits, config.run.fuse);
   return config.run.replay ? executors : issued_each_time(std::move(executors));
@@ -44,7 +44,7 @@ std::string groups_text(const std::vector<int>& groups) {
 }
 
 ExecutorFactory executors_of(const Config& config, const std::vector<int>& groups) {
-  if (!config.run.straggler.empty() && config.run.device != "cpu")
+  if (!config.run.straggler.empty() && !is_host(config.run.device))
     throw Error(concat("run.straggler is ", config.run.straggler, ", and run.device ", config.run.device),
                 {"what is held back is the host, and that device works by itself"}, "--device cpu");
   return held_back(backend_executors(config, find_backend(config.pipeline.backend).host_waits), stragglers_of(config, groups));
@@ -78,7 +78,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
   const int devices = devices_in(groups), processes = ranks ? ranks->size : 1;
   check_processes(config);
   const BackendInfo& sending = find_backend(config.pipeline.backend);
-  if (sending.between_devices && config.run.device == "cpu")
+  if (sending.between_devices && is_host(config.run.device))
     throw Error(concat("pipeline.backend is ", sending.name, ", and run.device cpu"), {"it sends what lies in a device's own memory"},
                 "--backend gloo, or another --device");
   const ExecutorFactory executors = executors_of(config, groups);
@@ -95,12 +95,11 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
                                                " of ", groups_text(groups), ")");
     throw Error(concat(counted(processes, "process"), processes == 1 ? " was" : " were", " started for ", wanted), {}, launch);
   }
-  GlooOptions options;
-  options.deadline = config.pipeline.deadline;
-  options.run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config));
-  options.folder = config.run.out;
-  options.device = config.run.device;
-  options.nccl = sending.between_devices;
+  const GlooOptions options{.deadline = config.pipeline.deadline,
+                            .run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config)),
+                            .folder = config.run.out,
+                            .device = config.run.device,
+                            .nccl = sending.between_devices};
   if (ranks->rank == 0) return backend().make_gloo_cluster(*ranks, executors, std::move(data), options);
   backend().serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;

@@ -98,10 +98,12 @@ Checkpoint find_intact(const std::string& path) {
   return std::move(found.checkpoint);
 }
 
-std::string begin_of(const ConfigOptions& options) {
+TrainingStart start_of(const ConfigOptions& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
+  if (!options.resume.empty()) return start_from_checkpoint(config, options.resume, models);
+  if (options.init.empty()) return fresh_start(config, prepared);
   std::error_code ignored;
   const bool is_run = std::filesystem::is_directory(options.init, ignored) && !is_pretrained(options.init);
-  return is_run ? find_intact(options.init).folder : options.init;
+  return start_from_parameters(config, prepared, is_run ? find_intact(options.init).folder : options.init, models);
 }
 
 Config load_config(const ConfigOptions& options, const ModelRegistry& models) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "driver/training.h"
 #include "penstock/trace.h"
 #include "state/checkpoint.h"
 
@@ -31,8 +32,9 @@ void add_config_options(CLI::App& command, ConfigOptions& options);
 // Does as find_checkpoint, with a note on standard error for damaged checkpoints that were passed over.
 Checkpoint find_intact(const std::string& path);
 
-// The file that --init names, or of a run the folder of its newest checkpoint, as find_intact.
-std::string begin_of(const ConfigOptions& options);
+// Where training begins: at what --resume names, at parameters that --init names (of a run those of its newest checkpoint, as find_intact),
+// or afresh.
+TrainingStart start_of(const ConfigOptions& options, const Config& config, const Prepared& prepared, const ModelRegistry& models);
 
 // Loads the file, else the resumed checkpoint's configuration, else the defaults; then --set, then the flags apply. A resumed run keeps its
 // learning rate (keep_learning_rate); without a file it goes on in its own folder. Throws Error.

@@ -76,8 +76,7 @@ void generate(const GenerateFlags& options, const ModelRegistry& models) {
   Trained trained;
   trained.checkpoint = find_intact(options.folder);
   trained.config = parse_config(trained.checkpoint.config, trained.checkpoint.folder + "/manifest.json", {}, models);
-  trained.state.kind = StateSource::Kind::checkpoint;
-  trained.state.path = trained.checkpoint.folder;
+  trained.state = {.kind = StateSource::Kind::checkpoint, .path = trained.checkpoint.folder};
   const bool makes_pictures = prepare_sequential(trained.config, models).model->picture_steps().has_value();
   (makes_pictures ? draw_picture : continue_text)(options, trained, models);
 }

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/device_name.h"
 #include "cli/backend.h"
 
 namespace penstock {
 
 void choose_kernels(const Config& config, Program& program) {
-  if (config.run.kernels != "own" && config.run.device == "cpu") backend().choose_kernels(program, config.run.kernels);
+  if (config.run.kernels != "own" && is_host(config.run.device)) backend().choose_kernels(program, config.run.kernels);
 }
 
 double peak_of(const Config& config, int devices) {

@@ -48,10 +48,8 @@ void make_secret() {
 pid_t start(const LaunchFlags& options, int rank, int port) {
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
-  ::setenv("RANK", std::to_string(rank).c_str(), 1);
-  ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
-  ::setenv("LOCAL_WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
-  ::setenv("WORLD_SIZE", std::to_string(options.processes).c_str(), 1);
+  for (const char* name : {"RANK", "LOCAL_RANK"}) ::setenv(name, std::to_string(rank).c_str(), 1);
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) ::setenv(name, std::to_string(options.processes).c_str(), 1);
   std::vector<std::string> words;
   if (options.own) words.emplace_back("penstock");
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());

@@ -39,13 +39,9 @@ void list(bool json) {
                                 {"orders_slices", info.orders_slices}});
     width = std::max(width, info.name.size());
   }
-  if (json) {
-    print_json(out);
-    return;
-  }
-  for (const ScheduleInfo& info : schedules()) {
+  if (json) return print_json(out);
+  for (const ScheduleInfo& info : schedules())
     std::cout << info.name << std::string(width + 2 - info.name.size(), ' ') << info.summary << "\n";
-  }
 }
 
 void print_table(const Schedule& schedule) {
@@ -54,10 +50,12 @@ void print_table(const Schedule& schedule) {
     nlohmann::json& actions = actors.emplace_back()["actions"] = nlohmann::json::array();
     for (const Action& action : row) actions.push_back(text(action, schedule.slices, schedule.blocks));
   }
-  const nlohmann::json out = {{"name", schedule.name},     {"stages", schedule.whole_stages()},
-                              {"slices", schedule.slices}, {"microbatches", schedule.microbatches()},
-                              {"steps", schedule.steps},   {"actors", actors}};
-  print_json(out);
+  print_json(nlohmann::json{{"name", schedule.name},
+                            {"stages", schedule.whole_stages()},
+                            {"slices", schedule.slices},
+                            {"microbatches", schedule.microbatches()},
+                            {"steps", schedule.steps},
+                            {"actors", actors}});
 }
 
 // The table over time, in which F, I and W of a stage take 1 and B takes 2, with frozen layers in its idle time.

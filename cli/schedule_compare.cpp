@@ -1,7 +1,6 @@
 // penstock schedule compare: shows every schedule side by side under the same costs, links and memory limit.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -139,8 +138,7 @@ void compare_command(const SearchArguments& arguments) {
   if (arguments.simulate.json) {
     nlohmann::json out = {{"kind", "compare"}, {"schedules", nlohmann::json::array()}};
     for (const Row& row : rows) out["schedules"].push_back(json_of(row));
-    print_json(out);
-    return;
+    return print_json(out);
   }
   std::cout << text_of(arguments, rows);
   if (!arguments.simulate.show) return;

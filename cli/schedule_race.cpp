@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "cli/clusters.h"
 #include "cli/config_options.h"
-#include "config/mesh.h"
 #include "driver/training.h"
 #include "penstock/error.h"
 #include "profile/profile.h"

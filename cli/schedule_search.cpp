@@ -50,9 +50,7 @@ Schedule probe(const SearchArguments& arguments, int stages, bool split) {
 void set_measured_costs(const SearchArguments& arguments, int stages, SearchProblem& problem) {
   const SimulateArguments& flags = arguments.simulate;
   const Costs costs = parse_costs(read_file(flags.costs), flags.costs);
-  CostContext context;
-  context.file = flags.costs;
-  context.backend = flags.backend;
+  const CostContext context{.file = flags.costs, .backend = flags.backend};
   problem.costs = table_costs_of(costs, probe(arguments, stages, false), context);
   try {
     const TableCosts split = table_costs_of(costs, probe(arguments, stages, true), context);
@@ -62,9 +60,7 @@ void set_measured_costs(const SearchArguments& arguments, int stages, SearchProb
   } catch (const Error&) {
     problem.split = false;
   }
-  const double bytes = checked("--bytes", flags.bytes.value_or(0));
-  for (StageCosts& stage : problem.costs.stages)
-    stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = stage.gradient_bytes = bytes;
+  set_bytes(flags, 1, problem.costs);
   set_memory_costs(flags, static_cast<double>(problem.actors) / stages, problem.costs);
   const bool needs_links = problem.actors > 1 && !flags.latency;
   problem.network = network_of(flags, problem.actors, needs_links ? network_of(costs, context) : Network{});
@@ -147,10 +143,7 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
 RacedSearch predicted_search(const SearchArguments& arguments) {
   RacedSearch found;
   found.problem = problem_of(arguments, arguments.shape().actors * arguments.shape().chunks);
-  SearchOptions options;
-  options.seed = arguments.seed;
-  options.seconds = checked("--seconds", arguments.seconds);
-  found.result = search_schedule(found.problem, options);
+  found.result = search_schedule(found.problem, {.seed = arguments.seed, .seconds = checked("--seconds", arguments.seconds)});
   return found;
 }
 
@@ -164,8 +157,7 @@ void search_command(const SearchArguments& arguments, const RaceArguments& race)
   if (arguments.simulate.json) {
     nlohmann::json out = json_of(arguments, result);
     if (measures) out["race"] = race_json(*found);
-    print_json(out);
-    return;
+    return print_json(out);
   }
   if (measures) std::cout << race_text(*found) << "\nthe fastest, as predicted:\n";
   std::cout << text_of(arguments, result);

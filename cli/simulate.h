@@ -59,6 +59,8 @@ UnitCosts unit_costs(const SimulateArguments& arguments);
 // Puts --recompute-time to --parameters, for stages that are each `share` of an actor, into costs that came from flags or were measured, of
 // each stage or of each of its `slices`. Throws Error that names the flag.
 void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs, std::int32_t slices = 1);
+// Puts --bytes, of one transfer of a micro-batch or of each of its `slices`, into measured costs. Throws Error that names the flag.
+void set_bytes(const SimulateArguments& arguments, std::int32_t slices, TableCosts& costs);
 // The schedule as the flags want it: with --gather under fully sharded parameters.
 Schedule as_sharded(const SimulateArguments& arguments, Schedule schedule);
 // Throws Error where --bytes and a bandwidth are not given together.

@@ -1,7 +1,6 @@
 // Parses the flags that describe links and disturbances.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "base/text.h"
@@ -144,6 +143,11 @@ void set_memory_costs(const SimulateArguments& arguments, double share, TableCos
     stage.kept = stage.live * checked("--kept", arguments.kept.value_or(0));
     stage.parameters = share * checked("--parameters", arguments.parameters.value_or(0));
   }
+}
+
+void set_bytes(const SimulateArguments& arguments, std::int32_t slices, TableCosts& costs) {
+  const double bytes = checked("--bytes", arguments.bytes.value_or(0)) / slices;
+  for (StageCosts& stage : costs.stages) stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = stage.gradient_bytes = bytes;
 }
 
 Schedule as_sharded(const SimulateArguments& arguments, Schedule schedule) {

@@ -1,6 +1,5 @@
 // penstock simulate of a program: from its text or compiled from a configuration; alone or beside a measured run.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -10,7 +9,6 @@
 #include "cli/output.h"
 #include "cli/simulate.h"
 #include "config/compile.h"
-#include "driver/metrics.h"
 #include "penstock/error.h"
 #include "program/verify.h"
 #include "report/progress.h"
@@ -97,8 +95,7 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
     throw Error(concat("how long do the tasks of ", arguments.table.what, " take?"), {},
                 "--costs FILE, which penstock profile CONFIG --out FILE measures; or --figures NAME, for published figures of a device");
   Costs costs;
-  CostContext context;
-  context.backend = arguments.backend;
+  CostContext context{.backend = arguments.backend};
   if (!device.empty()) context.roofline = table.device(device);
   if (!arguments.costs.empty()) {
     context.file = arguments.costs;
@@ -333,8 +330,7 @@ void simulate_program(const SimulateArguments& arguments) {
     nlohmann::json out = json_of(setting, simulation);
     if (filled) out["fill"] = json_of(*filled);
     if (arguments.explain) out["explanation"] = json_of(simulation.timeline, explanation);
-    print_json(out);
-    return;
+    return print_json(out);
   }
   std::cout << text_of(setting, simulation);
   if (filled) std::cout << "\n" << text_of(*filled);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -105,15 +104,11 @@ void set_measured_costs(const SimulateArguments& arguments, const TableChoice& t
     throw Error(concat("--costs ", arguments.costs, " says what each stage takes"), {},
                 "leave out --forward, --backward, --input, --weight, --per-stage, --stage-times and --slice-times");
   const Costs costs = parse_costs(read_file(arguments.costs), arguments.costs);
-  CostContext context;
-  context.file = arguments.costs;
-  context.backend = arguments.backend;
+  const CostContext context{.file = arguments.costs, .backend = arguments.backend};
   setting.seconds = true;
   setting.machine.costs = table_costs_of(costs, setting.schedule, context);
   const std::int32_t slices = setting.schedule.slices;
-  const double bytes = checked("--bytes", arguments.bytes.value_or(0)) / slices;
-  for (StageCosts& stage : setting.machine.costs.stages)
-    stage.forward_bytes = stage.backward_bytes = stage.weight_bytes = stage.gradient_bytes = bytes;
+  set_bytes(arguments, slices, setting.machine.costs);
   set_memory_costs(arguments, 1.0 * setting.actors() * slices / setting.schedule.stages(), setting.machine.costs, slices);
   const bool needs_links = setting.actors() > 1 && !arguments.latency;
   setting.machine.options.network = network_of(arguments, setting.actors(), needs_links ? network_of(costs, context) : Network{});
@@ -318,8 +313,7 @@ void simulate_table(const SimulateArguments& arguments) {
     nlohmann::json out = json_of(setting, time, dependencies);
     if (filled) out["fill"] = json_of(*filled);
     if (arguments.explain) out["explanation"] = json_of(timeline, explanation);
-    print_json(out);
-    return;
+    return print_json(out);
   }
   std::cout << text_of(setting, time, dependencies);
   if (filled) std::cout << "\n" << text_of(*filled);

@@ -57,12 +57,6 @@ ConfigOptions settled(const TrainOptions& options, const ModelRegistry& models) 
   return out;
 }
 
-TrainingStart start_of(const ConfigOptions& options, const Config& config, const Prepared& prepared, const ModelRegistry& models) {
-  if (!options.resume.empty()) return start_from_checkpoint(config, options.resume, models);
-  if (!options.init.empty()) return start_from_parameters(config, prepared, begin_of(options), models);
-  return fresh_start(config, prepared);
-}
-
 // A run goes on with the data that it has read, unless the user says otherwise.
 void check_data(const TrainOptions& options, const TrainingStart& start, const Dataset& data) {
   if (!start.before || options.changed_text || start.text == data.fingerprint()) return;
@@ -90,10 +84,9 @@ void set_later_aside(const Config& config, const TrainingStart& start) {
 
 void print_finished(const TrainOptions& options, const Config& config, const TrainingStart& start) {
   std::fprintf(stderr, "%s has done all %d steps\n", start.state.path.c_str(), static_cast<int>(start.step));
-  if (!options.json) return;
-  const nlohmann::ordered_json out = {
-      {"step", start.step}, {"stopped", false}, {"seconds", 0}, {"out", config.run.out}, {"checkpoint", start.state.path}};
-  print_json(out);
+  if (options.json)
+    print_json(nlohmann::ordered_json{
+        {"step", start.step}, {"stopped", false}, {"seconds", 0}, {"out", config.run.out}, {"checkpoint", start.state.path}});
 }
 
 // Prints how a resumed run goes on: from which checkpoint and with which learning rate.
@@ -177,14 +170,9 @@ std::string written_timeline(const Config& config, const Prepared& prepared, con
 }
 
 std::string generated(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
-  StateSource state;
-  state.kind = StateSource::Kind::checkpoint;
-  state.path = result.checkpoint;
-  GenerationOptions options;
-  options.tokens = kSampleTokens;
-  options.seed = config.train.seed;
-  options.seconds = std::chrono::duration<double>(kSampleSeconds).count();
-  return generate(config, models, state, "", options,
+  const StateSource state{.kind = StateSource::Kind::checkpoint, .path = result.checkpoint};
+  const std::chrono::duration<double> seconds = kSampleSeconds;
+  return generate(config, models, state, "", {.tokens = kSampleTokens, .seed = config.train.seed, .seconds = seconds.count()},
                   [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
 }
 
@@ -239,14 +227,12 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   std::optional<StopLater> later;  // until all is written and said
   {
     Progress progress(stderr, terminal_of(stderr), config.train.steps, peak_of(config, cluster->devices()));
-    TrainingHooks hooks;
-    hooks.step = [&](const StepMetrics& metrics) { progress.show(metrics); };
-    hooks.begin = [&] {
+    const auto begin_run = [&] {
       later.emplace();
       set_later_aside(config, start);
     };
-    hooks.stop = stop_requested;
-    result = train(config, programs, start, *cluster, *data, hooks);
+    const auto show = [&](const StepMetrics& metrics) { progress.show(metrics); };
+    result = train(config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested});
   }
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
   const std::string timeline = written_timeline(config, prepared, programs, result);

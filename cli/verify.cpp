@@ -104,11 +104,8 @@ void verify_program(const VerifyArguments& arguments, std::string_view content) 
   const Program program = parse_program(content, arguments.file);
   verify(program, {ChannelModel::tagged, arguments.memory_limit});
   const std::string serial_error = serial_error_of(program);
-  if (arguments.json) {
-    print_json(json_of(program, serial_error));
-  } else {
-    std::cout << text_of(program, serial_error);
-  }
+  if (arguments.json) return print_json(json_of(program, serial_error));
+  std::cout << text_of(program, serial_error);
 }
 
 // Checks a table against a chain of its stages; other shapes are checked where there is a model.
@@ -134,15 +131,14 @@ void verify_table(const VerifyArguments& arguments, std::string_view content) {
                        {"steps", schedule.steps},
                        {"finishes", true}};
     if (in_waves) out["missing_of_others"] = missing;
-    print_json(out);
-  } else {
-    std::cout << concat(
-        arguments.file, ": every action once, no cycle: ", counted(static_cast<std::int64_t>(schedule.actors.size()), "actor"),
-        ", a chain of ", stages_in_words(schedule), ", ", counted(schedule.microbatches(), "micro-batch"), "\n", window_text(schedule),
-        in_waves ? concat("waves of ", counted(steps_of_wave(schedule), "step"), ": at most ", counted(missing, "update"),
-                          " of another worker missing\n")
-                 : "");
+    return print_json(out);
   }
+  std::cout << concat(
+      arguments.file, ": every action once, no cycle: ", counted(static_cast<std::int64_t>(schedule.actors.size()), "actor"),
+      ", a chain of ", stages_in_words(schedule), ", ", counted(schedule.microbatches(), "micro-batch"), "\n", window_text(schedule),
+      in_waves ? concat("waves of ", counted(steps_of_wave(schedule), "step"), ": at most ", counted(missing, "update"),
+                        " of another worker missing\n")
+               : "");
 }
 
 }  // namespace

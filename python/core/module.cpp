@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/philox.h"
 #include "base/text.h"
 #include "exported/counting_step.h"
 #include "exported/exported_model.h"
@@ -28,7 +29,6 @@
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
 #include "torch/measure.h"
-#include "torch/philox.h"
 
 namespace py = pybind11;
 

@@ -14,9 +14,12 @@ struct DeviceName {
 };
 
 // "cpu", "cuda" and "standin". docs/gpu.md says what each is.
-const std::vector<std::string>& device_kinds();
+std::vector<std::string> device_kinds();
 
 // A kind, or one of several cards: "cuda:1". nullopt: neither.
 std::optional<DeviceName> parse_device_name(std::string_view text);
+
+// Whether a device of that name is the host itself: its threads compute, and all tensors lie in its memory.
+bool is_host(std::string_view text);
 
 }  // namespace penstock

@@ -16,6 +16,10 @@ void Hash::add(std::string_view bytes) {
 
 void Hash::add(std::span<const std::byte> content) {
   add(content.size());
+  add_content(content);
+}
+
+void Hash::add_content(std::span<const std::byte> content) {
   for (std::uint64_t word = 0; content.size() >= sizeof word; content = content.subspan(sizeof word)) {
     std::memcpy(&word, content.data(), sizeof word);
     add(word);

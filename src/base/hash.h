@@ -12,8 +12,9 @@ namespace penstock {
 class Hash {
  public:
   void add(std::uint64_t word);
-  void add(std::string_view bytes);              // the length is hashed too
-  void add(std::span<const std::byte> content);  // for much content: eight bytes at a time; the length is hashed too
+  void add(std::string_view bytes);                      // the length is hashed too
+  void add(std::span<const std::byte> content);          // the length is hashed too, then as add_content
+  void add_content(std::span<const std::byte> content);  // eight bytes at a time, which parts may split between them
   std::uint64_t value() const;
 
  private:

@@ -13,7 +13,6 @@
 
 #include "base/durable.h"
 #include "base/regular_file.h"
-#include "penstock/error.h"
 
 namespace penstock {
 

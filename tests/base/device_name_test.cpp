@@ -19,5 +19,10 @@ TEST(DeviceNames, KindsAndCards) {
     EXPECT_FALSE(parse_device_name(wrong)) << wrong;
 }
 
+TEST(DeviceNames, OneIsTheHost) {
+  for (const std::string& kind : device_kinds()) EXPECT_EQ(is_host(kind), kind == "cpu") << kind;
+  for (const char* other : {"cuda:1", "gpu", ""}) EXPECT_FALSE(is_host(other)) << other;
+}
+
 }  // namespace
 }  // namespace penstock

@@ -13,8 +13,8 @@ import evaluate  # noqa: F401  finds the package
 import kept_exports  # noqa: F401
 import torch
 import torch.nn as nn
+from small_modules import Case, relative
 from torch.nn import functional
-from trainer_test import Case, relative
 
 import penstock
 

@@ -7,8 +7,8 @@ import unittest
 import torch
 import torch.nn as nn
 from evaluate import sampled  # finds the package
+from small_modules import Case, relative
 from torch.nn import functional
-from trainer_test import Case, relative
 
 import penstock
 

@@ -22,8 +22,8 @@ import evaluate  # noqa: F401  finds the package
 import kept_exports  # noqa: F401
 import torch
 import torch.nn as nn
+from small_modules import Case, Model, autograd, relative, seeded, texts, token_loss
 from torch.nn import functional
-from trainer_test import Case, Model, autograd, relative, seeded, texts, token_loss
 
 import penstock
 import penstock.programs

@@ -12,8 +12,8 @@ import torch
 import torch.nn as nn
 import zoo
 from evaluate import sampled  # finds the package
+from small_modules import Case, Images, Model, seeded, texts, token_loss
 from torch.nn import functional
-from trainer_test import Case, Images, Model, seeded, texts, token_loss
 
 import penstock
 

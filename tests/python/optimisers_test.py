@@ -12,7 +12,7 @@ import kept_exports  # noqa: F401
 import torch
 import torch.nn as nn
 from evaluate import sampled  # finds the package
-from trainer_test import Case, Model, seeded, texts, token_loss
+from small_modules import Case, Model, seeded, texts, token_loss
 
 import penstock
 

@@ -13,7 +13,7 @@ import kept_exports  # noqa: F401
 import torch
 import zoo
 from evaluate import drawn_seed  # finds the package
-from trainer_test import Model, token_loss
+from small_modules import Model, token_loss
 
 import penstock
 

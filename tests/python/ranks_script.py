@@ -14,8 +14,8 @@ import evaluate  # noqa: F401  finds the package
 import torch
 import torch.nn as nn
 import zoo
+from small_modules import Model, autograd, relative, seeded, texts, token_loss
 from torch.nn import functional
-from trainer_test import Model, autograd, relative, seeded, texts, token_loss
 
 import penstock
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import kept_exports  # noqa: F401
 from evaluate import sampled  # finds the package
-from trainer_test import Case, Model, seeded, texts, token_loss
+from small_modules import Case, Model, seeded, texts, token_loss
 
 import penstock
 

@@ -13,8 +13,8 @@ import warnings
 import evaluate  # noqa: F401  finds the package
 import torch
 import torch.nn as nn
+from small_modules import Case, Images, Model, autograd, relative, seeded, texts, token_loss
 from torch.nn import functional
-from trainer_test import Case, Images, Model, autograd, relative, seeded, texts, token_loss
 from zoo import have
 
 import penstock

@@ -30,8 +30,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/philox.h"
 #include "base/text.h"
-#include "torch/philox.h"
 #include "torch/run_graph.h"
 
 namespace penstock {

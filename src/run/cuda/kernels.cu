@@ -362,7 +362,7 @@ KERNEL void adamw(const float* p, const float* g, const float* m, const float* v
   });
 }
 
-// --- Random numbers: torch/philox.h ---
+// --- Random numbers: base/philox.h ---
 
 struct RandomBlock {
   uint32_t of[4];

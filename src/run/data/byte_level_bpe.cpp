@@ -14,7 +14,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "data/split_words.h"
-#include "penstock/error.h"
 
 namespace penstock {
 namespace {

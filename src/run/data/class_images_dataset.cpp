@@ -20,7 +20,7 @@ std::int64_t pixels_of(std::int64_t size) {
 
 ClassImagesDataset::ClassImagesDataset(const std::vector<std::string>& paths, const std::vector<DataPort>& ports, std::int64_t batch,
                                        double validation, std::int64_t seed)
-    : SyntheticDataset(ports, batch, seed), size_(find_port(ports, "image").type.shape.at(1)), order_(0, 0, 1, 0) {
+    : SyntheticDataset(ports, batch, seed), size_(find_port(ports, "image").type.shape.at(1)) {
   std::int64_t images = 0;
   const std::int64_t bytes = 1 + pixels_of(size_);
   for (const std::string& path : paths) {
@@ -37,10 +37,7 @@ ClassImagesDataset::ClassImagesDataset(const std::vector<std::string>& paths, co
   check_classes(find_port(ports, "label").below);
   fingerprint_ = hash_of(files_);
   order_ = SampleOrder(images, validation, batch, seed);
-  if (order_.samples - order_.kept < batch)
-    throw Error(concat("there are fewer images than one batch takes: ", images, " in ", join(paths, ", ")),
-                {concat("one batch takes ", batch, "; ", order_.samples - order_.kept, " are there beside validation")},
-                "name more files, or lower train.batch");
+  order_.check("images", join(paths, ", "), "files");
 }
 
 ClassImagesDataset::Place ClassImagesDataset::place_of(std::int64_t sample) const {
@@ -78,7 +75,7 @@ void ClassImagesDataset::fill(const Port& port, const StepInput& input, std::int
 
 std::vector<std::int64_t> ClassImagesDataset::training_samples(std::int64_t position) const {
   std::vector<std::int64_t> out = order_.training(position);
-  for (std::int64_t& sample : out) sample += position++ / (order_.samples - order_.kept) * order_.samples;
+  for (std::int64_t& sample : out) sample += position++ / order_.trained() * order_.samples;
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/text.h"
 #include "config/compile.h"
@@ -35,6 +36,12 @@ std::shared_ptr<const Dataset> text_data(const Config& config, const Tokenizer& 
 }
 
 }  // namespace
+
+std::vector<std::int64_t> samples_from(std::int64_t first, std::int64_t batch) {
+  std::vector<std::int64_t> out(static_cast<std::size_t>(batch));
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
 
 std::int64_t sample_in_row(const StepInput& input, std::int64_t row) {
   if (row < 0 || row >= std::ssize(input.samples))

@@ -30,6 +30,8 @@ class Dataset : public DataSource {
 
 // Validation samples of endless data sets: beyond every training sample.
 inline constexpr std::int64_t kFirstValidation = std::int64_t{1} << 40;
+// A batch of theirs: so many that follow on each other.
+std::vector<std::int64_t> samples_from(std::int64_t first, std::int64_t batch);
 
 // The number of the sample in a row of the step's batch. Throws Error where the batch has no such row.
 std::int64_t sample_in_row(const StepInput& input, std::int64_t row);

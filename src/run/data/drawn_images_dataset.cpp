@@ -1,7 +1,6 @@
 // Drawn images with texts that describe them.
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -81,16 +80,6 @@ Pixels DrawnImagesDataset::image_of(std::int64_t sample, std::int64_t image) con
       for (const std::uint8_t value : drawing.colour.value) out.push_back(inside ? value : noise);
     }
   return out;
-}
-
-std::vector<std::int64_t> DrawnImagesDataset::training_samples(std::int64_t position) const {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(batch_));
-  std::iota(out.begin(), out.end(), position);
-  return out;
-}
-
-std::vector<std::int64_t> DrawnImagesDataset::validation_samples(std::int64_t batch) const {
-  return training_samples(kFirstValidation + batch * batch_);
 }
 
 std::string DrawnImagesDataset::summary() const {

@@ -6,10 +6,9 @@
 
 #include "base/hash.h"
 #include "base/invariant.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "base/words.h"
-#include "data/line_keys.h"
+#include "data/json_lines.h"
 #include "data/synthetic.h"
 #include "data/text_files.h"
 #include "models/layers.h"
@@ -123,33 +122,21 @@ void ImageTextDataset::fill_text(std::int64_t sample, bool targets, std::span<st
 
 ImageFilesDataset::ImageFilesDataset(const std::vector<std::string>& paths, const ImagePorts& ports, std::int64_t batch, double validation,
                                      std::int64_t seed)
-    : ImageTextDataset(ports), order_(0, 0, 1, 0) {
+    : ImageTextDataset(ports) {
   std::vector<SteadyFile> files = open_text(paths).files;
   for (const SteadyFile& file : files) {
-    std::string all(static_cast<std::size_t>(file.size()), '\0');
-    SteadyFile::Reading(file).read(0, std::as_writable_bytes(std::span(all)));
     const std::string folder = std::filesystem::path(file.path()).parent_path().string();
-    std::int64_t number = 0;
-    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end + 1) {
-      end = std::min(all.find('\n', begin), all.size());
-      ++number;
-      if (end > begin) add_line(all.substr(begin, end - begin), folder, concat(file.path(), ":", number));
-    }
+    read_lines(file, "each line is an object with \"images\", a list of files, and \"text\"",
+               [&](const JsonNode& line, const std::string& place) { add_line(line, folder, place); });
   }
   for (const Sample& sample : samples_)
     for (const ImageFile& image : sample.images) files.push_back(image.file());
   fingerprint_ = hash_of(files);
   order_ = SampleOrder(std::ssize(samples_), validation, batch, seed);
-  if (order_.samples - order_.kept < batch)
-    throw Error(concat("there are fewer texts with images than one batch takes: ", samples_.size(), " in ", join(paths, ", ")),
-                {concat("one batch takes ", batch, "; ", order_.samples - order_.kept, " are there beside validation")},
-                "name more files, or lower train.batch");
+  order_.check("texts with images", join(paths, ", "), "files");
 }
 
-void ImageFilesDataset::add_line(const std::string& line, const std::string& folder, const std::string& place) {
-  const JsonFile file{place, "each line is an object with \"images\", a list of files, and \"text\""};
-  const nlohmann::json value = parse_json(line, file);
-  const JsonNode node(value, file);
+void ImageFilesDataset::add_line(const JsonNode& node, const std::string& folder, const std::string& place) {
   check_misspelt(node, "images");
   Sample& sample = samples_.emplace_back();
   sample.text = node.at("text").text();

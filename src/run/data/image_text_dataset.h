@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "data/dataset.h"
 #include "data/image_file.h"
 #include "data/sample_order.h"
@@ -70,7 +71,7 @@ class ImageFilesDataset : public ImageTextDataset {
     std::vector<ImageFile> images;
     std::string text;
   };
-  void add_line(const std::string& line, const std::string& folder, const std::string& place);
+  void add_line(const JsonNode& line, const std::string& folder, const std::string& place);
   const Sample& sample_at(std::int64_t sample) const;
 
   std::vector<Sample> samples_;
@@ -85,8 +86,10 @@ class DrawnImagesDataset : public ImageTextDataset {
   DrawnImagesDataset(const ImagePorts& ports, std::int64_t batch, std::int64_t seed)
       : ImageTextDataset(ports), batch_(batch), seed_(seed) {}
 
-  std::vector<std::int64_t> training_samples(std::int64_t position) const override;
-  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override;
+  std::vector<std::int64_t> training_samples(std::int64_t position) const override { return samples_from(position, batch_); }
+  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override {
+    return samples_from(kFirstValidation + batch * batch_, batch_);
+  }
   std::int64_t images(std::int64_t sample) const override;
   std::string summary() const override;
   std::uint64_t fingerprint() const override;

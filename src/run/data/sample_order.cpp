@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "base/text.h"
 #include "data/permutation.h"
+#include "penstock/error.h"
 
 namespace penstock {
 namespace {
@@ -22,9 +24,16 @@ SampleOrder::SampleOrder(std::int64_t all, double validation, std::int64_t of_ba
   if (validation > 0) kept = std::max<std::int64_t>(kept, 1);
 }
 
+void SampleOrder::check(const std::string& what, const std::string& named, const std::string& of) const {
+  if (trained() >= batch) return;
+  throw Error(concat("there are fewer ", what, " than one batch takes: ", samples, " in ", named),
+              {concat("one batch takes ", batch, "; ", trained(), " are there beside validation")},
+              concat("name more ", of, ", or lower train.batch"));
+}
+
 std::vector<std::int64_t> SampleOrder::training(std::int64_t position) const {
   std::vector<std::int64_t> out;
-  const std::int64_t size = samples - kept;
+  const std::int64_t size = trained();
   for (const std::int64_t end = position + batch; position < end; ++position) {
     const std::int64_t epoch = position / size;
     const Permutation order(static_cast<std::uint64_t>(size), mix_key(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(epoch)));

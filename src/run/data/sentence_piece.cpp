@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <sentencepiece_processor.h>
 
-#include <algorithm>
 #include <memory>
 #include <new>
 

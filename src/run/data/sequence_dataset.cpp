@@ -13,7 +13,7 @@ namespace penstock {
 
 SequenceDataset::SequenceDataset(Sequences sequences, const std::string& named, std::int64_t context, std::int64_t batch, double validation,
                                  std::int64_t seed, bool pairs)
-    : sequences_(std::move(sequences)), context_(context), order_(0, 0, 1, 0), pairs_(pairs) {
+    : sequences_(std::move(sequences)), context_(context), pairs_(pairs) {
   for (std::int64_t i = 0; i < sequences_.size(); ++i) {
     const Sample sample = pairs_ ? pair_of(i) : text_of(i);
     left_out_ += sample.length + sample.input < 1;
@@ -22,10 +22,7 @@ SequenceDataset::SequenceDataset(Sequences sequences, const std::string& named, 
     samples_.push_back(sample);
   }
   order_ = SampleOrder(std::ssize(samples_), validation, batch, seed);
-  if (order_.samples - order_.kept < batch)
-    throw Error(concat("there are fewer sequences than one batch takes: ", samples_.size(), " in ", named),
-                {concat("one batch takes ", batch, "; ", order_.samples - order_.kept, " are there beside validation")},
-                "name more documents, or lower train.batch");
+  order_.check("sequences", named, "documents");
 }
 
 SequenceDataset::Sample SequenceDataset::text_of(std::int64_t sequence) const {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "base/words.h"
-#include "data/line_keys.h"
+#include "data/json_lines.h"
 #include "data/text_files.h"
 #include "penstock/error.h"
 
@@ -71,22 +70,14 @@ Sequences Sequences::read(const std::vector<std::string>& paths, const Tokenizer
 }
 
 void Sequences::add_lines(const SteadyFile& file, const Tokenizer& tokenizer, bool pairs) {
-  const std::string all = read_all(file);
-  const std::string remake = concat("each line is an object with ", pairs ? "" : "\"text\", or with ", "\"input\" and \"target\"");
+  const std::string form = concat("each line is an object with ", pairs ? "" : "\"text\", or with ", "\"input\" and \"target\"");
   std::vector<std::int32_t> tokens;
-  std::int64_t number = 0;
-  for (std::size_t begin = 0; begin < all.size();) {
-    const std::size_t end = std::min(all.find('\n', begin), all.size());
-    const JsonFile place{concat(file.path(), ":", ++number), remake};
-    if (!trim(std::string_view(all).substr(begin, end - begin)).empty()) {
-      const nlohmann::json value = parse_json(std::string_view(all).substr(begin, end - begin), place);
-      const Texts texts = texts_of(JsonNode(value, place), pairs);
-      const std::vector<std::int32_t> input = tokenizer.encode(texts.input), target = tokenizer.encode(texts.target);
-      places_.push_back({sources_.size(), std::ssize(tokens), {std::ssize(input), std::ssize(target)}});
-      for (const auto* some : {&input, &target}) tokens.insert(tokens.end(), some->begin(), some->end());
-    }
-    begin = end + 1;
-  }
+  read_lines(file, form, [&](const JsonNode& line, const std::string&) {
+    const Texts texts = texts_of(line, pairs);
+    const std::vector<std::int32_t> input = tokenizer.encode(texts.input), target = tokenizer.encode(texts.target);
+    places_.push_back({sources_.size(), std::ssize(tokens), {std::ssize(input), std::ssize(target)}});
+    for (const auto* some : {&input, &target}) tokens.insert(tokens.end(), some->begin(), some->end());
+  });
   sources_.push_back(std::make_unique<HeldTokens>(std::move(tokens)));
 }
 

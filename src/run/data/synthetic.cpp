@@ -151,16 +151,6 @@ void SyntheticDataset::fill(const Port& port, const StepInput& input, std::int64
                    out.subspan(static_cast<std::size_t>(row) * bytes, bytes));
 }
 
-std::vector<std::int64_t> SyntheticDataset::training_samples(std::int64_t position) const {
-  std::vector<std::int64_t> out(batch_);
-  std::iota(out.begin(), out.end(), position);
-  return out;
-}
-
-std::vector<std::int64_t> SyntheticDataset::validation_samples(std::int64_t batch) const {
-  return training_samples(kFirstValidation + batch * batch_);
-}
-
 std::string SyntheticDataset::summary() const {
   return concat("synthetic data (seed ", seed_, ")");
 }

@@ -25,8 +25,10 @@ class SyntheticDataset : public Dataset {
  public:
   SyntheticDataset(std::vector<DataPort> ports, std::int64_t batch, std::int64_t seed);
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
-  std::vector<std::int64_t> training_samples(std::int64_t position) const override;
-  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override;
+  std::vector<std::int64_t> training_samples(std::int64_t position) const override { return samples_from(position, batch_); }
+  std::vector<std::int64_t> validation_samples(std::int64_t batch) const override {
+    return samples_from(kFirstValidation + batch * batch_, batch_);
+  }
   std::int64_t tokens() const override { return 0; }
   std::string summary() const override;
   std::uint64_t fingerprint() const override;

@@ -1,7 +1,6 @@
 #include "data/text_check.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "base/text.h"
 #include "report/table.h"

@@ -35,7 +35,7 @@ std::vector<std::string> default_text() {
 
 TextDataset::TextDataset(const std::vector<std::string>& paths, const Tokenizer& tokenizer, std::int64_t context, std::int64_t batch,
                          double validation, std::int64_t seed)
-    : offsets_{0}, context_(context), order_(0, 0, 1, 0) {
+    : offsets_{0}, context_(context) {
   const TextFiles text = open_text(paths);
   skipped_ = text.skipped;
   for (const SteadyFile& file : text.files) {

@@ -38,7 +38,7 @@ class TextDataset : public Dataset {
 
   std::int64_t size() const { return offsets_.back(); }  // in tokens
   std::int64_t files() const { return std::ssize(files_); }
-  std::int64_t training_size() const { return order_.samples - order_.kept; }
+  std::int64_t training_size() const { return order_.trained(); }
   std::int64_t validation_size() const { return order_.kept; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
 

@@ -100,9 +100,6 @@ void Actor::place_on_host() {
 DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   input_ = &input;
   record_ = record_spans;
-  next_output_ = 0;
-  tail_ = kNoEvent;
-  seen_.fill(kNoEvent);
   busy_ = waiting_ = {};
   spans_.clear();
   begins_.clear();

@@ -22,7 +22,7 @@ struct StepInput {
   std::int64_t step = 0;    // from 1
   std::int64_t seed = 0;    // of the run; data port "seed"
   bool validation = false;  // samples are of the validation split
-  std::vector<std::int64_t> samples;
+  std::vector<std::int64_t> samples = {};
   // Where rows hold several samples: the place in `samples` at which each row begins. Empty: a row for each sample.
   std::vector<std::int64_t> begins = {};
   std::int64_t steps = 1;  // of training at once (Schedule::steps): equal parts of `samples`, `step` being the first
@@ -66,11 +66,11 @@ struct StepResult {
 // Where state comes from.
 struct StateSource {
   enum class Kind : std::uint8_t { initialise, checkpoint, safetensors, values } kind = Kind::initialise;
-  std::int64_t seed = 0;                  // initialise: the draws
-  std::vector<ParameterSpec> parameters;  // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
+  std::int64_t seed = 0;                       // initialise: the draws
+  std::vector<ParameterSpec> parameters = {};  // initialise: what to draw; the rest of the state ("first:", "second:", "step") is zero
   // checkpoint: its folder; safetensors: parameters in a checkpoint's folder, or in what another program wrote
   // (state/weight_files.h). The rest is zero, and adapters that are not there are drawn.
-  std::string path;
+  std::string path = {};
   // values: of whole tensors and of parts that devices have, by name; the rest stays as it is
   std::map<std::string, std::vector<std::byte>> values = {};
   std::map<std::string, StoredTensorName> files = {};  // values: of whole tensors, by name; each device reads what it has of them

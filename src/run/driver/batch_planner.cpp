@@ -23,7 +23,7 @@ PlanStep batch_planner(const Config& config, const Prepared& prepared, const Dat
   if (planner.batches == BatchesOf::alike) return {};
   if (planner.batches == BatchesOf::images) return plan_with<ModuleSteps>(config, prepared, data);
   if ((config.data.documents.empty() && config.data.pairs.empty()) || reads_images(data_of(config, *prepared.model)))
-    throw Error(concat("batch.planner = ", quote(planner.name), " cuts batches of sequences with lengths of their own"), {},
+    throw Error(concat(planner_text(config), " cuts batches of sequences with lengths of their own"), {},
                 "name them: --set data.documents=FOLDER, or --set data.pairs=FILE.jsonl; or leave out batch.planner");
   return plan_with<BatchSteps>(config, prepared, data);
 }

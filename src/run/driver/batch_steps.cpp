@@ -36,11 +36,18 @@ CostFormula formula_of(const Config::Batch& batch) {
   return {.fixed = batch.fixed * kMillisecond, .linear = batch.linear / kMillisecond, .quadratic = batch.quadratic / kMillisecond};
 }
 
+}  // namespace
+
 std::string planner_text(const Config& config) {
   return concat("batch.planner = ", quote(config.batch.planner));
 }
 
-}  // namespace
+void set_program(ShapePrograms& programs, BatchStep& step) {
+  ShapeProgram made = programs.program(step.shapes, step.table);
+  step.program = std::make_shared<const Program>(std::move(made.program));
+  step.classes = made.classes;
+  step.new_classes = made.new_classes;
+}
 
 void check_rows(const Config& config) {
   if (find_batch_planner(config.batch.planner).rows != BatchRows::padded || !config.batch.ragged) return;
@@ -273,10 +280,7 @@ BatchStep BatchSteps::lowered(const std::vector<std::int64_t>& samples, PlannedB
     }
   }
   out.table = plan.schedule;
-  ShapeProgram made = programs_.program(out.shapes, out.table);
-  out.program = std::make_shared<const Program>(std::move(made.program));
-  out.classes = made.classes;
-  out.new_classes = made.new_classes;
+  set_program(programs_, out);
   if (beyond_ >= 0) out.predicted = time_batch(plan, costs_, network_).makespan + beyond_;
   out.costs = table_costs(plan.loads, costs_);
   out.network = network_;

@@ -18,15 +18,21 @@ namespace penstock {
 struct BatchStep {
   std::vector<std::int64_t> samples;      // in the order of the program's rows
   std::vector<std::int64_t> begins = {};  // StepInput::begins
-  std::shared_ptr<const Program> program;
+  std::shared_ptr<const Program> program = {};
   std::vector<BatchShape> shapes = {};  // of its micro-batches, and the table of these: what the program is made of
   Schedule table = {};
   std::int64_t classes = 0, new_classes = 0;  // of its micro-batches (config/shape_programs.h)
   double predicted = 0;                       // seconds that the step should take; 0: nothing is predicted
-  PlannedBatch plan;                          // its samples are numbers of teams (below)
-  TableCosts costs;                           // by which it was planned, in seconds
-  Network network;                            // likewise
+  PlannedBatch plan = {};                     // its samples are numbers of teams (below)
+  TableCosts costs = {};                      // by which it was planned, in seconds
+  Network network = {};                       // likewise
 };
+
+// Makes the program of the step's shapes and table, and sets it and the counts of its classes.
+void set_program(ShapePrograms& programs, BatchStep& step);
+
+// The configured planner, for messages.
+std::string planner_text(const Config& config);
 
 // Throws Error where rows are to hold several samples and the planner pads them.
 void check_rows(const Config& config);

@@ -132,7 +132,7 @@ void RandomBatch::fill_slots(const DataPort& port, std::int64_t seed, std::int64
 }
 
 StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters, std::int64_t seed) {
-  return step_gradients(program, cluster, parameters, StepInput{.step = 1, .seed = seed, .samples = {}});
+  return step_gradients(program, cluster, parameters, {.step = 1, .seed = seed});
 }
 
 StepGradients step_gradients(const Program& program, Cluster& cluster, const std::vector<ParameterSpec>& parameters,

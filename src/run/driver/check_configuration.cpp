@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "base/text.h"
 #include "driver/check_window.h"
@@ -44,7 +43,7 @@ std::size_t last_stages(const StageShape& shape) {
 // Returns the batches to compare, of `steps` steps each.
 std::vector<StepInput> inputs_of(const Config& config, const CheckData& data, std::int64_t position, std::int64_t steps) {
   std::vector<StepInput> out;
-  const StepInput first{.step = 1, .seed = config.train.seed, .samples = {}, .steps = steps};
+  const StepInput first{.step = 1, .seed = config.train.seed, .steps = steps};
   if (data.named()) {
     StepInput& input = out.emplace_back(first);
     for (std::int64_t step = 0; step < steps; ++step)

@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "base/invariant.h"
 #include "base/machine.h"
 #include "base/text.h"
 #include "base/words.h"
@@ -198,11 +197,7 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
     wanted.push_back(state_of(device));
     check_carried(wanted.size() - 1, held_[wanted.size() - 1], wanted.back());
   }
-  Command command;
-  command.kind = Command::Kind::load;
-  command.program = key;
-  command.body = body;
-  exchange(command);
+  exchange({.kind = Command::Kind::load, .program = key, .body = body});
   const PlannedBytes planned = planned_bytes(program, here);  // one program after the other has the same memory
   held_bytes_ = {std::max(held_bytes_.devices, planned.devices), std::max(held_bytes_.host, planned.host)};
   for (const DeviceProgram& device : program.devices) loaded_[key].push_back(device.instructions.size());
@@ -217,18 +212,12 @@ void Controller::unload(std::uint64_t program) {
   bring(holders_.outdated(program));
   loaded_.erase(program);
   holders_.unload(program);
-  Command command;
-  command.kind = Command::Kind::unload;
-  command.program = program;
-  exchange(command);
+  exchange({.kind = Command::Kind::unload, .program = program});
 }
 
 void Controller::set_state(const StateSource& source) {
   if (source.kind == StateSource::Kind::values) return set_values(source);
-  Command command;
-  command.kind = Command::Kind::set_state;
-  command.source = source;
-  exchange(command);
+  exchange({.kind = Command::Kind::set_state, .source = source});
   holders_.set_all();
   torn_.clear();
 }
@@ -237,9 +226,7 @@ void Controller::set_state(const StateSource& source) {
 void Controller::set_values(const StateSource& source) {
   StateReader reader(source);
   for (std::size_t d = 0; d < held_.size(); ++d) {
-    Command command;
-    command.kind = Command::Kind::set_state;
-    command.source.kind = source.kind;
+    Command command{.kind = Command::Kind::set_state, .source = {.kind = source.kind}};
     for (const auto& [tensor, parts] : held_[d]) {
       if (const auto stored = source.files.find(tensor); stored != source.files.end()) command.source.files.insert(*stored);
       if (!source.values.contains(tensor)) continue;
@@ -263,27 +250,15 @@ void Controller::set_values(const StateSource& source) {
 
 // One after the other, so that no more than one lies here.
 void Controller::bring(const std::vector<std::string>& tensors) {
-  for (const std::string& tensor : tensors) {
-    StateSource source;
-    source.kind = StateSource::Kind::values;
-    source.values[tensor] = state(tensor);
-    set_values(source);
-  }
+  for (const std::string& tensor : tensors) set_values({.kind = StateSource::Kind::values, .values = {{tensor, state(tensor)}}});
 }
 
 void Controller::begin_call(const std::string& call) {
-  Command command;
-  command.kind = Command::Kind::begin_call;
-  command.text = call;
-  exchange(command);
+  exchange({.kind = Command::Kind::begin_call, .text = call});
 }
 
 void Controller::end_call(const Shared& results, const std::string& error) {
-  Command command;
-  command.kind = Command::Kind::end_call;
-  command.results = results;
-  command.error = error;
-  carrier_->tell(command);
+  carrier_->tell({.kind = Command::Kind::end_call, .results = results, .error = error});
 }
 
 StepResult Controller::step(std::uint64_t program, const StepInput& input, bool record_spans) {
@@ -293,11 +268,7 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
   if (failed_ && !stopped_) stopped_ = !carrier_->recover();
   failed_ = false;
   bring(holders_.outdated(program));
-  Command command;
-  command.kind = Command::Kind::step;
-  command.program = program;
-  command.input = input;
-  command.record_spans = record_spans;
+  const Command command{.kind = Command::Kind::step, .program = program, .input = input, .record_spans = record_spans};
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Reply> replies = exchange(command);
   holders_.stepped(program);
@@ -317,20 +288,15 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
 std::vector<std::string> Controller::save_state(const std::string& folder) {
   check_state();
   bring(holders_.outdated());
-  Command command;
-  command.kind = Command::Kind::save_state;
-  command.text = folder;
   std::vector<std::string> files;
-  for (Reply& reply : exchange(command))
+  for (Reply& reply : exchange({.kind = Command::Kind::save_state, .text = folder}))
     if (!reply.file.empty()) files.push_back(std::move(reply.file));
   return files;
 }
 
 std::vector<std::byte> Controller::state(const std::string& name) {
   check_state();
-  Command command;
-  command.kind = Command::Kind::state;
-  command.text = name;
+  const Command command{.kind = Command::Kind::state, .text = name};
   std::vector<const Command*> commands(devices(), &command);
   for (const std::size_t device : holders_.behind(name)) commands[device] = nullptr;
   std::vector<OwnedState> owned;
@@ -345,10 +311,8 @@ std::vector<std::byte> Controller::state(const std::string& name) {
 
 std::map<std::string, SharedTensor> Controller::share_state() {
   if (torn_.empty()) bring(holders_.outdated());
-  Command command;
-  command.kind = Command::Kind::share_state;
   std::map<std::string, SharedTensor> out;
-  for (Reply& reply : exchange(command)) out.merge(reply.shared);
+  for (Reply& reply : exchange({.kind = Command::Kind::share_state})) out.merge(reply.shared);
   return out;
 }
 

@@ -82,9 +82,7 @@ std::string generate(const Config& config, const ModelRegistry& models, const St
     if (options.seconds > 0 && std::chrono::steady_clock::now() - start > std::chrono::duration<double>(options.seconds)) break;
     const std::int64_t seen = std::min(std::ssize(tokens), context);
     std::copy(tokens.end() - seen, tokens.end(), row->tokens.begin());
-    StepInput input;
-    input.step = i + 1;
-    const std::vector<double> logits = output_values(program, cluster->step(hash, input), "logits");
+    const std::vector<double> logits = output_values(program, cluster->step(hash, {.step = i + 1}), "logits");
     const auto last = logits.begin() + (seen - 1) * vocabulary;
     // Only what the tokenizer has is drawn: a larger vocabulary has entries that are no text.
     const std::vector<double> next(last, last + std::min(vocabulary, tokenizer->size()));

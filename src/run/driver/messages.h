@@ -30,15 +30,15 @@ struct Command {
     end_call,
     stop
   } kind = Kind::stop;
-  std::uint64_t program = 0;            // for load, unload, step: the program's hash
-  std::shared_ptr<const Program> body;  // for load
-  StateSource source;                   // for set_state
-  StepInput input;                      // for step
-  bool record_spans = false;            // for step
-  std::string text;                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call;
-                                        // for reconnect: a name that no connections had before
-  Shared results;                       // for end_call
-  std::string error;                    // for end_call and stop: a whole message; empty: no error
+  std::uint64_t program = 0;                 // for load, unload, step: the program's hash
+  std::shared_ptr<const Program> body = {};  // for load
+  StateSource source = {};                   // for set_state
+  StepInput input = {};                      // for step
+  bool record_spans = false;                 // for step
+  std::string text = {};                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call;
+                                             // for reconnect: a name that no connections had before
+  Shared results = {};                       // for end_call
+  std::string error = {};                    // for end_call and stop: a whole message; empty: no error
 };
 
 // The part of a state tensor that a device owns: all of it, or a piece.
@@ -50,17 +50,17 @@ struct OwnedState {
 };
 
 struct Reply {
-  std::string error;     // a whole message; empty: no error
-  bool aborted = false;  // whether the error is that another device failed
+  std::string error = {};  // a whole message; empty: no error
+  bool aborted = false;    // whether the error is that another device failed
   // Peers, gone or silent, one of which the error blames; the peer's own error, where there is one, says more.
-  std::vector<std::int32_t> lost;
-  std::map<std::string, std::vector<std::byte>> outputs;  // for step
-  DeviceReport report;                                    // for step
-  std::string file;                                       // for save_state: empty if this device owns nothing
-  std::vector<OwnedState> state;                          // for state: empty if this device owns nothing of it
-  std::map<std::string, SharedTensor> shared;             // for share_state: what stays in this process
-  bool wrote = false;                                     // for step: whether a device of this process had begun to write state
-  bool stopping = false;                                  // whether a signal asks the device's process to stop
+  std::vector<std::int32_t> lost = {};
+  std::map<std::string, std::vector<std::byte>> outputs = {};  // for step
+  DeviceReport report = {};                                    // for step
+  std::string file = {};                                       // for save_state: empty if this device owns nothing
+  std::vector<OwnedState> state = {};                          // for state: empty if this device owns nothing of it
+  std::map<std::string, SharedTensor> shared = {};             // for share_state: what stays in this process
+  bool wrote = false;                                          // for step: whether a device of this process had begun to write state
+  bool stopping = false;                                       // whether a signal asks the device's process to stop
 };
 
 // The graphs of tasks that went through messages lately. The controller has one for all commands that it encodes, each device one for those

@@ -56,7 +56,7 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
       vision_stages_(vision_stages_of(config, prepared.schedule.stages())),
       text_stages_(prepared.schedule.stages() - vision_stages_),
       programs_(config, prepared) {
-  const std::string planner = concat("batch.planner = ", quote(config.batch.planner));
+  const std::string planner = planner_text(config);
   if (!reads_images(data_of(config, *prepared.model)))
     throw Error(concat(planner, " plans texts with images; model ", quote(config.model.name), " reads none"), {},
                 "take --set model.name=multimodal --set model.input=images, or leave out batch.planner");
@@ -131,14 +131,8 @@ BatchStep ModuleSteps::step(const std::vector<std::int64_t>& samples) {
 }
 
 BatchStep ModuleSteps::lowered(const std::vector<std::int64_t>& samples, const std::vector<BatchShape>& shapes, const Schedule& table) {
-  ShapeProgram made = programs_.program(shapes, table);
-  BatchStep out;
-  out.samples = samples;
-  out.shapes = shapes;
-  out.table = table;
-  out.program = std::make_shared<const Program>(std::move(made.program));
-  out.classes = made.classes;
-  out.new_classes = made.new_classes;
+  BatchStep out{.samples = samples, .shapes = shapes, .table = table};
+  set_program(programs_, out);
   return out;
 }
 

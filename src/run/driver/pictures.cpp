@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <string>
 
@@ -89,9 +88,7 @@ Picture make_picture(const Config& config, const ModelRegistry& models, const St
   for (std::size_t i = 0; i + 1 < levels.size(); ++i) {
     values->values["level"] = {static_cast<double>(levels[i])};
     values->values["next"] = {static_cast<double>(levels[i + 1])};
-    StepInput input;
-    input.step = static_cast<std::int64_t>(i) + 1;
-    const StepResult result = cluster->step(hash, input);
+    const StepResult result = cluster->step(hash, {.step = static_cast<std::int64_t>(i) + 1});
     values->values["latents"] = output_values(program, result, "latents");
     planes = output_values(program, result, "picture");
   }

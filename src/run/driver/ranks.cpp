@@ -1,7 +1,6 @@
 #include "driver/ranks.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -14,12 +13,10 @@ namespace penstock {
 namespace {
 
 int number_in(const char* name, const char* value, int low, int high) {
-  const std::string_view text = value;
-  int out = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size() || out < low || out > high)
-    throw Error(concat("environment variable ", name, " is ", quote(text)), {concat("expected a number from ", low, " to ", high)});
-  return out;
+  const std::optional<int> out = parse_number<int>(value);
+  if (!out || *out < low || *out > high)
+    throw Error(concat("environment variable ", name, " is ", quote(value)), {concat("expected a number from ", low, " to ", high)});
+  return *out;
 }
 
 struct Launcher {
@@ -112,7 +109,7 @@ Hello parse_hello(const std::string& text) {
   if (lines.size() < 5) return hello;
   hello.build = lines[0];
   hello.torch = lines[1];
-  std::from_chars(lines[2].data(), lines[2].data() + lines[2].size(), hello.size);
+  hello.size = parse_number<int>(lines[2]).value_or(0);
   hello.process = lines[3];
   hello.run = join({lines.begin() + 4, lines.end()}, "\n");
   return hello;

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iterator>
 
-#include "base/invariant.h"
 #include "base/text.h"
 #include "driver/batch_stream.h"
 #include "driver/outputs.h"
@@ -193,10 +192,7 @@ class Loop {
 
   // The steps that the program does at once.
   std::vector<StepMetrics> train_steps() {
-    StepInput input;
-    input.step = step_ + 1;
-    input.steps = programs_.steps;
-    input.seed = config_.train.seed;
+    StepInput input{.step = step_ + 1, .seed = config_.train.seed, .steps = programs_.steps};
     std::optional<BatchMetrics> planned;
     if (stream_)
       planned = load_next(input);
@@ -257,10 +253,7 @@ class Loop {
   // The validation loss; none where the run is stopped meanwhile: its checkpoint waits for no validation.
   std::optional<double> evaluate() {
     double loss = 0, count = 0;
-    StepInput input;
-    input.step = step_;
-    input.seed = config_.train.seed;
-    input.validation = true;
+    StepInput input{.step = step_, .seed = config_.train.seed, .validation = true};
     for (std::int64_t batch = 0; batch < config_.train.validation_batches; ++batch) {
       if (stopping()) return std::nullopt;
       input.samples = data_.validation_samples(batch);
@@ -272,11 +265,7 @@ class Loop {
   }
 
   void save() {
-    Checkpoint info;
-    info.step = step_;
-    info.position = position_;
-    info.config = print(with_absolute_paths(config_));
-    info.text = data_.fingerprint();
+    const Checkpoint info{.step = step_, .position = position_, .config = print(with_absolute_paths(config_)), .text = data_.fingerprint()};
     try {
       result_.checkpoint = write_checkpoint(config_.run.out, info, static_cast<int>(config_.run.keep),
                                             [this](const std::string& folder) { return cluster_.save_state(folder); });
@@ -372,12 +361,7 @@ void fail_unfit(const std::string& what, std::vector<std::string> problems, cons
 }
 
 TrainingStart start_from_values(const Config& config, const Prepared& prepared, const std::string& file) {
-  TrainingStart start;
-  start.state.seed = config.train.seed;
-  start.state.parameters = prepared.parameters;
-  start.state.kind = StateSource::Kind::safetensors;
-  start.state.path = file;
-  return start;
+  return {.state = {.kind = StateSource::Kind::safetensors, .seed = config.train.seed, .parameters = prepared.parameters, .path = file}};
 }
 
 // The types of the parameters in a checkpoint.
@@ -395,10 +379,7 @@ TrainingStart fresh_start(const Config& config, const Prepared& prepared) {
                "--init FILE.safetensors takes them from another file");
     return start_from_values(config, prepared, file);
   }
-  TrainingStart start;
-  start.state.seed = config.train.seed;
-  start.state.parameters = prepared.parameters;
-  return start;
+  return {.state = {.seed = config.train.seed, .parameters = prepared.parameters}};
 }
 
 TrainingStart start_from_parameters(const Config& config, const Prepared& prepared, const std::string& path, const ModelRegistry& models) {
@@ -425,13 +406,11 @@ TrainingStart start_from_checkpoint(const Config& config, const std::string& pat
   const std::vector<std::string> differences = model_differences(theirs.model, with_absolute_paths(config).model);
   if (!differences.empty())
     throw Error(concat(checkpoint.folder, " is of another model"), differences, "resume with the [model] table of the checkpoint");
-  TrainingStart start;
-  start.state.kind = StateSource::Kind::checkpoint;
-  start.state.path = checkpoint.folder;
-  start.step = checkpoint.step;
-  start.position = checkpoint.position;
-  start.before = theirs.train;
-  start.text = checkpoint.text;
+  TrainingStart start{.state = {.kind = StateSource::Kind::checkpoint, .path = checkpoint.folder},
+                      .step = checkpoint.step,
+                      .position = checkpoint.position,
+                      .before = theirs.train,
+                      .text = checkpoint.text};
   for (const DamagedCheckpoint& damaged : found.damaged) start.damaged.insert(damaged.step);
   return start;
 }

@@ -29,14 +29,14 @@ TrainingPrograms training_programs(const Config& config, const Prepared& prepare
 
 // The state and position at which a run begins.
 struct TrainingStart {
-  StateSource state;
+  StateSource state = {};
   bool init = false;          // whether the user named the file that it has parameters of
   std::int64_t step = 0;      // steps done
   std::int64_t position = 0;  // training samples read
   // For a resumed run: how it trained before, what it read (Dataset::fingerprint), and the steps of newer checkpoints that cannot be used.
-  std::optional<Config::Train> before;
+  std::optional<Config::Train> before = {};
   std::uint64_t text = 0;
-  std::set<std::int64_t> damaged;
+  std::set<std::int64_t> damaged = {};
 };
 // Starts from the values that the model's own file has (Model::initial_values), else from drawn ones. Throws Error naming file and tensors
 // where that has not all.

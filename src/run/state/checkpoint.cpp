@@ -1,7 +1,6 @@
 #include "state/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <ranges>
@@ -25,11 +24,8 @@ constexpr const char* kManifest = "manifest.json";
 
 // The step in "checkpoint-<step>"; -1 for any other name.
 std::int64_t step_of(const std::string& name) {
-  std::int64_t step = -1;
-  const std::string_view digits = std::string_view(name).substr(std::min(name.size(), std::strlen(kPrefix)));
-  if (!name.starts_with(kPrefix) || digits.empty()) return -1;
-  std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  return name == concat(kPrefix, step) ? step : -1;
+  const auto step = parse_number<std::int64_t>(std::string_view(name).substr(std::min(name.size(), std::strlen(kPrefix))));
+  return step && name == concat(kPrefix, *step) ? *step : -1;
 }
 
 fs::path folder_of(const std::string& out, std::int64_t step) {

@@ -14,12 +14,12 @@
 namespace penstock {
 
 struct Checkpoint {
-  std::string folder;
-  std::int64_t step = 0;                     // steps done
-  std::int64_t position = 0;                 // training samples read
-  std::string config;                        // TOML of the configuration of the run that wrote it
-  std::uint64_t text = 0;                    // fingerprint of the data (Dataset::fingerprint)
-  std::map<std::string, std::string> files;  // the file inside the folder that holds each tensor or piece
+  std::string folder = {};
+  std::int64_t step = 0;                          // steps done
+  std::int64_t position = 0;                      // training samples read
+  std::string config = {};                        // TOML of the configuration of the run that wrote it
+  std::uint64_t text = 0;                         // fingerprint of the data (Dataset::fingerprint)
+  std::map<std::string, std::string> files = {};  // the file inside the folder that holds each tensor or piece
 };
 
 // Writes a checkpoint of `info.step` under `out`, then removes the oldest ones beyond `keep`. `save` writes the state into the folder it is

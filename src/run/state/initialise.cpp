@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/bf16.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "penstock/error.h"
@@ -12,12 +13,6 @@
 
 namespace penstock {
 namespace {
-
-std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
 
 // Counts in units of the last bit of the half (f16); adding the count carries into the exponent field by itself.
 std::uint16_t to_f16(float value) {
@@ -61,7 +56,7 @@ void store_element(DType dtype, double value, std::span<std::byte> out, std::siz
     case DType::f32:
       return put(out, index, static_cast<float>(value));
     case DType::bf16:
-      return put(out, index, to_bf16(static_cast<float>(value)));
+      return put(out, index, bf16_of_f32(static_cast<float>(value)));
     case DType::f16:
       return put(out, index, to_f16(static_cast<float>(value)));
     case DType::i64:
@@ -80,7 +75,7 @@ double load_element(DType dtype, std::span<const std::byte> bytes, std::size_t i
     case DType::f32:
       return static_cast<double>(get<float>(bytes, index));
     case DType::bf16:
-      return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(get<std::uint16_t>(bytes, index)) << 16));
+      return static_cast<double>(f32_of_bf16(get<std::uint16_t>(bytes, index)));
     case DType::f16:
       return from_f16(get<std::uint16_t>(bytes, index));
     case DType::i64:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -20,16 +19,6 @@ constexpr const char* kFormat = "penstock checkpoint";
 constexpr int kVersion = 2;
 
 constexpr const char* kSeal = ",\n \"checksum\": ";
-
-// Adds eight bytes at a time, and what is left one by one.
-void add_content(Hash& hash, std::span<const std::byte> bytes) {
-  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), sizeof word);
-    hash.add(word);
-  }
-  for (std::byte byte : bytes) hash.add(static_cast<std::uint64_t>(byte));
-}
 
 bool is_sealed(std::string_view text) {
   const std::size_t end = text.rfind(kSeal);
@@ -81,8 +70,7 @@ bool is_plain_name(const std::string& name) {
 
 std::string content_hash(std::span<const std::byte> bytes) {
   Hash hash;
-  hash.add(bytes.size());
-  add_content(hash, bytes);
+  hash.add(bytes);
   return concat(std::hex, hash.value());
 }
 
@@ -95,7 +83,7 @@ std::string content_hash(const SteadyFile& file) {
   for (std::int64_t at = 0; at < file.size(); at += kPart) {
     part.resize(static_cast<std::size_t>(std::min(kPart, file.size() - at)));
     reading.read(at, part);
-    add_content(hash, part);
+    hash.add_content(part);
   }
   return concat(std::hex, hash.value());
 }

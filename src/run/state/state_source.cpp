@@ -1,7 +1,6 @@
 #include "state/state_source.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 

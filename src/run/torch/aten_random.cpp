@@ -6,9 +6,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/philox.h"
 #include "torch/aten_composed.h"
 #include "torch/aten_kernels.h"
-#include "torch/philox.h"
 #include "torch/row_places.h"
 
 namespace penstock {
@@ -25,7 +25,7 @@ T high(const T& x) {
   return x.bitwise_right_shift(32).bitwise_and_(kWord);
 }
 
-// philox() of torch/philox.h on tensors of i64, whose products wrap as unsigned ones do: the four words at counter (lows, highs) under the
+// philox() of base/philox.h on tensors of i64, whose products wrap as unsigned ones do: the four words at counter (lows, highs) under the
 // key.
 std::array<T, 4> philox_words(const T& lows, const T& highs, const T& key) {
   std::array<T, 4> c{low(lows), high(lows), low(highs), high(highs)};

@@ -1,9 +1,9 @@
 #include <cmath>
 
+#include "base/philox.h"
 #include "torch/aten_kernels.h"
 #include "torch/device_kernels.h"
 #include "torch/kernel_support.h"
-#include "torch/philox.h"
 #include "torch/row_places.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #endif
 
-#include "torch/philox.h"
+#include "base/philox.h"
 #include "torch/vector.h"
 
 namespace penstock {

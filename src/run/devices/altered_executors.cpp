@@ -1,4 +1,4 @@
-#include "devices/straggler.h"
+#include "devices/altered_executors.h"
 
 #include <algorithm>
 #include <chrono>
@@ -27,6 +27,12 @@ class Straggler : public ForwardingExecutor {
   double factor_;
 };
 
+class Issued : public ForwardingExecutor {
+ public:
+  using ForwardingExecutor::ForwardingExecutor;
+  bool replays() const override { return false; }
+};
+
 }  // namespace
 
 ExecutorFactory held_back(ExecutorFactory executors, std::vector<double> factors) {
@@ -37,6 +43,11 @@ ExecutorFactory held_back(ExecutorFactory executors, std::vector<double> factors
     if (factor == 1) return inner;
     return std::make_unique<Straggler>(std::move(inner), factor);
   };
+}
+
+ExecutorFactory issued_each_time(ExecutorFactory executors) {
+  return
+      [executors = std::move(executors)](int device) -> std::unique_ptr<Executor> { return std::make_unique<Issued>(executors(device)); };
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "torch/philox.h"
+#include "base/philox.h"
 
 namespace penstock {
 
