@@ -1,4 +1,4 @@
-"""ranks_test.py starts this as several processes.
+"""What several processes do, which ranks_test.py starts or forks.
 
 usage: ranks_script.py plans|four|calls|device|ends WHO-HOW   (a launcher's variables say which rank this is)
 
@@ -19,16 +19,18 @@ from torch.nn import functional
 
 import penstock
 
-RANK = int(os.environ["RANK"])
+
+def rank():
+    return int(os.environ["RANK"])
 
 
 def say(*words):
-    os.write(1, f"{RANK}: {' '.join(map(str, words))}\n".encode())  # in one piece: the ranks share a pipe
+    os.write(1, f"{rank()}: {' '.join(map(str, words))}\n".encode())  # in one piece: the ranks share a pipe
 
 
 def read_here(make):
     """A module whose values rank 0 reads; the others have none."""
-    if RANK == 0:
+    if rank() == 0:
         return seeded(make)
     with torch.device("meta"):
         return make().double()
@@ -50,7 +52,7 @@ def compare_gradients(schedule, **plan):
     found, gradients = step.gradients(batch)
     assert abs(found.item() - loss) < 1e-12, (found, loss)
     assert_alike(gradients, theirs)
-    owned = {piece[0] for piece in step._session.pieces() if piece[1] == RANK}
+    owned = {piece[0] for piece in step._session.pieces() if piece[1] == rank()}
     assert len(owned) < len(theirs), owned
     assert owned or plan.get("data", 1) > 1, plan  # without updates there are no shares: one device of each group is the owner
     say("gradients", schedule, *(f"{key}={value}" for key, value in plan.items()))
@@ -67,7 +69,7 @@ def compare_steps(make=torch.optim.AdamW, **plan):
     rates = [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5) for optimizer in (ours, theirs)]
     step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=ours, microbatches=4, **plan)
     pieces = step._session.pieces()
-    own, every = (sum(end - begin for _, device, begin, end in pieces if device in devices) for devices in ([RANK], range(4)))
+    own, every = (sum(end - begin for _, device, begin, end in pieces if device in devices) for devices in ([rank()], range(4)))
     assert 0 < own < every, (own, every)
     for batch in batches:
         loss = step(batch)
@@ -89,9 +91,9 @@ def compare_steps(make=torch.optim.AdamW, **plan):
     assert step.explain().startswith("stages: 0 at the start, 1 at layers.")
     assert step.predict().seconds > 0 and step.predict(schedule="1f1b").bubble > 0
     assert step.program().startswith("penstock program 1")
-    page = os.environ["PAGE"] + str(RANK)
+    page = os.environ["PAGE"] + str(rank())
     step.show(page)
-    assert os.path.exists(page) == (RANK == 0)
+    assert os.path.exists(page) == (rank() == 0)
     say("five steps", make.__name__, *(f"{key}={value}" for key, value in plan.items()))
 
 
@@ -136,7 +138,7 @@ def plans():
     compare_micro_batches()
     # Not at the script's end: c10d's thread drops the tensor afterwards, for which it takes Python's lock, and a thread that asks for that while
     # the interpreter ends is ended in the middle of a C++ destructor, which aborts the process (torch 2.13).
-    total = torch.tensor([RANK + 1.0])
+    total = torch.tensor([rank() + 1.0])
     torch.distributed.all_reduce(total)
     assert total.item() == 3
     compare_zoo()
@@ -175,14 +177,14 @@ def refused(call):
 def calls():
     """Mistakes that all ranks are told of, after which the trainer works as before."""
     step, (inputs, labels) = small_trainer()
-    refused(lambda: step((inputs, labels) if RANK == 0 else (inputs[:4], labels[:4])))
-    refused(lambda: step((inputs + RANK, labels)))
-    refused(lambda: step((inputs, labels)) if RANK == 0 else step.parameter("0.weight"))
+    refused(lambda: step((inputs, labels) if rank() == 0 else (inputs[:4], labels[:4])))
+    refused(lambda: step((inputs + rank(), labels)))
+    refused(lambda: step((inputs, labels)) if rank() == 0 else step.parameter("0.weight"))
     refused(lambda: step((inputs[:6], labels)))
     refused(lambda: step.parameter("0.wieght"))
     refused(lambda: step.load_state_dict({"1.weight": inputs}))
     refused(lambda: step.predict(schedule="zb-h2 "))
-    refused(lambda: small_trainer(schedule="1f1b" if RANK == 0 else "gpipe"))
+    refused(lambda: small_trainer(schedule="1f1b" if rank() == 0 else "gpipe"))
     refused(lambda: small_trainer(actors=2, data=2))
     refused(lambda: small_trainer(backend="mpi"))
     refused(lambda: small_trainer(backend="nccl"))
@@ -238,7 +240,7 @@ def ends(how):
     def loader():
         yield batch
         yield batch
-        if str(RANK) == who:
+        if str(rank()) == who:
             if how == "raises":
                 raise ValueError("no more samples")
             if how == "stops":
@@ -250,11 +252,15 @@ def ends(how):
             step(each)
     except penstock.PenstockError as error:
         say(json.dumps(str(error)))
-        if RANK == 0:
+        if rank() == 0:
             what_is_left(step, batch)
     say("ends")
 
 
-if __name__ == "__main__":
+def run(what, *arguments):
     torch.set_num_threads(1)
-    {"plans": plans, "four": four, "calls": calls, "device": device, "ends": ends}[sys.argv[1]](*sys.argv[2:])
+    {"plans": plans, "four": four, "calls": calls, "device": device, "ends": ends}[what](*arguments)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

@@ -14,12 +14,14 @@ import unittest
 from pathlib import Path
 
 import kept_exports  # noqa: F401
+import ranks_script
 from evaluate import sampled  # finds the package
+from forked_ranks import Server
 from small_modules import Case, Model, seeded, texts, token_loss
 
 import penstock
 
-SCRIPT = str(Path(__file__).with_name("ranks_script.py"))
+SCRIPT = ranks_script.__file__
 TORCHRUN = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--master-addr", "127.0.0.1"]
 
 
@@ -40,28 +42,36 @@ def torchrun(processes, *arguments, page="", script=SCRIPT):
                           capture_output=True, text=True, timeout=800, env={**os.environ, "OMP_NUM_THREADS": "1", "PAGE": page})
 
 
+def forked(processes, *arguments, **environment):
+    """The ranks' ends, without a launcher of their own, so each may end as it likes; rank 0 serves the store."""
+    place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    return SERVER.run(processes, place | environment, *arguments)
+
+
 def said(text, rank):
     return [line.removeprefix(f"{rank}: ") for line in text.splitlines() if line.startswith(f"{rank}: ")]
 
 
-class Torchrun(unittest.TestCase):
-    def run_all(self, processes, expected, *arguments, **more):
-        done = torchrun(processes, *arguments, **more)
-        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr.partition("ChildFailedError")[0][:6000])
-        for rank in range(processes):
-            self.assertEqual(said(done.stdout, rank), expected, done.stdout[-3000:])
-
+class Equal(unittest.TestCase):
     def test_two_ranks(self):
+        """By torchrun, whose store serves the script's own group too."""
         schedules = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v")
+        expected = [*(f"gradients {name} actors=2" for name in schedules), "five steps AdamW schedule=zb-h1", "five steps NAdam schedule=zb-h1",
+                    "micro-batches of four shapes", "gpt2"]
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
-            self.run_all(2, [*(f"gradients {name} actors=2" for name in schedules), "five steps AdamW schedule=zb-h1", "five steps NAdam schedule=zb-h1",
-                             "micro-batches of four shapes", "gpt2"], "plans", page=f"{folder}/page")
+            done = torchrun(2, "plans", page=f"{folder}/page")
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr.partition("ChildFailedError")[0][:6000])
+        for rank in range(2):
+            self.assertEqual(said(done.stdout, rank), expected, done.stdout[-3000:])
 
     def test_four_ranks(self):
         expected = ["gradients 1f1b actors=4", "gradients zb-v actors=4", *(f"gradients 1f1b actors=2 data=2 zero={zero}" for zero in (0, 3)),
                     "five steps AdamW schedule=1f1b data=2 zero=3", "five steps NAdam schedule=1f1b data=2 zero=1"]
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
-            self.run_all(4, expected, "four", page=f"{folder}/page")
+            results = forked(4, "four", PAGE=f"{folder}/page")
+        for rank, done in enumerate(results):
+            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-6000:])
+            self.assertEqual(said(done.stdout, rank), expected, done.stdout[-3000:])
 
     def test_the_page(self):
         """The first ten lines of docs/pytorch.md, as they stand."""
@@ -77,15 +87,7 @@ class Torchrun(unittest.TestCase):
 
 
 class Mistakes(unittest.TestCase):
-    def start(self, *arguments):
-        """Two processes without a launcher of their own, so each may end as it likes; rank 0 serves the store."""
-        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-        return [subprocess.Popen([sys.executable, "-W", "ignore", SCRIPT, *arguments], env={**os.environ, **place, "RANK": str(rank)}, text=True,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
-
     def test_all_ranks_are_told(self):
-        processes = self.start("calls")
-        results = [process.communicate(timeout=300) for process in processes]
         expected = (
             r"rank 1 is given other data than rank 0: step\(batch\)\n  rank 0: input is f64\[8,4\] with contents \w+\n  rank 1: input is f64\[4,4\] with contents \w+\n"
             r"  hint: all ranks are given the same batches: samplers that shuffle need the same seed on every rank",
@@ -102,9 +104,9 @@ class Mistakes(unittest.TestCase):
             r"the trainer has no optimizer\n  hint: penstock.trainer\(",
             r"107|10\d",
         )
-        for rank, (process, (out, error)) in enumerate(zip(processes, results, strict=True)):
-            self.assertEqual(process.returncode, 0, error[-3000:])
-            *texts_said, last = said(out, rank)
+        for rank, done in enumerate(forked(2, "calls")):
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            *texts_said, last = said(done.stdout, rank)
             self.assertEqual(last, "steps as ever")
             self.assertEqual(len(texts_said), len(expected), texts_said)
             for text, pattern in zip(texts_said, expected, strict=True):
@@ -112,12 +114,10 @@ class Mistakes(unittest.TestCase):
 
     def test_on_devices_that_work_by_themselves(self):
         """NCCL is the tests' own, for the stand-in; it lies beside the program."""
-        os.environ["PENSTOCK_NCCL"] = str(Path(os.environ["PENSTOCK"]).resolve().parent / "fake_nccl/libnccl.so.2")
-        processes = self.start("device")
-        for rank, process in enumerate(processes):
-            out, error = process.communicate(timeout=300)
-            self.assertEqual(process.returncode, 0, error[-3000:])
-            *refusals, last = said(out, rank)
+        nccl = str(Path(os.environ["PENSTOCK"]).resolve().parent / "fake_nccl/libnccl.so.2")
+        for rank, done in enumerate(forked(2, "device", PENSTOCK_NCCL=nccl)):
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            *refusals, last = said(done.stdout, rank)
             self.assertEqual(len(refusals), 2)
             for refusal in refusals:
                 self.assertRegex(refusal, r"10\d")
@@ -131,12 +131,12 @@ class Mistakes(unittest.TestCase):
                  "0-killed": ("rank 0 was lost in step(batch)", -9)}
         for how, (text, code) in sampled(cases.items(), 3):
             with self.subTest(how):
-                processes = self.start("ends", how)
-                results = [process.communicate(timeout=300) for process in processes]
+                results = forked(2, "ends", how)
                 who = int(how[0])
-                self.assertIn(processes[who].returncode, (code, -2) if code == 130 else (code,), results[who][1][-2000:])
-                self.assertEqual(processes[1 - who].returncode, 0, results[1 - who][1][-2000:])
-                heard, last = said(results[1 - who][0], 1 - who)
+                other = results[1 - who]
+                self.assertIn(results[who].returncode, (code, -2) if code == 130 else (code,), results[who].stderr[-2000:])
+                self.assertEqual(other.returncode, 0, other.stderr[-2000:])
+                heard, last = said(other.stdout, 1 - who)
                 self.assertEqual(last, "ends")
                 self.assertTrue(json.loads(heard).startswith(text), heard)
 
@@ -148,4 +148,5 @@ class Alone(Case):
 
 
 if __name__ == "__main__":
+    SERVER = Server(ranks_script.run)
     unittest.main()
