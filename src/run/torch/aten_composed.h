@@ -25,9 +25,9 @@ Bound composed(const Site& site, F f) {
   };
 }
 
-// Low precision is computed in f32.
-inline at::Tensor widened(const at::Tensor& x) {
-  return is_low_precision(x) ? in_f32(x) : x;
+// The results of one of ATen's operators.
+inline Tensors in_order_of(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& results) {
+  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 
 inline at::Tensor zero_like(const at::Tensor& x) {

@@ -82,8 +82,9 @@ Bound embedding_patched_by_aten(const Site& site) {
 
 Bound embedding_bag_by_aten(const Site& site) {
   return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) {
-    const T rows = looked_up(in[0], in[1], lookup).view({-1, in[1].size(-1), in[0].size(1)});
-    return Tensors{widened(rows).sum(1)};
+    std::vector<std::int64_t> bags = in[1].sizes().vec();
+    bags.push_back(in[0].size(1));
+    return Tensors{widened(looked_up(in[0], in[1], lookup).view(bags)).sum(-2)};
   });
 }
 

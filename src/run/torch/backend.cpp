@@ -10,8 +10,7 @@ namespace penstock {
 namespace {
 
 ExecutorFactory executors_on(const std::string& device, bool host_waits, bool fuses) {
-  const c10::Device on = open_device(device);
-  return torch_executor_factory(1, on, host_waits, fuses ? std::make_shared<KernelCompiler>(on) : nullptr);
+  return torch_executor_factory(1, open_device(device), host_waits, fuses);
 }
 
 std::string processor_named(const std::string& device) {

@@ -34,11 +34,11 @@ c10::OperatorHandle find_operator(const Op& op) {
 // Walks over the schema's tensor arguments: each takes the next operand, except those that are absent.
 class TensorArguments {
  public:
-  explicit TensorArguments(const Site& site, const c10::FunctionSchema& schema) : site_(site), schema_(schema) {
-    if (auto it = site.op.attributes.find("none"); it != site.op.attributes.end()) none_ = std::get<std::vector<std::int64_t>>(it->second);
-    if (auto it = site.op.attributes.find("lists"); it != site.op.attributes.end())
-      lists_ = std::get<std::vector<std::int64_t>>(it->second);
-  }
+  explicit TensorArguments(const Site& site, const c10::FunctionSchema& schema)
+      : site_(site),
+        schema_(schema),
+        none_(attribute_or(site.op, "none", std::vector<std::int64_t>())),
+        lists_(attribute_or(site.op, "lists", std::vector<std::int64_t>())) {}
 
   std::optional<at::Tensor> next() {
     if (std::ranges::find(none_, place_++) != none_.end()) return std::nullopt;

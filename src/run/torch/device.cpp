@@ -67,11 +67,6 @@ c10::Device open_card(std::optional<int> wanted) {
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(card)};
 }
 
-at::Tensor bytes_at(const Memory& memory, std::size_t bytes) {
-  const at::TensorOptions options = at::TensorOptions(at::kByte).device(memory.device);
-  return at::for_blob(memory.data, {static_cast<std::int64_t>(bytes)}).options(options).target_device(memory.device).make_tensor();
-}
-
 }  // namespace
 
 int chosen_card(std::optional<int> wanted, int count, const std::function<const char*(const char*)>& get) {
@@ -86,7 +81,7 @@ int chosen_card(std::optional<int> wanted, int count, const std::function<const 
 c10::Device open_device(const std::string& name) {
   const std::optional<DeviceName> wanted = parse_device_name(name);
   if (!wanted) throw Error(concat("there is no device ", quote(name)), {}, join(device_kinds(), ", ") + ", or one card: cuda:1");
-  if (wanted->kind == "cpu") return c10::DeviceType::CPU;
+  if (is_host(name)) return c10::DeviceType::CPU;
   if (wanted->kind == "cuda") return open_card(wanted->index);
   loaded(c10::DeviceType::PrivateUse1);
   return {c10::DeviceType::PrivateUse1, 0};
@@ -98,6 +93,11 @@ const DeviceFunctions* functions_of(c10::Device device) {
 
 std::string processor_of(c10::Device device) {
   return device.is_cpu() ? processor_name() : functions_of(device)->name(device);
+}
+
+at::Tensor bytes_at(const Memory& memory, std::size_t bytes) {
+  const at::TensorOptions options = at::TensorOptions(at::kByte).device(memory.device);
+  return at::for_blob(memory.data, {static_cast<std::int64_t>(bytes)}).options(options).target_device(memory.device).make_tensor();
 }
 
 void copy_bytes(const Memory& to, const Memory& from, std::size_t bytes) {

@@ -1,6 +1,7 @@
 // The device of libtorch that an executor works on, and copies between its memory and the host's.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstddef>
@@ -26,6 +27,9 @@ struct Memory {
   std::byte* data = nullptr;
   c10::Device device;
 };
+// Memory as a tensor of bytes.
+at::Tensor bytes_at(const Memory& memory, std::size_t bytes);
+
 // These are done on the current stream of whichever end is no host, and complete on return only on the host.
 void copy_bytes(const Memory& to, const Memory& from, std::size_t bytes);
 

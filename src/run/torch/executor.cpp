@@ -7,7 +7,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <vector>
@@ -295,7 +294,8 @@ std::unique_ptr<Executor> make_torch_executor(int threads, c10::Device device, b
   return std::make_unique<TorchExecutor>(threads, device, host_waits, std::move(compiler));
 }
 
-ExecutorFactory torch_executor_factory(int threads, c10::Device device, bool host_waits, std::shared_ptr<KernelCompiler> compiler) {
+ExecutorFactory torch_executor_factory(int threads, c10::Device device, bool host_waits, bool fuses) {
+  const auto compiler = fuses ? std::make_shared<KernelCompiler>(device) : nullptr;
   return [=](int) { return make_torch_executor(threads, device, host_waits, compiler); };
 }
 

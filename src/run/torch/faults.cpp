@@ -45,20 +45,26 @@ void Faults::tell() const {
 void Faults::check() const {
   const auto* const told = static_cast<const std::int64_t*>(told_.const_data_ptr());
   if (told[0] == 0) return;
-  const Text& text = texts_[static_cast<std::size_t>(told[0] - 1)];
-  throw Error(concat(text.before, told[1], text.after), {}, text.hint);
+  texts_[static_cast<std::size_t>(told[0] - 1)].fail(told[1]);
+}
+
+void Faults::Text::fail(std::int64_t value) const {
+  throw Error(concat(before, value, after), {}, hint);
 }
 
 IndexCheck::IndexCheck(Faults* faults, std::int64_t limit, const Faults::Text& text, std::optional<std::int64_t> ignored)
-    : faults_(faults), limit_(limit), ignored_(ignored) {
+    : faults_(faults), text_(text), limit_(limit), ignored_(ignored) {
   if (faults_) code_ = faults_->add(text);
 }
 
 at::Tensor IndexCheck::operator()(const at::Tensor& indices) const {
-  if (faults_ && indices.numel() > 0) {
+  if (indices.numel() > 0) {
     at::Tensor wrong = indices.lt(0).logical_or(indices.ge(limit_));
     if (ignored_) wrong = wrong.logical_and(indices.ne(*ignored_));
-    faults_->note(wrong, indices, code_);
+    if (faults_)
+      faults_->note(wrong, indices, code_);
+    else if (const at::Tensor found = indices.masked_select(wrong); found.numel() > 0)
+      text_.fail(found[0].item<std::int64_t>());
   }
   return indices.clamp(0, std::max<std::int64_t>(limit_ - 1, 0));
 }

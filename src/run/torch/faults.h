@@ -21,6 +21,7 @@ class Faults {
   struct Text {
     std::string before, after, hint;
     bool operator==(const Text&) const = default;
+    [[noreturn]] void fail(std::int64_t value) const;
   };
   std::int64_t add(const Text& text);  // its code
 
@@ -44,9 +45,9 @@ class Faults {
 // Indices that are to be at least 0 and below a limit.
 class IndexCheck {
  public:
-  // `ignored`: an index that is let pass. No faults: nothing is noted.
+  // `ignored`: an index that is let pass. No faults: of the host, which throws.
   IndexCheck(Faults* faults, std::int64_t limit, const Faults::Text& text, std::optional<std::int64_t> ignored = {});
-  // The indices, those that are wrong or ignored replaced by the nearest that is right.
+  // The indices, those that are wrong or ignored replaced by the nearest that is right. Throws Error on the host.
   at::Tensor operator()(const at::Tensor& indices) const;
   // For kernels of our own, which check by themselves: where they note, undefined where nothing is to be, and the code.
   at::Tensor noted() const { return faults_ ? faults_->noted() : at::Tensor(); }
@@ -54,6 +55,7 @@ class IndexCheck {
 
  private:
   Faults* faults_;
+  Faults::Text text_;
   std::int64_t limit_, code_ = 0;
   std::optional<std::int64_t> ignored_;
 };

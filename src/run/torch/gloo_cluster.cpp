@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <optional>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "base/build_id.h"
+#include "base/device_name.h"
 #include "base/process.h"
 #include "base/stop.h"
 #include "base/text.h"
@@ -99,7 +99,7 @@ class GlooCarrier : public Carrier {
 
   int devices() const override { return ranks_.size; }
   int devices_here() const override { return std::max(ranks_.local_size, 1); }
-  std::optional<MemoryRoom> device_room() const override { return options_.device == "cpu" ? std::optional<MemoryRoom>() : MemoryRoom(); }
+  std::optional<MemoryRoom> device_room() const override { return is_host(options_.device) ? std::optional<MemoryRoom>() : MemoryRoom(); }
   std::vector<Reply> exchange(const std::vector<const Command*>& commands) override;
   bool recover() override;
   void tell(const Command& command) override;
@@ -129,7 +129,7 @@ class GlooCarrier : public Carrier {
 // The store may live here: the others must have heard before it goes. They hear too where the run fails here, be it behind the last step.
 GlooCarrier::~GlooCarrier() {
   try {
-    Command stop;
+    Command stop{.kind = Command::Kind::stop};
     if (failed_ || std::uncaught_exceptions() > exceptions_) stop.error = "the run has failed\n  hint: see what rank 0 says";
     tell(stop);
     const Clock::time_point end = Clock::now() + of_seconds(options_.deadline);
@@ -221,9 +221,7 @@ std::vector<Reply> GlooCarrier::exchange(const std::vector<const Command*>& comm
 
 // All connections are made anew: what is left of the step in the old ones, nobody reads.
 bool GlooCarrier::recover() {
-  Command command;
-  command.kind = Command::Kind::reconnect;
-  command.text = concat("again ", ++reconnections_);
+  const Command command{.kind = Command::Kind::reconnect, .text = concat("again ", ++reconnections_)};
   const std::vector<Reply> replies = exchange(std::vector<const Command*>(static_cast<std::size_t>(ranks_.size), &command));
   const bool recovered = std::ranges::all_of(replies, [](const Reply& reply) { return reply.error.empty(); });
   failed_ = failed_ && !recovered;
@@ -294,10 +292,7 @@ GlooFollower::~GlooFollower() {
 // It is the answer to whatever rank 0 says next.
 void GlooFollower::say_goodbye(const std::string& error) {
   ended_ = true;
-  Reply reply;
-  reply.error = error;
-  reply.lost = {ranks_.rank};
-  answer(reply);
+  answer(Reply{.error = error, .lost = {ranks_.rank}});
 }
 
 std::optional<Command> GlooFollower::next(milliseconds patience) {

@@ -1,8 +1,5 @@
 #include "torch/gloo_exchange.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +8,7 @@
 #include <vector>
 
 #include "devices/sum_terms.h"
+#include "torch/device.h"
 
 namespace penstock {
 namespace {
@@ -76,15 +74,12 @@ class Exchange : public c10d::Work {
     if (at.data() != bytes.data()) std::memcpy(at.data(), bytes.data(), bytes.size());
   }
   void receive(std::size_t other, std::byte* data, std::size_t size) {
-    std::vector<at::Tensor> tensors = {tensor_of(data, size)};
+    std::vector<at::Tensor> tensors = {bytes_at({data, c10::DeviceType::CPU}, size)};
     messages_.push_back(group_.recv(tensors, static_cast<int>(other), 0));
   }
   void send(std::size_t other, std::span<const std::byte> bytes) {
-    std::vector<at::Tensor> tensors = {tensor_of(const_cast<std::byte*>(bytes.data()), bytes.size())};
+    std::vector<at::Tensor> tensors = {bytes_at({const_cast<std::byte*>(bytes.data()), c10::DeviceType::CPU}, bytes.size())};
     messages_.push_back(group_.send(tensors, static_cast<int>(other), 0));
-  }
-  static at::Tensor tensor_of(std::byte* data, std::size_t size) {
-    return at::from_blob(data, {static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
   }
 
   c10d::Backend& group_;

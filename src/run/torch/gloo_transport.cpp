@@ -3,9 +3,6 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +16,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/text.h"
+#include "torch/device.h"
+#include "torch/device_sum.h"
 #include "torch/gloo_exchange.h"
 
 namespace penstock {
@@ -119,7 +118,7 @@ class GlooTransport : public Transport {
   template <class Begin>
   Event start(std::byte* data, std::size_t size, Begin&& begin) {
     if (size == 0) return kNoEvent;
-    tensors_[0] = at::from_blob(data, {static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+    tensors_[0] = bytes_at({data, c10::DeviceType::CPU}, size);
     try {
       transfers_.push_back(begin(tensors_));
     } catch (const std::exception& error) {
@@ -137,33 +136,19 @@ class GlooTransport : public Transport {
   std::vector<at::Tensor> tensors_{1};
 };
 
-at::Tensor bytes_of(std::span<const std::byte> memory) {
-  return at::from_blob(const_cast<std::byte*>(memory.data()), {static_cast<std::int64_t>(memory.size())},
-                       at::TensorOptions().dtype(at::kByte));
-}
-
-at::Tensor numbers_of(std::span<const std::byte> memory, DType dtype) {
-  const at::ScalarType type = dtype == DType::f64    ? at::kDouble
-                              : dtype == DType::i64  ? at::kLong
-                              : dtype == DType::i32  ? at::kInt
-                              : dtype == DType::bf16 ? at::kBFloat16
-                                                     : at::kFloat;
-  return at::from_blob(const_cast<std::byte*>(memory.data()), {static_cast<std::int64_t>(memory.size()) / byte_size(dtype)},
-                       at::TensorOptions().dtype(type));
-}
-
 c10::intrusive_ptr<c10d::Work> begin(c10d::Backend& group, std::size_t members, const CollectiveCall& call) {
   if (is_exchange(call.opcode, members)) return begin_exchange(group, members, call);
   std::vector<at::Tensor> tensors;
   if (call.opcode == Opcode::broadcast) {
-    tensors = {bytes_of(call.from.empty() ? std::span<const std::byte>(call.to) : call.from)};
+    const std::span<const std::byte> bytes = call.from.empty() ? std::span<const std::byte>(call.to) : call.from;
+    tensors = {bytes_at({const_cast<std::byte*>(bytes.data()), c10::DeviceType::CPU}, bytes.size())};
     c10d::BroadcastOptions options;
     options.rootRank = static_cast<std::int64_t>(call.root);
     return group.broadcast(tensors, options);
   }
   // Gloo moves nothing from an operand to a result: it sums in place.
   if (call.from.data() != call.to.data()) std::memcpy(call.to.data(), call.from.data(), call.from.size());
-  tensors = {numbers_of(call.to, call.dtype)};
+  tensors = {numbers_at(call.to.data(), call.to.size(), call.dtype, c10::DeviceType::CPU)};
   return group.allreduce(tensors);
 }
 

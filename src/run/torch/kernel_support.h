@@ -5,6 +5,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <cstddef>
+#include <tuple>
 
 #include "ops/infer.h"
 #include "torch/kernel.h"
@@ -30,6 +31,12 @@ template <class... Tensors>
 bool are_dense_f32(const Tensors&... tensors) {
   return (is_dense_f32(tensors) && ...);
 }
+// The elements of a dense tensor; null where it is undefined.
+template <class Scalar>
+Scalar* data_of(const at::Tensor& x) {
+  return x.defined() ? static_cast<Scalar*>(x.data_ptr()) : nullptr;
+}
+
 // Where a tensor's elements lie when it is asked: a call that keeps a place instead of a pointer may be made again after its tensors were
 // moved (torch/bind.h). No tensor: null.
 template <class Scalar>
@@ -37,7 +44,7 @@ class Place {
  public:
   Place(std::nullptr_t) {}
   explicit Place(const at::Tensor& tensor) : tensor_(tensor) {}
-  operator Scalar*() const { return tensor_.defined() ? static_cast<Scalar*>(tensor_.data_ptr()) : nullptr; }
+  operator Scalar*() const { return data_of<Scalar>(tensor_); }
 
  private:
   at::Tensor tensor_;
@@ -55,6 +62,20 @@ Bound bind_dense(Bind bind, const Tensors&... tensors) {
   if ((is_dense<Bf16>(tensors) && ...)) return bind(vector_kernels().bf16);
   return {};
 }
+// The call of one of our own loops, loop(elements of the operands.., of the result, rest..): `pick` gives it of those for the tensors'
+// dtype. No call where bind_dense makes none.
+template <class Pick, class... Operands, class... Rest>
+Bound bind_loop(Pick pick, std::tuple<const Operands&...> operands, const at::Tensor& result, Rest... rest) {
+  return std::apply(
+      [&](const auto&... x) {
+        const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
+          return [loop = pick(own), to = Place<E>(result), rest..., ... from = Place<const E>(x)] { loop(from..., to, rest...); };
+        };
+        return bind_dense(bind, x..., result);
+      },
+      operands);
+}
+
 // A tensor as rows of its last dim.
 inline NormShape rows_of(const at::Tensor& x) {
   const std::int64_t width = x.size(-1);
@@ -65,6 +86,21 @@ inline bool is_low_precision(const at::Tensor& x) {
 }
 inline at::Tensor in_f32(const at::Tensor& x) {
   return x.to(at::kFloat);
+}
+
+// The tensor in the dtype to compute in: low precision is computed in f32, in which sums are kept, too.
+inline at::Tensor widened(const at::Tensor& x) {
+  return is_low_precision(x) ? in_f32(x) : x;
+}
+// The same, dense.
+inline at::Tensor widened_dense(const at::Tensor& x) {
+  return widened(x).contiguous();
+}
+
+// f(Scalar{}) with the type of the tensor's elements, double or float.
+template <class F>
+auto by_scalar(const at::Tensor& x, F f) {
+  return x.scalar_type() == at::kDouble ? f(double{}) : f(float{});
 }
 
 // Writes `value` into the result, or adds it where the site asks for that.

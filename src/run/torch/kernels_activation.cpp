@@ -15,39 +15,28 @@ using T = at::Tensor;
 Bound bind_gelu(const Site& site) {
   const T &x = site.operands[0], &out = site.results[0];
   const std::string approximate = attribute_or(site.op, "approximate", std::string("none"));
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.gelu, p = Place<const E>(x), q = Place<E>(out), n = x.numel(), tanh = approximate == "tanh"] { f(p, q, n, tanh); };
-  };
-  if (Bound own = bind_dense(bind, x, out)) return own;
+  const auto loop = [](const auto& loops) { return loops.gelu; };
+  if (Bound own = bind_loop(loop, std::tie(x), out, x.numel(), approximate == "tanh")) return own;
   return unary(site, [approximate](T& o, const T& a) { at::gelu_out(o, a, approximate); });
 }
 
 Bound bind_gelu_backward(const Site& site) {
   const T &dy = site.operands[0], &x = site.operands[1], &dx = site.results[0];
   const std::string approximate = attribute_or(site.op, "approximate", std::string("none"));
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.gelu_backward, d = Place<const E>(dy), p = Place<const E>(x), q = Place<E>(dx), n = x.numel(),
-            tanh = approximate == "tanh"] { f(d, p, q, n, tanh); };
-  };
-  if (Bound own = bind_dense(bind, dy, x, dx)) return own;
+  const auto loop = [](const auto& loops) { return loops.gelu_backward; };
+  if (Bound own = bind_loop(loop, std::tie(dy, x), dx, x.numel(), approximate == "tanh")) return own;
   return binary(site, [approximate](T& o, const T& d, const T& a) { at::gelu_backward_out(o, d, a, approximate); });
 }
 
 Bound bind_silu(const Site& site) {
   const T &x = site.operands[0], &out = site.results[0];
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.silu, p = Place<const E>(x), q = Place<E>(out), n = x.numel()] { f(p, q, n); };
-  };
-  if (Bound own = bind_dense(bind, x, out)) return own;
+  if (Bound own = bind_loop([](const auto& loops) { return loops.silu; }, std::tie(x), out, x.numel())) return own;
   return unary(site, [](T& o, const T& a) { at::silu_out(o, a); });
 }
 
 Bound bind_silu_backward(const Site& site) {
   const T &dy = site.operands[0], &x = site.operands[1], &dx = site.results[0];
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.silu_backward, d = Place<const E>(dy), p = Place<const E>(x), q = Place<E>(dx), n = x.numel()] { f(d, p, q, n); };
-  };
-  if (Bound own = bind_dense(bind, dy, x, dx)) return own;
+  if (Bound own = bind_loop([](const auto& loops) { return loops.silu_backward; }, std::tie(dy, x), dx, x.numel())) return own;
   return binary(site, [](T& o, const T& d, const T& a) { at::silu_backward_out(o, d, a); });
 }
 

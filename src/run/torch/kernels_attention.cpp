@@ -117,13 +117,11 @@ void join_rows(const Scalar* a, const Scalar* la, const Scalar* b, const Scalar*
 Bound bind_attention_join(const Site& site) {
   return [a = site.operands[0], la = site.operands[1], b = site.operands[2], lb = site.operands[3], out = site.results[0],
           logsumexp = site.results[1], shape = rows_of(site.operands[0])] {
-    const auto dense = [](const T& x) { return (is_low_precision(x) ? in_f32(x) : x).contiguous(); };
-    const T x = dense(a), lx = dense(la), y = dense(b), ly = dense(lb), sum = is_low_precision(out) ? in_f32(out) : out;
-    const auto join = [&]<class Scalar>(Scalar*) {
-      const auto data = [](const T& of) { return static_cast<Scalar*>(of.data_ptr()); };
-      join_rows<Scalar>(data(x), data(lx), data(y), data(ly), data(sum), data(logsumexp), shape);
-    };
-    x.scalar_type() == at::kDouble ? join(static_cast<double*>(nullptr)) : join(static_cast<float*>(nullptr));
+    const T x = widened_dense(a), lx = widened_dense(la), y = widened_dense(b), ly = widened_dense(lb), sum = widened(out);
+    by_scalar(x, [&]<class Scalar>(Scalar) {
+      join_rows<Scalar>(data_of<Scalar>(x), data_of<Scalar>(lx), data_of<Scalar>(y), data_of<Scalar>(ly), data_of<Scalar>(sum),
+                        data_of<Scalar>(logsumexp), shape);
+    });
     if (is_low_precision(out)) out.copy_(sum);
   };
 }
@@ -151,7 +149,7 @@ InRanges in_ranges(const Op& op, const T& q, const T& k, std::span<const T> rest
 T checked_ranges(const InRanges& in) {
   const RangesShape& shape = in.shape;
   const T ranges = in.ranges.contiguous();
-  const auto* values = static_cast<const std::int64_t*>(ranges.data_ptr());
+  const auto* values = data_of<const std::int64_t>(ranges);
   for (std::int64_t i = 0; i < shape.batch * shape.queries; ++i) {
     const std::int64_t first = values[2 * i], end = values[2 * i + 1], query = i % shape.queries, place = query + shape.offset;
     if (end <= first) continue;
@@ -231,14 +229,17 @@ void attend_backward_plainly(const Scalar* dout, const Scalar* q, const Scalar* 
   });
 }
 
-// The tensor dense and in the dtype of the plain loops.
-T plain(const T& x) {
-  return x.defined() ? (is_low_precision(x) ? in_f32(x) : x).contiguous() : x;
-}
-template <class Scalar>
-Scalar* data_of(const T& x) {
-  return x.defined() ? static_cast<Scalar*>(x.data_ptr()) : nullptr;
-}
+// The ranges, and the bias where there is one, as a call reads them.
+struct ReadRanges {
+  T ranges, bias;
+  RangesShape shape;
+
+  explicit ReadRanges(const InRanges& in)
+      : ranges(checked_ranges(in)), bias(in.bias.defined() ? widened_dense(in.bias) : in.bias), shape(in.shape) {
+    shape.ranges = data_of<const std::int64_t>(ranges);
+    if (bias.defined() && bias.scalar_type() == at::kFloat) shape.bias = data_of<const float>(bias);
+  }
+};
 
 bool are_for_ours(std::initializer_list<T> tensors, const InRanges& in, const T& logsumexp) {
   const RangesShape& s = in.shape;
@@ -253,23 +254,16 @@ Bound bind_in_ranges(const Site& site) {
   if (are_for_ours({q, k, v, out}, in, logsumexp))
     return [f = vector_kernels().attention_in_ranges, a = heads<const float>(q), b = heads<const float>(k), c = heads<const float>(v),
             o = heads<float>(out), l = mutable_floats(logsumexp), in] {
-      RangesShape shape = in.shape;
-      const T bias = plain(in.bias);  // often a view of a table; it is small
-      shape.bias = data_of<float>(bias);
-      const T ranges = checked_ranges(in);
-      shape.ranges = data_of<std::int64_t>(ranges);
-      f(a, b, c, o, l, shape);
+      const ReadRanges read(in);
+      f(a, b, c, o, l, read.shape);
     };
   return [=] {
-    RangesShape shape = in.shape;
-    const T ranges = checked_ranges(in);
-    shape.ranges = data_of<std::int64_t>(ranges);
-    const T a = plain(q), b = plain(k), c = plain(v), bias = plain(in.bias), to = at::empty_like(a), sums = plain(logsumexp);
-    const auto attend = [&]<class Scalar>(Scalar) {
-      attend_plainly(data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(bias),
-                     data_of<Scalar>(to), data_of<Scalar>(sums), static_cast<Scalar>(in.scale), shape);
-    };
-    a.scalar_type() == at::kDouble ? attend(double{}) : attend(float{});
+    const ReadRanges read(in);
+    const T a = widened_dense(q), b = widened_dense(k), c = widened_dense(v), to = at::empty_like(a), sums = widened_dense(logsumexp);
+    by_scalar(a, [&]<class Scalar>(Scalar) {
+      attend_plainly(data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(read.bias),
+                     data_of<Scalar>(to), data_of<Scalar>(sums), static_cast<Scalar>(in.scale), read.shape);
+    });
     out.copy_(to);
     logsumexp.copy_(sums);
   };
@@ -285,26 +279,20 @@ Bound bind_in_ranges_backward(const Site& site) {
     return [f = vector_kernels().attention_in_ranges_backward, d = heads<const float>(dout), a = heads<const float>(q),
             b = heads<const float>(k), c = heads<const float>(v), o = heads<const float>(out), l = floats(logsumexp), da = heads<float>(dq),
             db = heads<float>(dk), dc = heads<float>(dv), dbias, in] {
-      RangesShape shape = in.shape;
-      const T bias = plain(in.bias);  // often a view of a table; it is small
-      shape.bias = data_of<float>(bias);
-      const T ranges = checked_ranges(in);
-      shape.ranges = data_of<std::int64_t>(ranges);
-      f(d, a, b, c, o, l, da, db, dc, data_of<float>(dbias), shape);
+      const ReadRanges read(in);
+      f(d, a, b, c, o, l, da, db, dc, data_of<float>(dbias), read.shape);
     };
   return [=] {
-    RangesShape shape = in.shape;
-    const T ranges = checked_ranges(in);
-    shape.ranges = data_of<std::int64_t>(ranges);
-    const T d = plain(dout), a = plain(q), b = plain(k), c = plain(v), o = plain(out), sums = plain(logsumexp), bias = plain(in.bias);
-    const T da = at::zeros_like(a), db = at::zeros_like(b), dc = at::zeros_like(c), dd = bias.defined() ? at::zeros_like(bias) : T();
-    const auto attend = [&]<class Scalar>(Scalar) {
+    const ReadRanges read(in);
+    const T d = widened_dense(dout), a = widened_dense(q), b = widened_dense(k), c = widened_dense(v), o = widened_dense(out);
+    const T sums = widened_dense(logsumexp), da = at::zeros_like(a), db = at::zeros_like(b), dc = at::zeros_like(c);
+    const T dd = read.bias.defined() ? at::zeros_like(read.bias) : T();
+    by_scalar(a, [&]<class Scalar>(Scalar) {
       attend_backward_plainly<Scalar>(
           data_of<const Scalar>(d), data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(o),
-          data_of<const Scalar>(sums), data_of<const Scalar>(bias),
-          {data_of<Scalar>(da), data_of<Scalar>(db), data_of<Scalar>(dc), data_of<Scalar>(dd)}, static_cast<Scalar>(in.scale), shape);
-    };
-    a.scalar_type() == at::kDouble ? attend(double{}) : attend(float{});
+          data_of<const Scalar>(sums), data_of<const Scalar>(read.bias),
+          {data_of<Scalar>(da), data_of<Scalar>(db), data_of<Scalar>(dc), data_of<Scalar>(dd)}, static_cast<Scalar>(in.scale), read.shape);
+    });
     dq.copy_(da);
     dk.copy_(db);
     dv.copy_(dc);

@@ -3,7 +3,7 @@
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 
-#include "torch/kernel_support.h"
+#include "torch/aten_composed.h"
 
 namespace penstock {
 namespace {
@@ -15,11 +15,6 @@ constexpr std::int64_t kOnes[] = {1, 1};
 
 const Integers& integers(const Site& site, std::string_view name) {
   return attribute<Integers>(site.op, name);
-}
-
-// The operand in the dtype to compute in: not every processor convolves in low precision, and sums should not be kept in it.
-T computed(const T& x) {
-  return is_low_precision(x) ? in_f32(x) : x;
 }
 
 // The numbers with which a window goes over the image, as ATen takes them.
@@ -38,34 +33,32 @@ Window window_of(const Site& site) {
           attribute_or(site.op, "groups", std::int64_t{1})};
 }
 
+// Not every processor convolves in low precision.
 Bound bind_convolution(const Site& site) {
-  std::optional<T> bias;
-  if (site.operands.size() == 3) bias = site.operands[2];
-  return [x = site.operands[0], weight = site.operands[1], bias, out = site.results[0], w = window_of(site)] {
-    const std::optional<T> added = bias ? std::optional<T>(computed(*bias)) : std::nullopt;
-    out.copy_(
-        at::convolution(computed(x), computed(weight), added, w.stride, w.padding, w.dilation, w.transposed, w.output_padding, w.groups));
-  };
+  return composed(site, [w = window_of(site)](const Tensors& in) {
+    const std::optional<T> bias = in.size() == 3 ? std::optional<T>(widened(in[2])) : std::nullopt;
+    return Tensors{
+        at::convolution(widened(in[0]), widened(in[1]), bias, w.stride, w.padding, w.dilation, w.transposed, w.output_padding, w.groups)};
+  });
 }
 
 // The gradients of x and weight that the mask asks for.
 std::tuple<T, T, T> gradients(const T& dy, const T& x, const T& weight, const Window& w, std::array<bool, 3> mask) {
-  return at::convolution_backward(computed(dy), computed(x), computed(weight), at::OptionalIntArrayRef(), w.stride, w.padding, w.dilation,
+  return at::convolution_backward(widened(dy), widened(x), widened(weight), at::OptionalIntArrayRef(), w.stride, w.padding, w.dilation,
                                   w.transposed, w.output_padding, w.groups, mask);
 }
 
 // Only the shape counts of the one of x and weight that is not read, so the result, which has that shape, stands in for it.
 Bound bind_backward_input(const Site& site) {
-  return [dy = site.operands[0], weight = site.operands[1], dx = site.results[0], w = window_of(site)] {
-    dx.copy_(std::get<0>(gradients(dy, dx, weight, w, {true, false, false})));
-  };
+  return composed(site, [dx = site.results[0], w = window_of(site)](const Tensors& in) {
+    return Tensors{std::get<0>(gradients(in[0], dx, in[1], w, {true, false, false}))};
+  });
 }
 
 Bound bind_backward_weight(const Site& site) {
-  return [dy = site.operands[0], x = site.operands[1], dweight = site.results[0], w = window_of(site),
-          accumulate = (site.accumulate & 1) != 0] {
-    deliver(dweight, std::get<1>(gradients(dy, x, dweight, w, {false, true, false})), accumulate);
-  };
+  return composed(site, [dweight = site.results[0], w = window_of(site)](const Tensors& in) {
+    return Tensors{std::get<1>(gradients(in[0], in[1], dweight, w, {false, true, false}))};
+  });
 }
 
 Bound bind_max_pool(const Site& site) {

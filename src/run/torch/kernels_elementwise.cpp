@@ -38,37 +38,30 @@ namespace {
 
 using T = at::Tensor;
 
-// One of our own loops over dense operands of the result's shape; no call where they are not.
+// One of our own loops over operands of the result's shape; no call where they are not.
 template <class Pick>
-Bound bind_loop(const Site& site, Pick pick) {
+Bound bind_alike(const Site& site, Pick pick) {
   if (site.operands.size() != 2) return {};
   const T &a = site.operands[0], &b = site.operands[1], &out = site.results[0];
   if (a.sizes() != out.sizes() || b.sizes() != out.sizes()) return {};
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [loop = pick(own), x = Place<const E>(a), y = Place<const E>(b), to = Place<E>(out), n = out.numel()] { loop(x, y, to, n); };
-  };
-  return bind_dense(bind, a, b, out);
+  return bind_loop(pick, std::tie(a, b), out, out.numel());
 }
 
 Bound bind_bias_add(const Site& site) {
   if (site.operands.size() != 2) return {};
   const T &x = site.operands[0], &bias = site.operands[1], &out = site.results[0];
   if (x.sizes() != out.sizes() || bias.dim() != 1 || bias.size(0) != out.size(-1)) return {};
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return
-        [f = own.add_bias, p = Place<const E>(x), b = Place<const E>(bias), q = Place<E>(out), shape = rows_of(out)] { f(p, b, q, shape); };
-  };
-  return bind_dense(bind, x, bias, out);
+  return bind_loop([](const auto& loops) { return loops.add_bias; }, std::tie(x, bias), out, rows_of(out));
 }
 
 Bound bind_add(const Site& site) {
-  if (Bound own = bind_loop(site, [](const auto& loops) { return loops.add; })) return own;
+  if (Bound own = bind_alike(site, [](const auto& loops) { return loops.add; })) return own;
   if (Bound own = bind_bias_add(site)) return own;
   return binary(site, [](T& out, const T& a, const T& b) { at::add_out(out, a, b); });
 }
 
 Bound bind_mul(const Site& site) {
-  if (Bound own = bind_loop(site, [](const auto& loops) { return loops.mul; })) return own;
+  if (Bound own = bind_alike(site, [](const auto& loops) { return loops.mul; })) return own;
   const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
     return [f = own.scale, x = Place<const E>(site.operands[0]), factor = static_cast<float>(number_attribute(site.op, "other")),
             out = Place<E>(site.results[0]), n = site.results[0].numel()] { f(x, factor, out, n); };

@@ -55,8 +55,8 @@ const void* later_row(const TablePart& part, std::span<const std::int64_t> indic
 // The indices in the part's own count; one past its end for rows that are elsewhere.
 T places_of(const T& indices, const TablePart& part) {
   const T dense = indices.contiguous(), out = at::empty_like(dense);
-  const auto* from = static_cast<const std::int64_t*>(dense.data_ptr());
-  auto* to = static_cast<std::int64_t*>(out.data_ptr());
+  const auto* from = data_of<const std::int64_t>(dense);
+  auto* to = data_of<std::int64_t>(out);
   for (std::int64_t i = 0; i < dense.numel(); ++i) {
     const std::int64_t place = part.place(from[i]);
     to[i] = place < 0 ? part.rows : place;
@@ -64,21 +64,11 @@ T places_of(const T& indices, const TablePart& part) {
   return out;
 }
 
-// The table with a row of zeros behind it.
-T with_zeros(const T& weight) {
-  return at::cat({weight, at::zeros({1, weight.size(1)}, weight.options())});
-}
-
 // Takes any dtype, as rows are only moved.
 Bound bind_embedding(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
   const TablePart part = part_of(site.op, weight.size(0));
-  const bool dense = weight.is_contiguous() && indices.is_contiguous() && out.is_contiguous();
-  if (!dense && !part.is_all())
-    return [weight, indices, out, part] {
-      out.copy_(with_zeros(weight).index_select(0, places_of(indices, part).reshape({-1})).view(out.sizes()));
-    };
-  if (!dense) return [weight, indices, out] { out.copy_(weight.index_select(0, indices.reshape({-1})).view(out.sizes())); };
+  if (!weight.is_contiguous() || !indices.is_contiguous() || !out.is_contiguous()) return embedding_by_aten(site);
   return [weights = Place<const char>(weight), part, bytes = static_cast<std::size_t>(weight.size(1) * weight.element_size()),
           places = Place<const std::int64_t>(indices), n = indices.numel(), rows = Place<char>(out)] {
     const char* const from = weights;
@@ -108,15 +98,15 @@ Bound bind_embedding_patched(const Site& site) {
     const auto mark = [&](bool changed) {
       for (std::size_t o = 3; o < operands.size(); ++o) {
         const T keys = operands[o].contiguous();
-        for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(keys.data_ptr()), keys.numel()))
+        for (const std::int64_t index : std::span(data_of<const std::int64_t>(keys), keys.numel()))
           if (const std::int64_t place = part.place(index); place >= 0) (*marks)[place] = changed;
       }
     };
     mark(true);
-    const auto *fresh = static_cast<const char*>(table.data_ptr()), *old = static_cast<const char*>(ahead.data_ptr());
-    auto* to = static_cast<char*>(out.data_ptr());
+    const auto *fresh = data_of<const char>(table), *old = data_of<const char>(ahead);
+    auto* to = data_of<char>(out);
     std::size_t row = 0;
-    for (const std::int64_t index : std::span(static_cast<const std::int64_t*>(indices.data_ptr()), indices.numel())) {
+    for (const std::int64_t index : std::span(data_of<const std::int64_t>(indices), indices.numel())) {
       const std::int64_t place = part.place(index);
       const bool anew = place >= 0 && (*marks)[place];
       std::memcpy(to + row * bytes, anew ? fresh + static_cast<std::size_t>(place) * bytes : old + row * bytes, bytes);
@@ -140,9 +130,9 @@ Bound bind_sums(const Site& site) {
   const auto places = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(rows), -1);  // of each index's first row
   return [places, rows, from = site.operands[0], indices = site.operands[1], out = site.results[0]] {
     const T dense = from.contiguous(), at = indices.contiguous();
-    const auto* x = static_cast<const Number*>(dense.data_ptr());
-    auto* y = static_cast<Number*>(out.data_ptr());
-    const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
+    const auto* x = data_of<const Number>(dense);
+    auto* y = data_of<Number>(out);
+    const std::span index(data_of<const std::int64_t>(at), static_cast<std::size_t>(at.numel()));
     const std::int64_t width = from.size(1);
     for (std::size_t i = 0; i < index.size(); ++i) {
       __builtin_prefetch(later_row({0, rows, rows}, index, i, places->data(), sizeof(std::int64_t)));
@@ -170,12 +160,12 @@ Bound bind_sgd_rows(const Site& site) {
           part = part_of(site.op, site.operands[0].size(0)), out = site.results[0]] {
     const T g = gradient.contiguous(), at = indices.contiguous();
     if (out.data_ptr() != table.data_ptr()) out.copy_(table);
-    auto* p = static_cast<Number*>(out.data_ptr());
-    const auto* d = static_cast<const Number*>(g.data_ptr());
+    auto* p = data_of<Number>(out);
+    const auto* d = data_of<const Number>(g);
     const std::int64_t width = table.size(1);
     using Wide = std::conditional_t<std::is_same_v<Number, double>, double, float>;
     const auto r = static_cast<Wide>(rate.item<double>());
-    const std::span index(static_cast<const std::int64_t*>(at.data_ptr()), static_cast<std::size_t>(at.numel()));
+    const std::span index(data_of<const std::int64_t>(at), static_cast<std::size_t>(at.numel()));
     for (std::size_t i = 0; i < index.size(); ++i) {
       __builtin_prefetch(later_row(part, index, i, p, static_cast<std::size_t>(width) * sizeof(Number)));
       if (const std::int64_t row = part.place(index[i]); row >= 0)
@@ -202,13 +192,7 @@ Bound bind_embedding_bag(const Site& site) {
         if (row >= 0) f(sum, w + row * width, sum, width);
       }
     };
-  return [weight, indices, out, part] {
-    Shape bags = indices.sizes().vec();
-    bags.push_back(weight.size(1));
-    const T rows = part.is_all() ? weight.index_select(0, indices.reshape({-1})).view(bags)
-                                 : with_zeros(weight).index_select(0, places_of(indices, part).reshape({-1})).view(bags);
-    out.copy_(is_low_precision(rows) ? in_f32(rows).sum(-2) : rows.sum(-2));
-  };
+  return embedding_bag_by_aten(site);
 }
 
 // Adds each row of dy to the `bag` rows that its indices name. They are added in order, so that the sum does not depend on threads.

@@ -45,21 +45,9 @@ void cross_entropy_backward_f64(const double* logits, const std::int64_t* target
   }
 }
 
-// The operand dense and in the dtype that the loss is computed in: low precision is widened.
-T computed(const T& x) {
-  return (is_low_precision(x) ? in_f32(x) : x).contiguous();
-}
-// The same where our own loops read bf16 as it is.
+// The logits as they are read: bf16 as our own loops read it, all else as it is computed in.
 T in_loop_dtype(const T& x) {
-  return x.scalar_type() == at::kBFloat16 ? x.contiguous() : computed(x);
-}
-template <class Scalar>
-const Scalar* data(const T& x) {
-  return static_cast<const Scalar*>(x.data_ptr());
-}
-template <class Scalar>
-Scalar* mutable_data(const T& x) {
-  return static_cast<Scalar*>(x.data_ptr());
+  return x.scalar_type() == at::kBFloat16 ? x.contiguous() : widened_dense(x);
 }
 
 // f(loops, E) with our own loops and the type of their elements, for a tensor of bf16 or f32.
@@ -73,13 +61,13 @@ Bound bind_cross_entropy(const Site& site) {
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
   return [logits, targets, loss, logsumexp, shape = rows_of(logits), ignore] {
     const T x = in_loop_dtype(logits), rows = targets.contiguous();
-    const auto* at = data<std::int64_t>(rows);
+    const auto* at = data_of<const std::int64_t>(rows);
     require_targets(at, shape.rows, shape.width, ignore);
     if (x.scalar_type() == at::kDouble)
-      *mutable_data<double>(loss) = cross_entropy_f64(data<double>(x), at, mutable_data<double>(logsumexp), shape, ignore);
+      *data_of<double>(loss) = cross_entropy_f64(data_of<double>(x), at, data_of<double>(logsumexp), shape, ignore);
     else
       by_element(x, [&]<class E>(const auto& own, E) {
-        *mutable_floats(loss) = static_cast<float>(own.cross_entropy(data<E>(x), at, mutable_floats(logsumexp), shape, ignore));
+        *mutable_floats(loss) = static_cast<float>(own.cross_entropy(data_of<E>(x), at, mutable_floats(logsumexp), shape, ignore));
       });
   };
 }
@@ -92,13 +80,13 @@ Bound bind_cross_entropy_backward(const Site& site) {
     const T x = in_loop_dtype(logits), rows = targets.contiguous(), sums = logsumexp.contiguous();
     const bool direct = out.scalar_type() == x.scalar_type();
     const T gradient = direct ? out : at::empty_like(x);
-    const auto* at = data<std::int64_t>(rows);
+    const auto* at = data_of<const std::int64_t>(rows);
     if (x.scalar_type() == at::kDouble)
-      cross_entropy_backward_f64(data<double>(x), at, data<double>(sums), mutable_data<double>(gradient), shape, ignore, begin,
-                                 *data<double>(dloss));
+      cross_entropy_backward_f64(data_of<double>(x), at, data_of<double>(sums), data_of<double>(gradient), shape, ignore, begin,
+                                 *data_of<double>(dloss));
     else
       by_element(x, [&]<class E>(const auto& own, E) {
-        own.cross_entropy_backward(data<E>(x), at, floats(sums), mutable_data<E>(gradient), shape, ignore, begin, *floats(dloss));
+        own.cross_entropy_backward(data_of<E>(x), at, floats(sums), data_of<E>(gradient), shape, ignore, begin, *floats(dloss));
       });
     if (!direct) out.copy_(gradient);
   };
@@ -117,7 +105,8 @@ Scalar logsumexp_of(const Scalar* x, std::int64_t n, std::int64_t stride = 1) {
 void logsumexp_of_rows(const T& x, void* out) {
   const NormShape shape = rows_of(x);
   if (x.scalar_type() != at::kDouble) return vector_kernels().logsumexp(floats(x), static_cast<float*>(out), shape);
-  for (std::int64_t r = 0; r < shape.rows; ++r) static_cast<double*>(out)[r] = logsumexp_of(data<double>(x) + r * shape.width, shape.width);
+  for (std::int64_t r = 0; r < shape.rows; ++r)
+    static_cast<double*>(out)[r] = logsumexp_of(data_of<double>(x) + r * shape.width, shape.width);
 }
 
 // The logits of targets that are among the classes from `begin` on; 0 for the others.
@@ -134,15 +123,14 @@ Bound bind_cross_entropy_parts(const Site& site) {
   return [logits, targets, out = site.results[0], ends = attribute<std::vector<std::int64_t>>(site.op, "ends"),
           begin = attribute_or(site.op, "begin", std::int64_t{0})] {
     const T rows = targets.contiguous();
-    const auto* at = data<std::int64_t>(rows);
+    const auto* at = data_of<const std::int64_t>(rows);
     std::int64_t from = 0;
     for (std::size_t p = 0; p < ends.size(); from = ends[p++]) {
-      const T x = computed(logits.narrow(1, from, ends[p] - from)), part = out[static_cast<std::int64_t>(p)];
+      const T x = widened_dense(logits.narrow(1, from, ends[p] - from)), part = out[static_cast<std::int64_t>(p)];
       logsumexp_of_rows(x, part[0].data_ptr());
-      if (x.scalar_type() == at::kDouble)
-        target_logits(data<double>(x), at, mutable_data<double>(part[1]), rows_of(x), begin + from);
-      else
-        target_logits(data<float>(x), at, mutable_data<float>(part[1]), rows_of(x), begin + from);
+      by_scalar(x, [&]<class Scalar>(Scalar) {
+        target_logits(data_of<const Scalar>(x), at, data_of<Scalar>(part[1]), rows_of(x), begin + from);
+      });
     }
   };
 }
@@ -171,15 +159,15 @@ Bound bind_cross_entropy_parts_backward(const Site& site) {
   return [f = vector_kernels().cross_entropy_backward, dparts = site.operands[0], logits = site.operands[1], targets = site.operands[2],
           parts = site.operands[3], out = site.results[0], ends = attribute<std::vector<std::int64_t>>(site.op, "ends"),
           begin = attribute_or(site.op, "begin", std::int64_t{0})] {
-    const T x = computed(logits), rows = targets.contiguous(), of = parts.contiguous(), dof = dparts.contiguous();
+    const T x = widened_dense(logits), rows = targets.contiguous(), of = parts.contiguous(), dof = dparts.contiguous();
     const bool direct = out.scalar_type() == x.scalar_type();
     const T gradient = direct ? out : at::empty_like(x);
-    const auto* at = data<std::int64_t>(rows);
-    if (x.scalar_type() == at::kDouble)
-      parts_backward(cross_entropy_backward_f64, data<double>(dof), data<double>(x), at, data<double>(of), mutable_data<double>(gradient),
-                     rows_of(x), ends, begin);
-    else
-      parts_backward(f, data<float>(dof), data<float>(x), at, data<float>(of), mutable_data<float>(gradient), rows_of(x), ends, begin);
+    const auto* at = data_of<const std::int64_t>(rows);
+    const auto run = [&]<class Scalar>(const auto& backward, Scalar) {
+      parts_backward(backward, data_of<const Scalar>(dof), data_of<const Scalar>(x), at, data_of<const Scalar>(of),
+                     data_of<Scalar>(gradient), rows_of(x), ends, begin);
+    };
+    x.scalar_type() == at::kDouble ? run(cross_entropy_backward_f64, double{}) : run(f, float{});
     if (!direct) out.copy_(gradient);
   };
 }
@@ -204,13 +192,12 @@ Bound bind_cross_entropy_join(const Site& site) {
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index"), classes = attribute<std::int64_t>(site.op, "classes");
   return [parts, targets, loss, logsumexp, ignore, classes] {
     const T x = parts.contiguous(), rows = targets.contiguous();
-    const auto* at = data<std::int64_t>(rows);
+    const auto* at = data_of<const std::int64_t>(rows);
     const std::int64_t count = x.size(0), n = x.size(2);
     require_targets(at, n, classes, ignore);
-    if (x.scalar_type() == at::kDouble)
-      *mutable_data<double>(loss) = join_parts(data<double>(x), count, at, mutable_data<double>(logsumexp), n, ignore);
-    else
-      *mutable_floats(loss) = join_parts(data<float>(x), count, at, mutable_data<float>(logsumexp), n, ignore);
+    by_scalar(x, [&]<class Scalar>(Scalar) {
+      *data_of<Scalar>(loss) = join_parts(data_of<const Scalar>(x), count, at, data_of<Scalar>(logsumexp), n, ignore);
+    });
   };
 }
 

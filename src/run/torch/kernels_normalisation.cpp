@@ -11,21 +11,19 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
 
+#include <algorithm>
+
+#include "torch/aten_composed.h"
 #include "torch/device_kernels.h"
-#include "torch/kernel_support.h"
 
 namespace penstock {
 namespace {
 
 using T = at::Tensor;
 
-// The operand in the dtype to compute in: statistics of low-precision tensors are f32, so these run in f32 as a whole. It is dense: ATen's
-// norms read some operands as if they all were.
-T computed(const T& x) {
-  return (is_low_precision(x) ? in_f32(x) : x).contiguous();
-}
-std::optional<T> optional(std::span<const T> operands, std::size_t i) {
-  return i < operands.size() ? std::optional<T>(computed(operands[i])) : std::nullopt;
+// ATen's norms read some operands as if they all were dense.
+std::optional<T> optional(const Tensors& operands, std::size_t i) {
+  return i < operands.size() ? std::optional<T>(widened_dense(operands[i])) : std::nullopt;
 }
 
 Bound bind_layer_norm(const Site& site) {
@@ -39,83 +37,62 @@ Bound bind_layer_norm(const Site& site) {
   };
   if (are_dense_f32(mean, rstd) && (!affine || are_dense_f32(site.operands[1], site.operands[2])))
     if (Bound own = bind_dense(bind, x, y)) return own;
-  return [operands = std::vector<T>(site.operands.begin(), site.operands.end()), y, mean, rstd, eps] {
-    const auto out =
-        at::native_layer_norm(computed(operands[0]), {operands[0].size(-1)}, optional(operands, 1), optional(operands, 2), eps);
-    y.copy_(std::get<0>(out));
-    mean.copy_(std::get<1>(out));
-    rstd.copy_(std::get<2>(out));
-  };
+  return composed(site, [eps](const Tensors& in) {
+    return in_order_of(at::native_layer_norm(widened_dense(in[0]), {in[0].size(-1)}, optional(in, 1), optional(in, 2), eps));
+  });
 }
 
 // Operands: dy, x, mean, rstd and, with the results dweight and dbias, weight and bias.
 Bound bind_layer_norm_backward(const Site& site) {
-  const bool affine = site.operands.size() == 6;
-  std::vector<T> operands(site.operands.begin(), site.operands.end()), results(site.results.begin(), site.results.end());
-  const unsigned accumulate = site.accumulate;
-  bool dense = true;
-  for (std::size_t i = 2; i < operands.size(); ++i) dense = dense && is_dense_f32(operands[i]);
-  for (std::size_t i = 1; i < results.size(); ++i) dense = dense && is_dense_f32(results[i]);
-  const bool together = !affine || ((accumulate >> 1 & 1) == (accumulate >> 2 & 1));
+  const std::span<const T> operands = site.operands, results = site.results;
+  const bool affine = operands.size() == 6, adds_weight = site.accumulate >> 1 & 1u, adds_bias = site.accumulate >> 2 & 1u;
+  const bool dense = std::ranges::all_of(operands.subspan(2), is_dense_f32) && std::ranges::all_of(results.subspan(1), is_dense_f32);
   const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
     return [f = own.layer_norm_backward, dy = Place<const E>(operands[0]), x = Place<const E>(operands[1]), mean = floats(operands[2]),
             rstd = floats(operands[3]), w = affine ? floats(operands[4]) : nullptr, dx = Place<E>(results[0]),
             dw = affine ? mutable_floats(results[1]) : nullptr, db = affine ? mutable_floats(results[2]) : nullptr,
-            shape = rows_of(operands[1]), add = (accumulate >> 1 & 1) != 0] { f(dy, x, mean, rstd, w, dx, dw, db, shape, add); };
+            shape = rows_of(operands[1]), adds_weight] { f(dy, x, mean, rstd, w, dx, dw, db, shape, adds_weight); };
   };
-  if (dense && together)
+  if (dense && adds_weight == adds_bias)
     if (Bound own = bind_dense(bind, operands[0], operands[1], results[0])) return own;
-  return [operands, results, accumulate, affine] {
-    const auto out =
-        at::native_layer_norm_backward(computed(operands[0]), computed(operands[1]), {operands[1].size(-1)}, computed(operands[2]),
-                                       computed(operands[3]), optional(operands, 4), optional(operands, 5), {true, affine, affine});
-    results[0].copy_(std::get<0>(out));
-    if (!affine) return;
-    deliver(results[1], std::get<1>(out), accumulate >> 1 & 1);
-    deliver(results[2], std::get<2>(out), accumulate >> 2 & 1);
-  };
+  return composed(site, [affine](const Tensors& in) {
+    return in_order_of(at::native_layer_norm_backward(widened_dense(in[0]), widened_dense(in[1]), {in[1].size(-1)}, widened_dense(in[2]),
+                                                      widened_dense(in[3]), optional(in, 4), optional(in, 5), {true, affine, affine}));
+  });
 }
 
 // y = x rstd weight with rstd = 1 / sqrt(mean(x^2) + eps).
 Bound bind_rms_norm(const Site& site) {
-  return [x = site.operands[0], weight = site.operands[1], y = site.results[0], rstd = site.results[1],
-          eps = number_attribute(site.op, "eps")] {
-    const T wide = computed(x);
-    rstd.copy_(at::rsqrt(at::mean(wide * wide, {-1}, true) + eps));
-    y.copy_(wide * rstd * computed(weight));
-  };
+  return composed(site, [eps = number_attribute(site.op, "eps")](const Tensors& in) {
+    const T x = widened_dense(in[0]), rstd = at::rsqrt(at::mean(x * x, {-1}, true) + eps);
+    return Tensors{x * rstd * widened_dense(in[1]), rstd};
+  });
 }
 
-// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)); dweight = sum of dy h over the rows.
+// Operands: dy, x, rstd, weight. With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)); dweight = sum of dy h over the rows.
 Bound bind_rms_norm_backward(const Site& site) {
-  return [dy = site.operands[0], x = site.operands[1], rstd = site.operands[2], weight = site.operands[3], dx = site.results[0],
-          dweight = site.results[1], accumulate = (site.accumulate >> 1 & 1) != 0] {
-    const T d = computed(dy), h = computed(x) * rstd, g = d * computed(weight);
-    dx.copy_(rstd * (g - h * at::mean(g * h, {-1}, true)));
-    deliver(dweight, at::sum((d * h).reshape({-1, dweight.size(0)}), {0}), accumulate);
-  };
+  return composed(site, [](const Tensors& in) {
+    const T d = widened_dense(in[0]), h = widened_dense(in[1]) * in[2], g = d * widened_dense(in[3]);
+    return Tensors{in[2] * (g - h * at::mean(g * h, {-1}, true)), at::sum((d * h).reshape({-1, in[3].size(0)}), {0})};
+  });
 }
 
 // The kernel is ATen's training mode without running statistics.
 Bound bind_batch_norm(const Site& site) {
   return [x = site.operands[0], weight = site.operands[1], bias = site.operands[2], y = site.results[0], mean = site.results[1],
           rstd = site.results[2], eps = number_attribute(site.op, "eps")]() mutable {
-    T wide = is_low_precision(x) ? in_f32(y) : y;
-    at::native_batch_norm_out(wide, mean, rstd, computed(x), computed(weight), computed(bias), {}, {}, true, 0, eps);
+    T wide = widened(y);
+    at::native_batch_norm_out(wide, mean, rstd, widened_dense(x), widened_dense(weight), widened_dense(bias), {}, {}, true, 0, eps);
     if (is_low_precision(x)) y.copy_(wide);
   };
 }
 
 // Operands: dy, x, mean, rstd, weight.
 Bound bind_batch_norm_backward(const Site& site) {
-  return [operands = std::vector<T>(site.operands.begin(), site.operands.end()),
-          results = std::vector<T>(site.results.begin(), site.results.end()), accumulate = site.accumulate] {
-    const auto out = at::native_batch_norm_backward(computed(operands[0]), computed(operands[1]), computed(operands[4]), {}, {},
-                                                    computed(operands[2]), computed(operands[3]), true, 0, {true, true, true});
-    results[0].copy_(std::get<0>(out));
-    deliver(results[1], std::get<1>(out), accumulate >> 1 & 1);
-    deliver(results[2], std::get<2>(out), accumulate >> 2 & 1);
-  };
+  return composed(site, [](const Tensors& in) {
+    return in_order_of(at::native_batch_norm_backward(widened_dense(in[0]), widened_dense(in[1]), widened_dense(in[4]), {}, {},
+                                                      widened_dense(in[2]), widened_dense(in[3]), true, 0, {true, true, true}));
+  });
 }
 
 bool is_last(const Op& op, const T& x) {
@@ -124,11 +101,8 @@ bool is_last(const Op& op, const T& x) {
 
 Bound bind_softmax(const Site& site, bool log) {
   const T &x = site.operands[0], &y = site.results[0];
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.softmax, p = Place<const E>(x), q = Place<E>(y), shape = rows_of(x), log] { f(p, q, shape, log); };
-  };
   if (is_last(site.op, x) && x.numel() > 0)
-    if (Bound own = bind_dense(bind, x, y)) return own;
+    if (Bound own = bind_loop([](const auto& loops) { return loops.softmax; }, std::tie(x), y, rows_of(x), log)) return own;
   return unary(site, [log, dim = attribute<std::int64_t>(site.op, "dim")](T& o, const T& a) {
     log ? at::_log_softmax_out(o, a, dim, false) : at::_softmax_out(o, a, dim, false);
   });
@@ -136,13 +110,8 @@ Bound bind_softmax(const Site& site, bool log) {
 
 Bound bind_softmax_backward(const Site& site, bool log) {
   const T &dy = site.operands[0], &y = site.operands[1], &dx = site.results[0];
-  const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.softmax_backward, d = Place<const E>(dy), p = Place<const E>(y), q = Place<E>(dx), shape = rows_of(y), log] {
-      f(d, p, q, shape, log);
-    };
-  };
   if (is_last(site.op, y) && y.numel() > 0)
-    if (Bound own = bind_dense(bind, dy, y, dx)) return own;
+    if (Bound own = bind_loop([](const auto& loops) { return loops.softmax_backward; }, std::tie(dy, y), dx, rows_of(y), log)) return own;
   return binary(site, [log, dim = attribute<std::int64_t>(site.op, "dim")](T& o, const T& d, const T& v) {
     log ? at::_log_softmax_backward_data_out(o, d, v, dim, v.scalar_type()) : at::_softmax_backward_data_out(o, d, v, dim, v.scalar_type());
   });

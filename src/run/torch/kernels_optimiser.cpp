@@ -19,8 +19,8 @@ namespace {
 using T = at::Tensor;
 
 double scalar_of(const T& x) {
-  return x.scalar_type() == at::kDouble  ? *static_cast<const double*>(x.data_ptr())
-         : x.scalar_type() == at::kFloat ? static_cast<double>(*floats(x))
+  return x.scalar_type() == at::kDouble  ? *data_of<const double>(x)
+         : x.scalar_type() == at::kFloat ? static_cast<double>(*data_of<const float>(x))
                                          : x.item().toDouble();
 }
 
@@ -65,7 +65,7 @@ Bound bind_adamw(const Site& site) {
     double* data[4];
     for (std::size_t i = 0; i < 4; ++i) {
       wide[i] = in[i].to(at::kDouble, false, true).contiguous();
-      data[i] = static_cast<double*>(wide[i].data_ptr());
+      data[i] = data_of<double>(wide[i]);
     }
     adamw_loop<double>(a, scalar_of(in[4]), static_cast<double>(*step))(data[0], data[1], data[2], data[3], data[0], data[2], data[3],
                                                                         in[0].numel());
@@ -119,13 +119,13 @@ std::function<void(Number factor)> scaled_update(const Graph& graph, Half half) 
           n](Number factor) {
     std::vector<T> dense;
     for (std::size_t c = 0; c <= half.tensors; ++c) dense.push_back(half.operands[c].contiguous());
-    const auto row = [&](std::size_t c) { return static_cast<Number*>(blocks.data_ptr()) + c * kPart; };
+    const auto row = [&](std::size_t c) { return data_of<Number>(blocks) + c * kPart; };
     const auto write = [&](std::size_t of, std::size_t result, std::int64_t i, std::int64_t count) {
-      std::copy_n(row(operand_of(of)), count, static_cast<Number*>(half.results[result].data_ptr()) + i);
+      std::copy_n(row(operand_of(of)), count, data_of<Number>(half.results[result]) + i);
     };
     for (std::int64_t i = 0; i < n; i += kPart) {
       const std::int64_t count = std::min(kPart, n - i);
-      for (std::size_t c = 0; c < dense.size(); ++c) std::copy_n(static_cast<const Number*>(dense[c].data_ptr()) + i, count, row(c));
+      for (std::size_t c = 0; c < dense.size(); ++c) std::copy_n(data_of<const Number>(dense[c]) + i, count, row(c));
       for (std::int64_t k = 0; k < count; ++k) row(1)[k] *= factor;
       for (std::size_t r = half.tensors; r < half.results.size(); ++r) write(r - half.tensors, r, i, count);
       (count == kPart ? whole : last)();
@@ -135,14 +135,10 @@ std::function<void(Number factor)> scaled_update(const Graph& graph, Half half) 
 }
 
 template <class Number>
-Number number_of(const T& scalar) {
-  return *static_cast<const Number*>(scalar.data_ptr());
-}
-
-template <class Number>
 Bound bind_ahead(const Site& site) {
-  return
-      [update = scaled_update<Number>(site.graph, half_of(site)), assumed = site.operands.back()] { update(number_of<Number>(assumed)); };
+  return [update = scaled_update<Number>(site.graph, half_of(site)), assumed = Place<const Number>(site.operands.back())] {
+    update(*assumed);
+  };
 }
 
 // A factor that is NaN counts as differing from the assumed one. Where the results lie elsewhere than the update, they are computed anew:
@@ -151,18 +147,16 @@ template <class Number>
 Bound bind_validated(const Site& site) {
   bool in_place = true;
   for (std::size_t i = 0; i < site.results.size(); ++i) in_place = in_place && site.results[i].data_ptr() == site.operands[i].data_ptr();
-  return [update = scaled_update<Number>(site.graph, half_of(site)), assumed = site.operands[site.operands.size() - 2],
-          factor = site.operands.back(), in_place] {
-    const Number now = number_of<Number>(factor);
-    if (!in_place || now != number_of<Number>(assumed)) update(now);
+  return [update = scaled_update<Number>(site.graph, half_of(site)), assumed = Place<const Number>(site.operands[site.operands.size() - 2]),
+          factor = Place<const Number>(site.operands.back()), in_place] {
+    if (!in_place || *factor != *assumed) update(*factor);
   };
 }
 
-Bound bind_update_ahead(const Site& site) {
-  return site.operands[0].scalar_type() == at::kDouble ? bind_ahead<double>(site) : bind_ahead<float>(site);
-}
-Bound bind_update_validated(const Site& site) {
-  return site.operands[0].scalar_type() == at::kDouble ? bind_validated<double>(site) : bind_validated<float>(site);
+Bound bind_half_host(const Site& site) {
+  return by_scalar(site.operands[0], [&]<class Number>(Number) {
+    return is_update_ahead(site.op) ? bind_ahead<Number>(site) : bind_validated<Number>(site);
+  });
 }
 
 // The call of the update's own kernel for halves, where it has one that takes these operands, or what is put together of the update.
@@ -193,22 +187,8 @@ Bound bind_plain_sgd(const Site& site) {
 // Operands: parameter, gradient, velocity, learning rate. v' = momentum v + g + decay p; p' = p - rate v'.
 Bound bind_sgd(const Site& site) {
   const std::span<const T> in = site.operands, out = site.results;
-  if (are_dense_f32(in[0], in[1], in[2], out[0], out[1]) && number_attribute(site.op, "weight_decay") == 0) return bind_plain_sgd(site);
-  return [p = site.operands[0], g = site.operands[1], v = site.operands[2], rate = site.operands[3], p_out = site.results[0],
-          v_out = site.results[1], momentum = number_attribute(site.op, "momentum"), decay = number_attribute(site.op, "weight_decay")] {
-    T velocity = v * momentum;
-    velocity.add_(g);
-    if (decay != 0) velocity.add_(p, decay);
-    const T next = p - velocity * scalar_of(rate);
-    v_out.copy_(velocity);
-    p_out.copy_(next);
-  };
-}
-
-// Operands: parameter, velocity, learning rate.
-Bound bind_predict_sgd(const Site& site) {
-  return [p = site.operands[0], v = site.operands[1], rate = site.operands[2], out = site.results[0],
-          ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))] { out.copy_(p - v * (scalar_of(rate) * ahead)); };
+  const bool is_plain = are_dense_f32(in[0], in[1], in[2], out[0], out[1]) && number_attribute(site.op, "weight_decay") == 0;
+  return is_plain ? bind_plain_sgd(site) : sgd_by_aten(site);
 }
 
 // Operands: parameter, first, second, learning rate, number of the update to come.
@@ -230,10 +210,10 @@ std::span<const Kernel> optimiser_kernels() {
   static const Kernel all[] = {
       {.name = "adamw", .bind = bind_adamw, .bind_device = own_or<adamw_by_kernel, adamw_by_aten>, .bind_half = adamw_half_by_kernel},
       {.name = "predict_adamw", .bind = bind_predict_adamw, .bind_device = predict_adamw_by_aten},
-      {.name = "predict_sgd", .bind = bind_predict_sgd, .bind_device = predict_sgd_by_aten},
+      {.name = "predict_sgd", .bind = predict_sgd_by_aten},
       {.name = "sgd", .bind = bind_sgd, .bind_device = sgd_by_aten},
-      {.name = "update_ahead", .bind = bind_update_ahead, .bind_device = bind_half_device},
-      {.name = "update_validated", .bind = bind_update_validated, .bind_device = bind_half_device},
+      {.name = "update_ahead", .bind = bind_half_host, .bind_device = bind_half_device},
+      {.name = "update_validated", .bind = bind_half_host, .bind_device = bind_half_device},
   };
   return all;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/device_name.h"
 #include "base/invariant.h"
 #include "base/machine.h"
 #include "base/text.h"
@@ -41,7 +42,7 @@ std::unique_ptr<Transport> connect(const Mail& mail, const Ranks& ranks, const G
 
 const GlooOptions& checked_backend(const GlooOptions& options) {
   if (!options.nccl) return options;
-  if (options.device == "cpu")
+  if (is_host(options.device))
     throw Error("backend nccl sends from device to device, and the device is cpu", {}, "--backend gloo, or another --device");
   nccl_library();
   return options;

@@ -37,8 +37,7 @@ struct RankDevice {
   void disconnect() {
     if (closing.valid()) return;
     closing = std::async(std::launch::async, [this] {
-      Command command;
-      command.kind = Command::Kind::disconnect;
+      const Command command{.kind = Command::Kind::disconnect};
       thread->post(command);
       thread->wait();
     });

@@ -15,24 +15,12 @@
 #include "program/verify.h"
 #include "torch/device.h"
 #include "torch/executor.h"
-#include "torch/given_rows.h"
+#include "torch/given_data.h"
 #include "torch/gloo_cluster.h"
 #include "torch/stream_hub.h"
 #include "trace/microbatch_port.h"
 
 namespace penstock {
-
-// Hands out the tensors of the step that is running.
-class StepData : public DataSource {
- public:
-  const HostTensors* tensors = nullptr;  // none: no step is running
-
-  void fill(const Port& port, const StepInput&, std::int64_t first_row, std::int64_t, std::span<std::byte> out) const override {
-    const auto found = tensors->find(port.name);
-    if (found == tensors->end()) throw Error(concat("a step reads ", quote(port.name), ", which is not given"));
-    copy_rows(found->second, port, first_row, out);
-  }
-};
 
 namespace {
 
@@ -91,7 +79,7 @@ void check_host_tensor(const TensorType& type, DType dtype, std::size_t count) {
 }
 
 struct Session::Impl {
-  std::shared_ptr<StepData> data = std::make_shared<StepData>();
+  std::shared_ptr<GivenData> data = std::make_shared<GivenData>();
   int ranks = 1;
   std::unique_ptr<Cluster> cluster;    // none: another rank's
   std::unique_ptr<Follower> follower;  // of that
@@ -167,8 +155,7 @@ Session::Session(int devices, const SessionOptions& options) : impl_(std::make_u
     throw Error(concat("there is no backend ", quote(options.backend), " over ranks"), {}, join(over_ranks, " or "));
   const bool nccl = find_backend(options.backend).between_devices;
   const c10::Device device = open_device(options.device);
-  const ExecutorFactory executors = torch_executor_factory(options.threads, device, options.ranks.has_value() && !nccl,
-                                                           options.fuse ? std::make_shared<KernelCompiler>(device) : nullptr);
+  const ExecutorFactory executors = torch_executor_factory(options.threads, device, options.ranks.has_value() && !nccl, options.fuse);
   if (!options.ranks) {
     ClusterOptions cluster{.deadline = options.deadline, .interrupted = options.interrupted};
     if (!device.is_cpu()) cluster.hub = [device] { return make_stream_hub(device); };
@@ -217,16 +204,12 @@ void Session::unload(const std::string& name) {
 }
 
 void Session::initialise(const std::vector<ParameterSpec>& parameters, std::int64_t seed) {
-  StateSource source;
-  source.seed = seed;
-  source.parameters = parameters;
-  impl_->devices().set_state(source);
+  impl_->devices().set_state({.seed = seed, .parameters = parameters});
 }
 
 void Session::set_state(const HostTensors& state) {
   Cluster& devices = impl_->devices();
-  StateSource source;
-  source.kind = StateSource::Kind::values;
+  StateSource source{.kind = StateSource::Kind::values};
   for (const auto& [name, tensor] : state) {
     const TensorType& type = impl_->state(name).type;
     const bool same =
@@ -251,10 +234,7 @@ void Session::read_state(const std::map<std::string, StoredTensorName>& state) {
       throw Error(concat(stored.file, ": ", quote(stored.name), " is ", found->second.type.text(), ", the state ", quote(name), " is ",
                          type.text()));
   }
-  StateSource source;
-  source.kind = StateSource::Kind::values;
-  source.files = state;
-  devices.set_state(source);
+  devices.set_state({.kind = StateSource::Kind::values, .files = state});
 }
 
 HostTensor Session::state(const std::string& name) {
@@ -283,9 +263,7 @@ StepReport Session::step(const std::string& name, const HostTensors& data, bool 
   const Program& program = *body;
   check_data(program, data);
   impl_->data->tensors = &data;
-  StepInput input;
-  input.step = ++impl_->steps;
-  StepResult result = devices.step(id, input, record);
+  StepResult result = devices.step(id, {.step = ++impl_->steps}, record);
   StepReport report;
   report.seconds = result.seconds;
   for (const Port& port : program.outputs) report.outputs[port.name] = {port.type, std::move(result.outputs.at(port.name))};
