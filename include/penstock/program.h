@@ -111,6 +111,8 @@ struct Instruction {
   std::int32_t port = -1;        // for input: index into Program::data; for output: into Program::outputs
   std::uint32_t first_operand = 0, operands = 0;  // where has_operands(opcode): range of DeviceProgram::operands
   std::uint32_t first_result = 0, results = 0;    // likewise: range of DeviceProgram::results
+
+  bool operator==(const Instruction&) const = default;
 };
 
 struct Result {

@@ -119,7 +119,7 @@ void parse_run(Reader& r, DeviceProgram& device, Instruction& i) {
 
 // A copy on the device, or one to or from the host, which always stores.
 void parse_copy(Reader& r, DeviceProgram& device, Instruction& i) {
-  if (i.opcode != Opcode::copy && r.in.peek() != '%') parse_action(r.in, i);
+  if (r.in.peek() != '%') parse_action(r.in, i);
   device.operands.push_back(slot_name(r));
   r.in.expect("->");
   device.results.push_back(i.opcode == Opcode::copy ? parse_result(r) : Result{slot_name(r)});

@@ -107,7 +107,9 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
       break;
     case Opcode::copy: {
       const Result& result = device.results_of(i)[0];
-      out << "copy " << slot(device.operands_of(i)[0]) << " -> " << name(result.mode) << " " << slot(result.slot);
+      out << "copy ";
+      put_action(out, i);
+      out << slot(device.operands_of(i)[0]) << " -> " << name(result.mode) << " " << slot(result.slot);
       break;
     }
     case Opcode::offload:

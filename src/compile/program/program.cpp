@@ -81,10 +81,9 @@ class ProgramHash {
   // Hashes what the text form says of it, no more: a program that was sent as text has the hash that it had.
   void instruction(const DeviceProgram& device, const Instruction& i) {
     number(static_cast<std::int64_t>(i.opcode));
-    const bool shows_action = i.action && i.opcode != Opcode::copy;
-    if (shows_action) number(static_cast<std::int64_t>(i.kind));
-    number(shows_action ? i.stage : -1);
-    number(shows_action || i.opcode == Opcode::input ? i.microbatch : -1);
+    if (i.action) number(static_cast<std::int64_t>(i.kind));
+    number(i.action ? i.stage : -1);
+    number(i.action || i.opcode == Opcode::input ? i.microbatch : -1);
     for (const std::int32_t id : {i.task.value, i.slot.value, i.peer, i.tag, i.group, i.port}) number(id);
     list(device.operands_of(i), [&](SlotId operand) { number(operand.value); });
     list(device.results_of(i), [&](const Result& result) {

@@ -99,9 +99,9 @@ ConfigKey choice(const char* section, const char* name, const char* meaning, std
 // A key of an enumeration, or of false and true: `words` say its values in their order.
 template <class Value>
 ConfigKey choice(const char* section, const char* name, const char* meaning, Value* target, std::vector<std::string> words) {
-  ConfigKey key{section, name, "", meaning};
-  key.target =
-      ConfigKey::Choice{[=] { return static_cast<std::size_t>(*target); }, [=](std::size_t word) { *target = static_cast<Value>(word); }};
+  ConfigKey key{
+      section, name, "", meaning,
+      ConfigKey::Choice{[=] { return static_cast<std::size_t>(*target); }, [=](std::size_t word) { *target = static_cast<Value>(word); }}};
   key.words = std::move(words);
   return key;
 }
