@@ -61,6 +61,8 @@ Schedule table_of(const TableChoice& choice) {
   if (const std::string flags = given(choice.flags); names_table(choice.what) && !flags.empty()) {
     throw Error(concat(choice.what, " says itself how many actors, stages and micro-batches it has"), {}, "leave out " + flags);
   }
+  if (names_rules(choice.what) && choice.options.head_shards > 1)
+    throw Error(concat(choice.what, " says by its placement and edges which stages there are"), {}, "leave out --head-shards");
   return load_schedule(choice.what, choice.options);
 }
 

@@ -3,9 +3,9 @@
 
 usage: docstrings.py --out FILE.jsonl [FOLDER ...]
 
-Each line is an object: `input` is a function's source without its docstring, moved to the left; `target` is the first paragraph of the docstring, in
-one line. Files are read in the order of their names and nothing is run, so that a folder always gives the same pairs. Without a folder it is the
-library of the Python that runs this.
+Each line is an object: `input` is a function's source without the lines of its docstring, moved to the left; `target` is the first paragraph of the
+docstring, in one line. Files are read in the order of their names and nothing is run, so that a folder always gives the same pairs. Without a folder it
+is the library of the Python that runs this.
 """
 
 import argparse
@@ -55,6 +55,9 @@ def main():
     parser.add_argument("folders", nargs="*", metavar="FOLDER", default=[sysconfig.get_paths()["stdlib"]])
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FILE.jsonl")
     options = parser.parse_args()
+    for folder in options.folders:
+        if not pathlib.Path(folder).is_dir():
+            sys.exit(f"there is no folder {folder}")
     lines = [json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs_of_folders(options.folders)]
     if not lines:
         sys.exit(f"no function in {', '.join(options.folders)} has a docstring")

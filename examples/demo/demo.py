@@ -284,7 +284,7 @@ def one_batch(demo, way, *arguments):
 def padded_packed_planned(demo):
     demo.part("One batch padded, packed and planned")
     demo.say("The functions of Python's library, each followed by what its docstring says, are documents of very different lengths:\n")
-    subprocess.run([sys.executable, ROOT / "examples/docstrings.py", "--out", demo.pairs], check=True, capture_output=True)
+    subprocess.run([sys.executable, ROOT / "examples/docstrings.py", "--out", demo.pairs], check=True, stdout=subprocess.DEVNULL)
     demo.say(demo.penstock("data", "show", demo.pairs, "--pairs"))
     padded = one_batch(demo, "padded")
     tokens = padded["tokens_per_second"] * padded["seconds"]

@@ -22,7 +22,7 @@ struct CompileOptions {
   // The number of devices of each actor; empty: one each. They share every micro-batch (data parallelism), so the step has
   // parts_of(devices) times the table's micro-batches.
   std::vector<int> devices = {};
-  // What the devices of an actor hold in shares that lie flat along them, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of
+  // The tensors of which the devices of an actor hold shares, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of
   // the optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD.
   // Tensors that are worked on otherwise than element by element (an optimiser of whole tensors), or read by stages on several actors, stay
   // whole.

@@ -64,7 +64,7 @@ const T& attribute(const Op& op, std::string_view name);
 template <class T>
 T attribute_or(const Op& op, std::string_view name, T otherwise);
 
-// A graph without values of the same name, number of states and names of outputs.
+// A graph of the same name, number of states and names of outputs, without values.
 Graph empty_like(const Graph& graph);
 // The types of these values, in order.
 std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values);

@@ -45,7 +45,7 @@ def _wanted(name: str, value: Any) -> str | None:
         "deadline": (number and value > 0, "a number of seconds above 0"),
         "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), or the path of a table"),
         "split": (isinstance(value, Mapping) or _are_texts(value), 'a list of paths of modules, ["layers.2"], or a split_spec'),
-        "options": (isinstance(value, Mapping) and _are_texts(list(value)), 'options of the schedule by name, {"in_flight": 3}'),
+        "options": (_are_options(value), 'options of the schedule by name, numbers, lists of numbers, True or False: {"in_flight": 3}'),
         "whole": (_are_texts(value), 'names of arguments, ("num_items_in_batch",)'),
         "dynamic": (isinstance(value, (bool, Mapping)), 'True, False or dims by argument, {"input_ids": (0, 1)}'),
         "weights": (isinstance(value, (str, Path)), "the path of a folder"),
@@ -54,6 +54,14 @@ def _wanted(name: str, value: Any) -> str | None:
         "optimizer": (isinstance(value, torch.optim.Optimizer), "an optimizer of torch.optim"),
     }[name]
     return None if right else text
+
+
+def _are_options(value: Any) -> bool:
+    def is_number(each: Any) -> bool:
+        return isinstance(each, numbers.Real) and abs(each) < 2**31
+
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and (is_number(each) or (isinstance(each, (list, tuple)) and all(map(is_number, each)))) for name, each in value.items())
 
 
 def _are_texts(value: Any) -> bool:

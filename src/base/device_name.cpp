@@ -41,8 +41,8 @@ std::optional<DeviceName> parse_device_name(std::string_view text) {
 }
 
 bool is_host(std::string_view text) {
-  const DeviceKind* const kind = kind_of(text);
-  return kind && kind->is_host;
+  const std::optional<DeviceName> name = parse_device_name(text);
+  return name && kind_of(name->kind)->is_host;
 }
 
 }  // namespace penstock

@@ -180,6 +180,12 @@ TEST(SearchedTable, BadProblems) {
               "a table of micro-batches that differ is searched for a chain of one stage on each actor, and one step\n"
               "  other stages, several steps, offloading and gathers are not known to that search\n"
               "  hint: leave them out, or let all micro-batches cost alike");
+  SearchProblem counting = problem_of(2, {{1, 1}, {1, 1}, {1, 1}}, 2, true);
+  counting.costs.stages[1].parameters = 3;
+  EXPECT_EQ(message_of([&] { search_schedule(counting); }),
+            "parameters of stage 1 count 3.0, and micro-batches differ\n"
+            "  the search of such tables counts activations alone\n"
+            "  hint: take parameters off the limit");
 }
 
 SearchedBatchProblem random_batch(Random& random) {

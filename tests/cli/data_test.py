@@ -173,7 +173,7 @@ class Data(ProgramTest):
         self.assert_fails(other, "was trained on other data", "their names, sizes, contents or tokenizers differ")
         self.assertEqual(run("train", "--resume", self.path("run"), "--steps", 3).code, 0)
 
-    def test_a_misspelled_set(self):
+    def test_a_misspelled_command(self):
         result = run("data", "token", "--out", self.path("x.bin"))
         self.assertEqual((result.code, result.err), (2, "error: A subcommand is required\n  hint: did you mean tokens?\n"))
 

@@ -400,10 +400,15 @@ class PlanTest(ProgramTest):
         explained = run(*planned, "--explain")
         for part in ("tensor 2", "tensor 2 and sequence", "context 4", "loses by", "Its mesh: --mesh pipe="):
             self.assertIn(part, explained.out)
+        explained = run(*planned, "--explain", "--set", "attention=parts")  # of the splits that are tried, few allow it
+        self.assertIn("tensor 2 and sequence", explained.out, explained.err)
         self.assert_fails(run(*planned, "--only", "tensor=4"), "pipeline.tensor = 4", '"heads" has 2 in h.0.attn.c_attn.weight')
         self.assert_fails(run(*planned, "--only", "tensor=3"), "no degrees for gpt on 4 devices", "a replica is split over 1 device")
         self.assert_fails(run(*planned, "--only", "order=pipe/width"), 'order has "width"', "axes: pipe, data, context, tensor")
         self.assert_fails(run("check", config, "--plan", file, "--set", "pipeline.context=1"), "the plan", "says context = 2")
+        self.assert_fails(run("check", config, "--plan", file, "--set", "slices=2"), "the plan", "says which action each actor runs when")
+        compiled = run("compile", config, "--plan", file, "--set", "head_shards=1", "--emit", "stages")  # a number of the model, not of the table
+        self.assertEqual(compiled.code, 0, compiled.err)
 
     def test_what_is_assumed_stands_at_the_top(self):
         config = self.config("gpt")

@@ -68,6 +68,7 @@ class RulesTest(ProgramTest):
         fails(self.rules("prefer F\n"), "my.rules: nothing may run any more", "actor 1: 1B0 waits: drain does not let B run")
         fails(self.rules("placement wave 2\nlimit 1\n"), 'actor 0: 0F1 waits: 1 in flight, and "limit 1" allows 1')
         fails(self.folder / "none.rules", "none.rules: No such file or directory")
+        self.assert_fails(run("schedule", self.rules("prefer B F\n"), "--actors", 2, "--head-shards", 2), "my.rules says by its placement", "leave out --head-shards")
         self.assert_fails(run("train", *SMALL, "--text", self.text, "--schedule", self.rules("limit 0"), "--out", self.folder / "out"),
                           "my.rules: nothing may run any more", "actor 0: 0F0 waits")  # fmt: skip
         self.assertFalse((self.folder / "out").exists())

@@ -200,7 +200,7 @@ TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
       {"instance %x made (f32[2])", 13, "expected computed, data, state"},
       {"instance %x computed on 0 (f32[2])\ninstance %x computed on 1 (f32[2])", 10, "a second instance named %x"},
       {task + "task @F0", 6, "a second task named @F0"},
-      {"instance %x computed on 0 (f31[2])", 28, "unknown dtype f31"},
+      {"instance %x computed on 0 (f31[2])", 28, "\"f31\" is no dtype"},
       {"instance %x computed on 0 (f32[-2])", 28, "this shape has a negative size or more bytes than 63 bits count"},
       {"instance %x computed on -1 (f32[2])", 25, "expected a number from 0 to 2147483647, found -1"},
       {"instance %x computed on 2147483648 (f32[2])", 25, "expected a number from 0 to 2147483647, found 2147483648"},

@@ -20,7 +20,7 @@ TEST(MaxLoadPlanner, AsTheOriginal) {
   if (!test::has_profiles()) GTEST_SKIP();
   struct Row {
     int devices;
-    double milliseconds;  // without a host processor
+    double milliseconds;  // of the original, on devices only
   };
   for (const Row& row : {Row{2, 109.91790625}, Row{4, 58.5458125}, Row{6, 41.7458125}, Row{8, 33.3788125}}) {
     PlanProblem problem;

@@ -107,6 +107,7 @@ TEST(ProgramText, BrokenTextIsRejected) {
   expect("slot %h0 step @128", "slot %h0 step @-1", "expected a number from 0");
   expect("slot %loss step @256 (f32[])", "slot %loss step (f33[])", "\"f33\" is no dtype");
   expect("slot %loss step @256 (f32[])", "slot %loss step (f32[1099511627776,4])", "more than 2^40 bytes");
+  expect("slot %loss step @256 (f32[])", "slot %loss step (f32[0,2305843009213693951])", "more than 2^40 bytes");
   expect("device 1 {", "device 2 {", "expected device 1");
   expect("@F0(%w, %x0)", "@F2(%w, %x0)", "there is no task @F2");
   expect("= %x[0]", "= %y[0]", "there is no data port %y");

@@ -1,6 +1,7 @@
 """Ranks as processes that a copy of this process becomes, as importing PyTorch and the package takes longer than what most of them do.
 
-A copy goes on where `serve` returns and ends as a script does, with all that the interpreter does at its end.
+A copy goes on where the server was made, as a rank, and ends as a script does, with all that the interpreter does at its end. Copies share the seed of
+hashes and most addresses, so what depends on the order of a set is seen by ranks that torchrun starts.
 """
 
 import atexit
@@ -8,22 +9,23 @@ import faulthandler
 import json
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from pathlib import Path
 
-SECONDS = 800  # a rank that has not ended by then says where it is
+SECONDS = 400  # a rank that has not ended by then says where it is
 
 
 class Done:
-    """How a rank ended: its `returncode`, `stdout` and `stderr`."""
+    """The end of a rank: its `returncode`, `stdout` and `stderr`."""
 
     def __init__(self, returncode, out, error):
         self.returncode, self.stdout, self.stderr = returncode, out.read_text(), error.read_text()
 
 
 class Server:
-    """What forks the ranks: a copy of the process as it was when this was made, before tests had changed it or started threads."""
+    """Forks the ranks: a copy of the process as it was when this was made, before tests had changed it or started threads."""
 
     def __init__(self, main):
         """`main` is what a rank calls with its arguments."""
@@ -75,4 +77,5 @@ def _become(rank, request):
     os.environ.update(request["environment"], RANK=str(rank))
     for standard, name in ((1, "out"), (2, "error")):
         os.dup2(os.open(f"{request['folder']}/{rank}.{name}", os.O_WRONLY | os.O_CREAT, 0o600), standard)
-    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    faulthandler.dump_traceback_later(SECONDS)
+    signal.alarm(SECONDS + 10)  # also while the interpreter ends, or behind it; no rank is expected to end by this signal

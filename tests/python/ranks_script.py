@@ -1,4 +1,4 @@
-"""What several processes do, which ranks_test.py starts or forks.
+"""The work of several processes, which ranks_test.py starts or forks.
 
 usage: ranks_script.py plans|four|calls|device|ends WHO-HOW   (a launcher's variables say which rank this is)
 

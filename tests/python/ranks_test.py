@@ -44,7 +44,7 @@ def torchrun(processes, *arguments, page="", script=SCRIPT):
 
 def forked(processes, *arguments, **environment):
     """The ranks' ends, without a launcher of their own, so each may end as it likes; rank 0 serves the store."""
-    place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return SERVER.run(processes, place | environment, *arguments)
 
 
@@ -68,9 +68,9 @@ class Equal(unittest.TestCase):
         expected = ["gradients 1f1b actors=4", "gradients zb-v actors=4", *(f"gradients 1f1b actors=2 data=2 zero={zero}" for zero in (0, 3)),
                     "five steps AdamW schedule=1f1b data=2 zero=3", "five steps NAdam schedule=1f1b data=2 zero=1"]
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
-            results = forked(4, "four", PAGE=f"{folder}/page")
-        for rank, done in enumerate(results):
-            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-6000:])
+            done = torchrun(4, "four", page=f"{folder}/page")
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr.partition("ChildFailedError")[0][:6000])
+        for rank in range(4):
             self.assertEqual(said(done.stdout, rank), expected, done.stdout[-3000:])
 
     def test_the_page(self):

@@ -108,7 +108,7 @@ class Kinds(Refusals):
     def test_settings(self):
         module, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(4, 4)
         whole = ("actors", "chunks", "microbatches", "data", "threads")
-        wrong = {**dict.fromkeys(whole, (2.5, 2.0, True, "2", -1, 0, [2])), "zero": (0.5, True, "1", -1, 4, 7), "seed": (1.5, "x", None), "options": ("x", [1], 3, {1: 2}), "recompute": (1, "yes", None),
+        wrong = {**dict.fromkeys(whole, (2.5, 2.0, True, "2", -1, 0, [2])), "zero": (0.5, True, "1", -1, 4, 7), "seed": (1.5, "x", None), "options": ("x", [1], 3, {1: 2}, {"in_flight": "3"}, {"in_flight": None}, {"in_flight": 10**12}, {"frozen": ["x"]}), "recompute": (1, "yes", None),
                  "clip": (-1, True, "1", float("nan"), float("inf")), "deadline": (0, -1, "60", True), "schedule": (1, None), "split": ("1", [1], 3),
                  "whole": ("x", 3, [1]), "dynamic": (1, "yes", None), "weights": (3,), "loss": (3, "mse"),
                  "optimizer": (torch.optim.SGD, "sgd")}

@@ -93,6 +93,7 @@ TEST(RulesEngine, Windows) {
   EXPECT_EQ(message_of([&] { schedule_by(rules, {.window = 2}, uniform_costs(2)); }),
             "x.rules: rules that follow given costs take no --window\n  hint: leave out --window");
   EXPECT_EQ(error_of("", {.window = 0}), "my.rules: --window must be at least 1, not 0");
+  EXPECT_EQ(error_of("", {.head_shards = 2}), "no error");  // stages that the placement and the edges of the rules have
   EXPECT_EQ(error_of("", {.frozen = {1}}), "my.rules: rules take no --frozen\n  hint: write it as a limit, an order or a preference");
 }
 

@@ -55,7 +55,7 @@ TEST(ScheduleOptionRows, AreSetByName) {
   EXPECT_EQ(refused("in_fligth", 3), "there is no option \"in_fligth\" of schedules\n  hint: did you mean \"in_flight\"?");
   EXPECT_EQ(refused("in_flight", 2.5), "option \"in_flight\" needs a whole number");
   EXPECT_EQ(refused("in_flight", true), "option \"in_flight\" needs a whole number");
-  EXPECT_EQ(refused("in_flight", -1), "option \"in_flight\" is -1.0; it must be at least 0 and at most 1e+06");
+  EXPECT_EQ(refused("in_flight", -1), "option \"in_flight\" is -1; it must be at least 0 and at most 1e+06");
   EXPECT_EQ(refused("split_backward", 1), "option \"split_backward\" needs true or false");
   EXPECT_EQ(refused("transfers", 1.0), "option \"transfers\" needs a list of numbers");
 }

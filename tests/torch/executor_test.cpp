@@ -336,6 +336,13 @@ TEST(Executor, RejectsTokensOutsideTheVocabulary) {
                         {normal(1, {4, 2}), at::arange(2, 5)});
             }),
             "embedding: index 4 is outside its 4 rows\n  hint: is a token outside the model's vocabulary?");
+  // A table whose rows do not lie one after the other takes another way.
+  EXPECT_EQ(message_of([] {
+              run_graph(graph_of("graph @g(%w: f32[2,4], %i: i64[3]) -> (f32[3,2]) {\n%0: f32[4,2] = transpose(%w) {dim0=0, dim1=1}\n"
+                                 "%1: f32[3,2] = embedding(%0, %i)\nreturn %1\n}"),
+                        {normal(1, {2, 4}), at::arange(2, 5)});
+            }),
+            "embedding: index 4 is outside its 4 rows\n  hint: is a token outside the model's vocabulary?");
   EXPECT_EQ(message_of([] {
               run_graph(graph_of("graph @g(%l: f32[3,4], %t: i64[3]) -> (f32[], f32[3]) {\n"
                                  "%0: f32[], %1: f32[3] = cross_entropy(%l, %t) {ignore_index=-100}\nreturn %0, %1\n}"),

@@ -14,9 +14,9 @@
 namespace penstock {
 namespace {
 
-StepGradients run(const Model& model, const Schedule& schedule, int microbatches, int batch, std::vector<std::string> recompute = {}) {
+StepGradients run(const Model& model, const Schedule& schedule, int microbatches, int batch, bool recompute = false) {
   CompileOptions options;
-  options.recompute = std::move(recompute);
+  options.recompute = recompute;
   const Program program = lower(gradient_step(model, batch, test::kContext, microbatches), schedule, options);
   const auto cluster =
       test::make_test_cluster(program.devices.size(), std::make_shared<RandomBatch>(text_ports(test::kContext), test::kVocabulary));
@@ -41,13 +41,11 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
     options.replica = test::coin(random, 0.5) ? 0.3 : 0;
     Schedule schedule = test::random_schedule(random, shape, actors, microbatches, options);
 
-    std::vector<std::string> recompute;
-    if (test::coin(random, 0.3)) {
-      recompute = {"0"};
-    } else if (test::coin(random, 0.5)) {
+    const bool recompute = test::coin(random, 0.3);
+    if (!recompute && test::coin(random, 0.5)) {
       schedule = test::with_recomputation(random, schedule, 0.5);
     }
-    if (recompute.empty() && test::coin(random, 0.6)) {
+    if (!recompute && test::coin(random, 0.6)) {
       schedule = test::with_host_copies(random, schedule, 0.5);
       offloaded += print(schedule).find("OFFLOAD") != std::string::npos;
     }

@@ -1,4 +1,5 @@
 // Reads the text form of programs. The result is safe to hand to verify(): every id is in range, every size fits.
+#include <algorithm>
 #include <limits>
 
 #include "base/text.h"
@@ -24,7 +25,8 @@ TensorType tensor_type(Cursor& in) {
   in.skip();
   const std::size_t position = in.position();
   const TensorType type = parse_type(in);
-  if (type.bytes() > kMaxTensor) in.fail_at(position, "this tensor has more than 2^40 bytes");
+  const bool has_large_dim = std::ranges::any_of(type.shape, [](std::int64_t dim) { return dim > kMaxTensor; });  // beside a dim of 0
+  if (has_large_dim || type.bytes() > kMaxTensor) in.fail_at(position, "this tensor has more than 2^40 bytes");
   return type;
 }
 

@@ -128,7 +128,11 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
     case Opcode::output:
       out << "output " << shown_name(program.outputs[i.port].name) << " = " << slot(i.slot);
       break;
-    default:  // a collective
+    case Opcode::all_reduce:
+    case Opcode::reduce_scatter:
+    case Opcode::all_gather:
+    case Opcode::all_to_all:
+    case Opcode::broadcast:
       put_collective(out, device, i);
       break;
   }

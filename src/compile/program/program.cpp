@@ -143,7 +143,11 @@ std::string describe(const Program& program, int device, std::size_t instruction
       return concat("input ", program.data[i.port].name, i.microbatch < 0 ? "" : concat("[", i.microbatch, "]"));
     case Opcode::output:
       return "output " + program.outputs[i.port].name;
-    default:  // a collective
+    case Opcode::all_reduce:
+    case Opcode::reduce_scatter:
+    case Opcode::all_gather:
+    case Opcode::all_to_all:
+    case Opcode::broadcast:
       return concat(name(i.opcode), " ", slot(i.operands > 0 ? on.operands_of(i)[0] : on.results_of(i)[0].slot), " of group ", i.group,
                     " (tag ", i.tag, ")");
   }

@@ -407,8 +407,10 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
     for (const auto& [axis, members] : split)
       if (plan.split != Split() && is(axis) && override.value != std::to_string(members))
         fail_against_plan(config, override, concat(axis, " = ", members));
-    const auto shapes = [&](const ScheduleOption& option) { return is(std::string(option.name)); };
-    if (is("schedule") || is("workers") || std::ranges::any_of(schedule_options(), shapes))
+    const auto shapes = [&](const ScheduleOption& option) {
+      return option.configured == ScheduleOption::Configured::here && is(std::string(option.name));
+    };
+    if (is("schedule") || is("workers") || is("slices") || std::ranges::any_of(schedule_options(), shapes))
       fail_against_plan(config, override, "which action each actor runs when");
   }
   const auto is_zero = [](const Override& override) { return override.key == "zero" || override.key == "pipeline.zero"; };
@@ -490,7 +492,7 @@ int devices_of_actor(const Config& config) {
 
 int devices_with_members(const Config& config) {
   const Config::Pipeline& mesh = config.pipeline;
-  return devices_of_actor(config) * mesh.expert * mesh.context * mesh.tensor;
+  return static_cast<int>(std::int64_t{devices_of_actor(config)} * mesh.expert * mesh.context * mesh.tensor);
 }
 
 Override parse_override(std::string_view text) {

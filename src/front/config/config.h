@@ -76,7 +76,7 @@ struct Config {
     std::string plan;               // a file that says stages, actors, micro-batches and schedule; "": the model's own stages
     std::string schedule = "1f1b";  // a name, a CSV file, or a file of rules; "plan" where a plan says it
     // The options that shape the table. Two of them stay as they are here: how many slices there are, and parts of the vocabulary
-    // (schedule_options of config/compile.h).
+    // (table_options of config/compile.cpp).
     ScheduleOptions table = {.microbatches = 8};
     // Slices of a sequence that stages work on one after the other (transform/slices.h): how many, or the length of each, in tokens or any
     // other unit.

@@ -65,6 +65,7 @@ PlanSplit model_split(const Config& config, const ModelRegistry& models, const N
     const Prepared prepared = prepared_for(changed, models, size);
     CompileOptions options = prepared.options;
     options.axes = axes_of(changed, *prepared.model);
+    options.attention = SplitAttention::automatic;  // whether a split allows another way is seen when it is run
     PlanSplit one = split_graph(eliminate_dead_code(training_graph(changed, prepared)), groups, device, options, whole);
     if (out.graph.nodes.empty())
       out = std::move(one);

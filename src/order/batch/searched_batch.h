@@ -23,7 +23,7 @@ struct SearchedBatchProblem {
   Network network{};
   double limit = kInfinity;               // of what lives on an actor at once, in StageCosts::live's unit
   bool split = false, recompute = false;  // what tables may do: I and W in B's place; R
-  // Of the search: tables that are timed, at most, beside those given. The result depends on nothing else and the seed.
+  // Tables that the search times, at most, beside those given. The result depends on nothing else and the seed.
   std::int64_t candidates = 400;
   std::uint64_t seed = 0;
 };

@@ -22,9 +22,11 @@ int own_chunks(const RulesPlacement& placement, const ScheduleOptions& options) 
 }
 
 void check_options(const Rules& rules, const ScheduleOptions& options) {
-  check_least(rules.name, options);
+  check_bounds(rules.name, options);
+  // A number that follows from the model, of the vocabulary's parts, is one of stages that the rules' placement and edges have.
   for (const ScheduleOption& option : schedule_options())
-    if (option.taken_by != ScheduleOption::TakenBy::all && option.is_given(options))
+    if (option.taken_by != ScheduleOption::TakenBy::all && option.configured != ScheduleOption::Configured::elsewhere &&
+        option.is_given(options))
       throw Error(concat(rules.name, ": rules take no ", option.flag()), {}, "write it as a limit, an order or a preference");
   const int own = own_chunks(rules.placement, options);
   if (own != options.chunks && options.chunks > 1) {

@@ -87,7 +87,7 @@ Schedule balanced(Schedule whole, const ScheduleOptions& options) {
   work.weight_actor = [&options, places = places_of_weights(options.balance, options.window)](std::int32_t stage, std::int32_t microbatch) {
     return static_cast<std::int32_t>(places[stage][microbatch / options.microbatches]);
   };
-  // Of what an actor can start at once I goes before W and W before F.
+  // An actor that can start several takes I before W and W before F.
   Schedule out = in_rows(whole, work, [](const Action& action) { return action.kind == Kind::F; });
   put_updates(out, costs, options);
   return out;

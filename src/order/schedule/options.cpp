@@ -69,8 +69,7 @@ struct SetOption {
   [[noreturn]] void fail(const char* wanted) const { throw Error(concat("option ", quote(row.name), " needs ", wanted)); }
   void within(double number) const {
     if (number >= row.least && number <= row.most) return;
-    throw Error(concat("option ", quote(row.name), " is ", penstock::number(number), "; it must be at least ", row.least, " and at most ",
-                       row.most));
+    throw Error(concat("option ", quote(row.name), " is ", number, "; it must be at least ", row.least, " and at most ", row.most));
   }
 
   void operator()(int ScheduleOptions::* member) const {
@@ -104,11 +103,13 @@ void set_option(ScheduleOptions& options, const std::string& name, const OptionV
   throw Error(concat("there is no option ", quote(name), " of schedules"), {}, near.empty() ? "options: " + join(names, ", ") : near);
 }
 
-void check_least(std::string_view name, const ScheduleOptions& options) {
+void check_bounds(std::string_view name, const ScheduleOptions& options) {
   for (const ScheduleOption& row : kOptions) {
     const auto* number = std::get_if<int ScheduleOptions::*>(&row.member);
-    if (number && row.is_given(options) && options.**number < 1)
-      throw Error(concat(name, ": ", row.flag(), " must be at least 1, not ", options.**number));
+    if (!number || !row.is_given(options)) continue;
+    const int given = options.**number;
+    if (given < 1) throw Error(concat(name, ": ", row.flag(), " must be at least 1, not ", given));
+    if (!row.is_size && given > row.most) throw Error(concat(name, ": ", row.flag(), " must be at most ", row.most, ", not ", given));
   }
 }
 

@@ -41,7 +41,8 @@ const ScheduleOption& option_of(std::string_view flag);
 // the option's bounds.
 using OptionValue = std::variant<bool, int, double, std::vector<double>>;
 void set_option(ScheduleOptions& options, const std::string& name, const OptionValue& value);
-// Throws Error for a number below 1 that is given; `name`: the schedule's, for the message.
-void check_least(std::string_view name, const ScheduleOptions& options);
+// Throws Error for a number that is given and below 1, or above the option's bound where it is no size: how large a table may be is
+// another's to say. `name`: the schedule's, for the message.
+void check_bounds(std::string_view name, const ScheduleOptions& options);
 
 }  // namespace penstock

@@ -200,16 +200,13 @@ void check_balance(const ScheduleInfo& info, const ScheduleOptions& options) {
 }
 
 void check(const ScheduleInfo& info, const ScheduleOptions& options) {
-  check_least(info.name, options);
   if (options.chunks > 1 && !info.chunked) {
     throw Error(concat(info.name, " takes one stage per actor, not ", options.chunks, " chunks"), {},
                 "schedules that take chunks: " + join(names_of([](const ScheduleInfo& other) { return other.chunked; }), ", "));
   }
   for (const ScheduleOption& option : schedule_options())
     if (option.is_given(options)) check_taken(info, option);
-  constexpr int kMost = 1 << 12;
-  for (const auto& [flag, value] : {std::pair("--head-shards", options.head_shards), std::pair("--window", options.window)})
-    if (value > kMost) throw Error(concat(info.name, ": ", flag, " must be at most ", kMost, ", not ", value));
+  check_bounds(info.name, options);
   check_frozen(info, options);
   check_balance(info, options);
   check_transfers(info, options);

@@ -1,4 +1,4 @@
-// What every search asks of a table, and of the time that it has.
+// The questions that every search asks of a table, and of the time that it has.
 #pragma once
 
 #include <chrono>

@@ -36,6 +36,9 @@ void check_problem(const SearchProblem& problem) {
       for (const double time : costs.time)
         if (!(time >= 0) || std::isinf(time))
           throw Error(concat("micro-batch ", m, " takes ", number(time), " on stage ", s, "; it must be a number and not negative"));
+      if (costs.parameters != 0)
+        throw Error(concat("parameters of stage ", s, " count ", number(costs.parameters), ", and micro-batches differ"),
+                    {"the search of such tables counts activations alone"}, "take parameters off the limit");
       if (!keeps_limit(problem, costs.live))
         throw Error(concat("micro-batch ", m, " holds ", number(costs.live), " on stage ", s, ", above the limit of ",
                            number(problem.memory_limit)),
@@ -47,7 +50,13 @@ void check_problem(const SearchProblem& problem) {
 class ClassSearch {
  public:
   ClassSearch(const SearchProblem& problem, const SearchOptions& options)
-      : problem_(problem), options_(options), relaxed_(problem), random_(options.seed), left_(options.moves), bound_(work_bound(problem)) {
+      : problem_(problem),
+        options_(options),
+        relaxed_(problem),
+        random_(options.seed),
+        left_(options.moves),
+        clock_(options.seconds),
+        bound_(work_bound(problem)) {
     for (StageCosts& stage : relaxed_.costs.stages) stage.live = std::min(stage.live, stage.kept);
   }
 
@@ -74,7 +83,7 @@ class ClassSearch {
     double makespan = kInfinity;
   };
 
-  bool goes_on() const { return left_ > 0 && (!found_ || found_->makespan > bound_ * (1 + kRounding)); }
+  bool goes_on() const { return left_ > 0 && !clock_.is_after(1) && (!found_ || found_->makespan > bound_ * (1 + kRounding)); }
 
   double work_of(std::size_t m) const {
     double sum = 0;
@@ -156,7 +165,7 @@ class ClassSearch {
 
   void improve_found() {
     if (!goes_on()) return;
-    Schedule improved = improve_table(problem_, found_->schedule, left_, random_, [] { return false; });
+    Schedule improved = improve_table(problem_, found_->schedule, left_, random_, [&] { return clock_.is_after(1); });
     consider(std::move(improved), found_->found_by + ", improved");
   }
 
@@ -165,6 +174,7 @@ class ClassSearch {
   SearchProblem relaxed_;  // in which only what is kept counts
   std::mt19937_64 random_;
   std::int64_t left_;
+  SearchClock clock_;
   double bound_;
   std::optional<FoundTable> found_;
 };

@@ -48,7 +48,8 @@ void read_stages(const JsonNode& stages, PlanFile& plan) {
   if (plan.stages.empty()) stages.fail("is empty; a plan has one stage at least");
 }
 
-// Plans once had stages on host processors, whose memory did not count and which had the numbers after the devices'.
+// Plans once had stages on host processors, whose memory did not count and which had the numbers after the devices'. The
+// devices of a run, numbered by rows, may also lie behind `peak_bytes`, but stages hold something there.
 void check_devices(const JsonNode& stages, const PlanFile& plan) {
   for (const PlanFile::Stage& stage : plan.stages)
     if (stage.bytes == 0 && stage.devices[0] >= std::ssize(plan.peak_bytes))

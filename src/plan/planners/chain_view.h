@@ -57,7 +57,8 @@ struct ChainPlan {
   double bottleneck = 0;  // the planner's own objective
   double value = 0;       // the plan with the least value is chosen
 };
-// A plan that is chosen by its simulated step.
+
+// A plan that is chosen by its simulated step, which `limit` counts.
 ChainPlan timed_chain(const ChainView& view, std::vector<PlanStage> stages, double bottleneck, TimeLimit& limit);
 
 struct ChainLimits {

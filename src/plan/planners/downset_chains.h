@@ -51,7 +51,6 @@ inline double workers_for(double work, double bound) {
 // `most` workers.
 template <class AddStage>
 ChainTable chains_over(const ChainSpace& space, const std::vector<int>& sets, int end, double bound, AddStage&& add_stage) {
-  constexpr std::int64_t kPairWork = 16;  // elementary steps for a pair of sets that makes no stage
   const int n = space.workers;
   const double most_work = bound * space.devices * space.of_stage * (1 + 1e-9);  // of a stage
   ChainTable table(space.downsets.count(), n);

@@ -26,7 +26,6 @@ namespace penstock {
 namespace {
 
 constexpr int kMostStages = 10'000'000;  // sets of nodes times degrees, about 500 MB
-constexpr std::int64_t kPairWork = 16;   // elementary steps for a pair of sets that makes no stage
 
 // Sums over downsets for one tensor-parallel degree.
 struct Degree {

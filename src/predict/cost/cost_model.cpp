@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/invariant.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/error.h"
@@ -109,13 +110,16 @@ void fail_one_device(const PlanNode& node, std::string_view planner) {
 }
 
 void check_one_device(const PlanGraph& graph, std::string_view planner) {
-  for (const PlanNode& node : graph.nodes)
+  for (const PlanNode& node : graph.nodes) {
+    invariant(!node.costs.empty(), "a graph is checked before it is planned (check_problem)");
     if (node.costs[0].degree != 1) fail_one_device(node, planner);
+  }
 }
 
 int measured_samples(const PlanGraph& graph) {
   if (graph.nodes.empty()) throw Error(concat(graph.name, " has no nodes"), {}, "give a graph with one node at least");
   const PlanNode& first = graph.nodes[0];
+  for (const PlanNode& node : graph.nodes) invariant(!node.costs.empty(), "a graph is checked before it is planned (check_problem)");
   for (const PlanNode& node : graph.nodes)
     if (node.costs[0].samples != first.costs[0].samples)
       throw Error(

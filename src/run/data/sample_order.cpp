@@ -24,11 +24,11 @@ SampleOrder::SampleOrder(std::int64_t all, double validation, std::int64_t of_ba
   if (validation > 0) kept = std::max<std::int64_t>(kept, 1);
 }
 
-void SampleOrder::check(const std::string& what, const std::string& named, const std::string& of) const {
+void SampleOrder::check(const std::string& what, const std::string& named, const std::string& sources) const {
   if (trained() >= batch) return;
   throw Error(concat("there are fewer ", what, " than one batch takes: ", samples, " in ", named),
               {concat("one batch takes ", batch, "; ", trained(), " are there beside validation")},
-              concat("name more ", of, ", or lower train.batch"));
+              concat("name more ", sources, ", or lower train.batch"));
 }
 
 std::vector<std::int64_t> SampleOrder::training(std::int64_t position) const {

@@ -16,8 +16,9 @@ struct SampleOrder {
   // `validation`: the share that is kept, at least one sample where it is above 0.
   SampleOrder(std::int64_t samples, double validation, std::int64_t batch, std::int64_t seed);
   std::int64_t trained() const { return samples - kept; }
-  // Throws Error where a batch takes more than there are to train on: of `what`, which lie in `named`, where the user may name more `of`.
-  void check(const std::string& what, const std::string& named, const std::string& of) const;
+  // Throws Error where a batch takes more than there are to train on: of `what`, which lie in `named`, where the user may name more
+  // `sources`.
+  void check(const std::string& what, const std::string& named, const std::string& sources) const;
   // The batch that follows after so many training samples were read. There must be one outside of validation.
   std::vector<std::int64_t> training(std::int64_t position) const;
   // Batch 0, 1, ...; they start again where there are fewer.

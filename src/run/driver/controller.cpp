@@ -250,7 +250,11 @@ void Controller::set_values(const StateSource& source) {
 
 // One after the other, so that no more than one lies here.
 void Controller::bring(const std::vector<std::string>& tensors) {
-  for (const std::string& tensor : tensors) set_values({.kind = StateSource::Kind::values, .values = {{tensor, state(tensor)}}});
+  for (const std::string& tensor : tensors) {
+    StateSource source{.kind = StateSource::Kind::values};
+    source.values[tensor] = state(tensor);
+    set_values(source);
+  }
 }
 
 void Controller::begin_call(const std::string& call) {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kCommandMark = 0x33435350;  // "PSC3"
 constexpr std::uint32_t kReplyMark = 0x35525350;    // "PSR5"
 
-// What is written as its bytes are in memory.
+// Values that are written as their bytes are in memory.
 template <class T>
 concept Plain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
@@ -61,16 +61,18 @@ class Writer {
 };
 
 // The last choice of an enumeration: no message holds a larger one.
-template <class E>
-constexpr E kLast{};
-template <>
-constexpr auto kLast<Command::Kind> = Command::Kind::stop;
-template <>
-constexpr auto kLast<StateSource::Kind> = StateSource::Kind::values;
-template <>
-constexpr auto kLast<Initialiser::Kind> = Initialiser::Kind::normal;
-template <>
-constexpr auto kLast<DType> = DType::boolean;
+constexpr Command::Kind last(Command::Kind) {
+  return Command::Kind::stop;
+}
+constexpr StateSource::Kind last(StateSource::Kind) {
+  return StateSource::Kind::values;
+}
+constexpr Initialiser::Kind last(Initialiser::Kind) {
+  return Initialiser::Kind::normal;
+}
+constexpr DType last(DType) {
+  return DType::boolean;
+}
 
 // Reads a message as it was written. It never reads past the end, and trusts no length before it has seen the bytes.
 class Reader {
@@ -102,7 +104,7 @@ class Reader {
   void get(T& value) {
     raw(&value, sizeof value);
     if constexpr (std::is_enum_v<T>)
-      if (value > kLast<T>) fail("a choice is out of range");
+      if (value > last(value)) fail("a choice is out of range");
   }
   void get(bool& flag) { flag = next<std::uint8_t>() != 0; }
   void get(std::string& text) {
@@ -111,7 +113,7 @@ class Reader {
   }
   template <class T>
   void get(std::vector<T>& items) {
-    if constexpr (Plain<T>) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::byte>) {
       items.resize(length(sizeof(T)));
       raw(items.data(), items.size() * sizeof(T));
     } else {

@@ -48,6 +48,7 @@ struct TableRows {
 
 T looked_up(const T& weight, const T& indices, const Lookup& lookup) {
   const TableRows places(indices, lookup);
+  if (weight.size(0) == 0) return at::zeros({indices.numel(), weight.size(1)}, weight.options());  // a part without rows
   return places.masked(weight.index_select(0, places.at));
 }
 

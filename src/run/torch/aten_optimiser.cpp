@@ -38,7 +38,7 @@ Bound sgd_by_aten(const Site& site) {
                   [momentum = number_attribute(site.op, "momentum"), decay = number_attribute(site.op, "weight_decay")](const Tensors& in) {
                     T velocity = in[2] * momentum + in[1];
                     if (decay != 0) velocity.add_(in[0], decay);
-                    return Tensors{in[0] - velocity * number_on_device(in[3]), velocity};
+                    return Tensors{in[0] - velocity * number_on_device(in[3]).to(velocity.scalar_type()), velocity};
                   });
 }
 
@@ -72,7 +72,7 @@ Bound half_by_aten(const Site& site) {
 // Operands: parameter, velocity, learning rate.
 Bound predict_sgd_by_aten(const Site& site) {
   return composed(site, [ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))](const Tensors& in) {
-    return Tensors{in[0] - in[1] * (number_on_device(in[2]) * ahead)};
+    return Tensors{in[0] - in[1] * (number_on_device(in[2]) * ahead).to(in[1].scalar_type())};
   });
 }
 

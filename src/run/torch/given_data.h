@@ -17,7 +17,7 @@ class GivenData : public DataSource {
   // `others_are_zero`: a port that no tensor is given for reads zeros; else that is an Error.
   explicit GivenData(bool others_are_zero = false) : others_are_zero_(others_are_zero) {}
 
-  const HostTensors* tensors = nullptr;  // of the step that is running
+  const HostTensors* tensors = nullptr;  // given to the step that is running; null: none is
 
   // A port of one micro-batch has a tensor of its own, which holds no rows of others.
   void fill(const Port& port, const StepInput&, std::int64_t first_row, std::int64_t, std::span<std::byte> out) const override {

@@ -229,7 +229,8 @@ void attend_backward_plainly(const Scalar* dout, const Scalar* q, const Scalar* 
   });
 }
 
-// The ranges, and the bias where there is one, as a call reads them.
+// The ranges, and the bias where there is one, as a call reads them. The bias is made dense at each call: it is small, and often a view of
+// a table.
 struct ReadRanges {
   T ranges, bias;
   RangesShape shape;

@@ -58,7 +58,7 @@ Tensors binary(const NamedCall& call) {
 }
 // An op that has the same operands, and the same attributes if any, under our name.
 Tensors under_our_name(const NamedCall& call);
-// An op of ours of this name with the same operands, and of its attributes "dim" alone.
+// An op of ours of this name with the same operands, and no attribute but "dim".
 Tensors along_dim(const NamedCall& call, std::string_view name);
 template <TextArgument Name>
 Tensors along_dim(const NamedCall& call) {

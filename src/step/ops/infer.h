@@ -52,7 +52,7 @@ std::vector<TensorType> infer_pair(const Op& op, Types operands);
 
 // Flops of an op that only moves data: none.
 double flops_none(const Op& op, Types operands, Types results);
-// So many for each element of an operand, or of result 0.
+// A number for each element of an operand, or of result 0.
 template <int Each, std::size_t Operand = 0>
 double flops_by_operand(const Op&, Types operands, Types) {
   return Each * static_cast<double>(operands[Operand].elements());

@@ -82,7 +82,7 @@ Tensors linear_vjp(const VjpArguments& a) {
   return out;
 }
 
-// Of mm and bmm.
+// The gradients of mm and bmm.
 template <Tensor (*Product)(Tensor, Tensor)>
 Tensors product_vjp(const VjpArguments& a) {
   const Tensor dy = a.cotangents[0];

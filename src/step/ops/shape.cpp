@@ -186,12 +186,12 @@ std::vector<TensorType> infer_split(const Op& op, Types operands) {
   return out;
 }
 
-// Of a slice or a select.
+// The gradient of a slice or a select.
 Tensors taken_vjp(const VjpArguments& a) {
   return {emit(a.op.name + "_backward", {a.cotangents[0]}, with(a.op.attributes, "input_sizes", a.operands[0].shape()))};
 }
 
-// Of a gradient of these.
+// The gradient of such a gradient.
 Tensors taken_backward_vjp(const VjpArguments& a) {
   Attributes attributes = a.op.attributes;
   attributes.erase("input_sizes");
