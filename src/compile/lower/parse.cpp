@@ -23,6 +23,15 @@ std::size_t one_of(Cursor& in, const std::array<std::string_view, count>& words)
   in.fail(concat("expected ", join(std::vector<std::string>(words.begin(), words.end()), ", ")));
 }
 
+DType parse_dtype(Cursor& in) {
+  in.skip();
+  const std::size_t position = in.position();
+  const std::string_view word = in.word();
+  DType dtype{};
+  if (!parse_dtype(word, dtype)) in.fail_at(position, concat("unknown dtype ", word));
+  return dtype;
+}
+
 std::vector<TensorType> parse_types(Cursor& in) {
   std::vector<TensorType> out;
   parse_list(in, [&] { out.push_back(parse_type(in)); });
