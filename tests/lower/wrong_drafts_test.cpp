@@ -186,6 +186,7 @@ struct Unreadable {
   std::string text;
   int column;
   std::string message;
+  std::string hint = {};  // with its line break
 };
 
 TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
@@ -200,7 +201,7 @@ TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
       {"instance %x made (f32[2])", 13, "expected computed, data, state"},
       {"instance %x computed on 0 (f32[2])\ninstance %x computed on 1 (f32[2])", 10, "a second instance named %x"},
       {task + "task @F0", 6, "a second task named @F0"},
-      {"instance %x computed on 0 (f31[2])", 28, "\"f31\" is no dtype"},
+      {"instance %x computed on 0 (f31[2])", 28, "\"f31\" is no dtype", "\n  hint: known: f64 f32 bf16 f16 i64 i32 bool"},
       {"instance %x computed on 0 (f32[-2])", 28, "this shape has a negative size or more bytes than 63 bits count"},
       {"instance %x computed on -1 (f32[2])", 25, "expected a number from 0 to 2147483647, found -1"},
       {"instance %x computed on 2147483648 (f32[2])", 25, "expected a number from 0 to 2147483647, found 2147483648"},
@@ -222,7 +223,7 @@ TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
     const std::vector<std::string> lines = split(u.text, '\n');
     EXPECT_EQ(message_of([&] { parse_draft("penstock draft 1\n" + u.text + "\n"); }),
               concat("draft:", lines.size() + 1, ":", u.column, ": ", u.message, "\n  ", lines.back(), "\n",
-                     std::string(static_cast<std::size_t>(u.column) + 1, ' '), "^ near here"));
+                     std::string(static_cast<std::size_t>(u.column) + 1, ' '), "^ near here", u.hint));
   }
   EXPECT_EQ(message_of([] { parse_draft("penstock program 1\n"); }),
             "draft:1:1: this is a penstock program, not a penstock draft\n  penstock program 1\n  ^ near here");

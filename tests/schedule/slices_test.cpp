@@ -274,7 +274,7 @@ TEST(Slices, GoBackFromTheLastToTheFirst) {
 TEST(Slices, MistakesAreNamed) {
   EXPECT_EQ(message_of([] { sliced(parsed(kActor0), 2); }), "plan.csv is in 2 slices already");
   EXPECT_EQ(message_of([] { sliced(parsed("0F0\n"), 0); }), "plan.csv: slices must be at least 1, not 0");
-  EXPECT_EQ(message_of([] { make_schedule("1f1b", {.slices = 0}); }), "1f1b: slices must be at least 1, not 0");
+  EXPECT_EQ(message_of([] { make_schedule("1f1b", {.slices = 0}); }), "1f1b: --slices must be at least 1, not 0");
   EXPECT_EQ(message_of([] { make_schedule("slimpipe", {.actors = 1 << 10, .microbatches = 1 << 10, .slices = 1 << 10}); }),
             "slimpipe: a table of 1024 actors x 1 chunks x 1024 micro-batches x 1024 slices is too large\n"
             "  the product may be up to 134217728");

@@ -100,8 +100,8 @@ void push_frees(Emission& e, const std::vector<InstanceId>& instances) {
 // One instruction of what the run reads and writes.
 void push_operands(Emission& e, const Run& run, Instruction out, std::span<const InstanceId> reads, std::span<const Write> writes) {
   out.opcode = run.opcode;
-  out.kind = run.kind;
   out.action = bool(run.stage);
+  if (out.action) out.kind = run.kind;
   out.stage = run.stage.value;
   out.microbatch = run.unit.microbatch;
   out.first_operand = static_cast<std::uint32_t>(e.device.operands.size());

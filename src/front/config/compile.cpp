@@ -263,6 +263,16 @@ Schedule updating(const Config& config, Schedule schedule) {
   return adds_updates ? with_updates(std::move(schedule)) : std::move(schedule);
 }
 
+// Tells the program what the model's parameters are, and their dims: as the model names them, or as a choice of layouts has renamed them.
+void name_parameters(Prepared& prepared) {
+  prepared.options.parameters.clear();
+  prepared.options.dims.clear();
+  for (const ParameterSpec& parameter : prepared.parameters) {
+    prepared.options.parameters.push_back(parameter.name);
+    if (!parameter.dims.empty()) prepared.options.dims[parameter.name] = parameter.dims;
+  }
+}
+
 }  // namespace
 
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models) {
@@ -277,10 +287,7 @@ Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatc
   prepared.options.local = 1;
   if (prepared.schedule.slices > 1) prepared.slice_lengths = slice_lengths(config);
   prepared.parameters = prepared.model->parameters();
-  for (const ParameterSpec& parameter : prepared.parameters) {
-    prepared.options.parameters.push_back(parameter.name);
-    if (!parameter.dims.empty()) prepared.options.dims[parameter.name] = parameter.dims;
-  }
+  name_parameters(prepared);
   return prepared;
 }
 
@@ -298,6 +305,7 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 void choose_axes(const Config& config, Prepared& prepared) {
   const StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.options.zero < 3, prepared.options.axes);
   prepared.choices = choose_along(config, {staged.step, prepared.options.axes, prepared.parameters});
+  name_parameters(prepared);
 }
 
 void spread_actors(const Config& config, Prepared& prepared) {

@@ -45,7 +45,7 @@ T weights_of(const T& scores, const T& logsumexp) {
   return at::where(sums.eq(kNone), number(0, scores), (scores - sums).exp());
 }
 
-Tensors attended(const T& scores, const T& v) {
+AtTensors attended(const T& scores, const T& v) {
   const T sums = scores.logsumexp(-1);
   return {at::matmul(weights_of(scores, sums), widened(v)), sums};
 }
@@ -55,7 +55,7 @@ struct Gradients {
 };
 
 // in: dout, q, k, v, out, logsumexp.
-Gradients attended_backward(const Tensors& in, const T& scores, double scale) {
+Gradients attended_backward(const AtTensors& in, const T& scores, double scale) {
   const T dout = widened(in[0]), weights = weights_of(scores, in[5]);
   const T delta = (dout * widened(in[4])).sum(-1, true);
   const T dscores = weights * (at::matmul(dout, widened(in[3]).transpose(-1, -2)) - delta);
@@ -94,41 +94,41 @@ struct Ranges {
 
 // Operands: q, k, v [batch, heads, length, head], bias?.
 Bound attention_by_aten(const Site& site) {
-  return composed(site, [causal = attribute<bool>(site.op, "is_causal"), scale = number_attribute(site.op, "scale")](const Tensors& in) {
+  return composed(site, [causal = attribute<bool>(site.op, "is_causal"), scale = number_attribute(site.op, "scale")](const AtTensors& in) {
     return attended(causal_scores(in[0], in[1], scale, causal, in.size() > 3 ? in[3] : T()), in[2]);
   });
 }
 
 // Operands: dout, q, k, v, out, logsumexp, bias?.
 Bound attention_backward_by_aten(const Site& site) {
-  return composed(site, [causal = attribute<bool>(site.op, "is_causal"), scale = number_attribute(site.op, "scale")](const Tensors& in) {
+  return composed(site, [causal = attribute<bool>(site.op, "is_causal"), scale = number_attribute(site.op, "scale")](const AtTensors& in) {
     const T scores = causal_scores(in[1], in[2], scale, causal, in.size() > 6 ? in[6] : T());
     const Gradients gradients = attended_backward(in, scores, scale);
-    return Tensors{gradients.dq, gradients.dk, gradients.dv};
+    return AtTensors{gradients.dq, gradients.dk, gradients.dv};
   });
 }
 
 // Operands: out, logsumexp, other out, other logsumexp.
 Bound attention_join_by_aten(const Site& site) {
-  return composed(site, [](const Tensors& in) {
+  return composed(site, [](const AtTensors& in) {
     const T sums = at::logaddexp(in[1], in[3]);
-    return Tensors{weights_of(in[1].unsqueeze(-1), sums) * widened(in[0]) + weights_of(in[3].unsqueeze(-1), sums) * widened(in[2]), sums};
+    return AtTensors{weights_of(in[1].unsqueeze(-1), sums) * widened(in[0]) + weights_of(in[3].unsqueeze(-1), sums) * widened(in[2]), sums};
   });
 }
 
 // Operands: q, k, v, ranges [batch, queries, 2], bias?.
 Bound attention_in_ranges_by_aten(const Site& site) {
-  return composed(site, [of = Ranges(site.op, site.operands.size() > 4)](const Tensors& in) {
+  return composed(site, [of = Ranges(site.op, site.operands.size() > 4)](const AtTensors& in) {
     return attended(of.scores(in[0], in[1], in[3], of.has_bias ? in[4] : T()), in[2]);
   });
 }
 
 // Operands: dout, q, k, v, out, logsumexp, ranges, bias?.
 Bound attention_in_ranges_backward_by_aten(const Site& site) {
-  return composed(site, [of = Ranges(site.op, site.operands.size() > 7)](const Tensors& in) {
+  return composed(site, [of = Ranges(site.op, site.operands.size() > 7)](const AtTensors& in) {
     const T &q = in[1], &k = in[2];
     const Gradients gradients = attended_backward(in, of.scores(q, k, in[6], of.has_bias ? in[7] : T()), of.scale);
-    Tensors out{gradients.dq, gradients.dk, gradients.dv};
+    AtTensors out{gradients.dq, gradients.dk, gradients.dv};
     if (of.has_bias) {
       const T sums = gradients.dscores.sum(0).reshape({q.size(1), -1});
       out.push_back(at::zeros({q.size(1), 2 * of.reach - 1}, sums.options()).index_add_(1, of.distances(q, k), sums));

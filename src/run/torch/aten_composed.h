@@ -12,21 +12,21 @@
 
 namespace penstock {
 
-using Tensors = std::vector<at::Tensor>;
+using AtTensors = std::vector<at::Tensor>;
 
-// The call that gives the results what f makes of the operands: `Tensors f(const Tensors&)`. What it makes is new, so results may lie over
-// operands.
+// The call that gives the results what f makes of the operands: `AtTensors f(const AtTensors&)`. What it makes is new, so results may lie
+// over operands.
 template <class F>
 Bound composed(const Site& site, F f) {
-  return [f, in = Tensors(site.operands.begin(), site.operands.end()), out = Tensors(site.results.begin(), site.results.end()),
+  return [f, in = AtTensors(site.operands.begin(), site.operands.end()), out = AtTensors(site.results.begin(), site.results.end()),
           accumulate = site.accumulate] {
-    const Tensors values = f(in);
+    const AtTensors values = f(in);
     for (std::size_t i = 0; i < out.size(); ++i) deliver(out[i], values[i].view(out[i].sizes()), accumulate >> i & 1u);
   };
 }
 
 // The results of one of ATen's operators.
-inline Tensors in_order_of(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& results) {
+inline AtTensors in_order_of(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& results) {
   return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 

@@ -61,12 +61,12 @@ IndexCheck embedding_check(const Site& site, std::int64_t whole) {
 
 Bound embedding_by_aten(const Site& site) {
   return composed(
-      site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) { return Tensors{looked_up(in[0], in[1], lookup)}; });
+      site, [lookup = Lookup(site, site.operands[0].size(0))](const AtTensors& in) { return AtTensors{looked_up(in[0], in[1], lookup)}; });
 }
 
 // Operands: the table, indices, the rows that were looked up ahead, and the indices of rows that have changed since.
 Bound embedding_patched_by_aten(const Site& site) {
-  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) {
+  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const AtTensors& in) {
     const T changed = at::zeros({lookup.rows()}, in[0].options().dtype(at::kInt));
     for (std::size_t i = 3; i < in.size(); ++i) {
       const TableRows places(in[i], lookup);
@@ -77,15 +77,15 @@ Bound embedding_patched_by_aten(const Site& site) {
     T anew = changed.index_select(0, places.at).ne(0);
     if (places.is_here.defined()) anew = anew.logical_and(places.is_here);
     const T ahead = in[2].reshape({-1, in[0].size(1)});
-    return Tensors{at::where(anew.unsqueeze(1), in[0].index_select(0, places.at), ahead)};
+    return AtTensors{at::where(anew.unsqueeze(1), in[0].index_select(0, places.at), ahead)};
   });
 }
 
 Bound embedding_bag_by_aten(const Site& site) {
-  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) {
+  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const AtTensors& in) {
     std::vector<std::int64_t> bags = in[1].sizes().vec();
     bags.push_back(in[0].size(1));
-    return Tensors{widened(looked_up(in[0], in[1], lookup).view(bags)).sum(-2)};
+    return AtTensors{widened(looked_up(in[0], in[1], lookup).view(bags)).sum(-2)};
   });
 }
 
@@ -93,30 +93,30 @@ Bound embedding_bag_by_aten(const Site& site) {
 Bound embedding_dense_backward_by_aten(const Site& site) {
   const T& out = site.results[0];
   return composed(
-      site, [lookup = Lookup(site, out.size(0)), rows = out.size(0), width = out.size(1), dtype = out.scalar_type()](const Tensors& in) {
+      site, [lookup = Lookup(site, out.size(0)), rows = out.size(0), width = out.size(1), dtype = out.scalar_type()](const AtTensors& in) {
         const TableRows places(in[1], lookup);
         const std::int64_t bag = in[1].numel() * width / std::max<std::int64_t>(in[0].numel(), 1);
         const T given = in[0].to(dtype).reshape({-1, 1, width}).expand({-1, bag, -1}).reshape({-1, width});
-        return Tensors{at::zeros({rows, width}, given.options()).index_add_(0, places.at, places.masked(given))};
+        return AtTensors{at::zeros({rows, width}, given.options()).index_add_(0, places.at, places.masked(given))};
       });
 }
 
 // Operands: rows, indices. The first row of each index gets the sum of all rows of it, the others zeros.
 Bound sum_equal_rows_by_aten(const Site& site) {
   const auto rows = attribute<std::int64_t>(site.op, "num_weights");
-  return composed(site, [rows, lookup = Lookup(site, rows)](const Tensors& in) {
+  return composed(site, [rows, lookup = Lookup(site, rows)](const AtTensors& in) {
     const T indices = lookup.checked(in[1]), places = at::arange(indices.numel(), indices.options());
     const T first = at::full({rows}, indices.numel(), indices.options()).scatter_reduce_(0, indices, places, "amin");
-    return Tensors{at::zeros_like(in[0]).index_add_(0, first.index_select(0, indices), in[0])};
+    return AtTensors{at::zeros_like(in[0]).index_add_(0, first.index_select(0, indices), in[0])};
   });
 }
 
 // Operands: the table, its gradient's rows, their indices, learning rate.
 Bound sgd_rows_by_aten(const Site& site) {
-  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const Tensors& in) {
+  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const AtTensors& in) {
     const TableRows places(in[2], lookup);
     const T step = (widened(in[1]) * in[3].reshape({})).to(in[0].scalar_type());
-    return Tensors{in[0].index_add(0, places.at, places.masked(step), -1)};
+    return AtTensors{in[0].index_add(0, places.at, places.masked(step), -1)};
   });
 }
 

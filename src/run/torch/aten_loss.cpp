@@ -36,45 +36,45 @@ IndexCheck cross_entropy_check(const Site& site, std::int64_t classes, std::int6
 
 Bound cross_entropy_by_aten(const Site& site) {
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
-  return composed(site, [ignore, check = cross_entropy_check(site, site.operands[0].size(-1), ignore)](const Tensors& in) {
+  return composed(site, [ignore, check = cross_entropy_check(site, site.operands[0].size(-1), ignore)](const AtTensors& in) {
     const T x = rows(in[0]), sums = x.logsumexp(1), places = check(in[1].reshape({-1})).unsqueeze(1);
-    return Tensors{sum_of_kept(sums - x.gather(1, places).squeeze(1), in[1], ignore), sums};
+    return AtTensors{sum_of_kept(sums - x.gather(1, places).squeeze(1), in[1], ignore), sums};
   });
 }
 
 // Operands: dloss, logits, targets, logsumexp.
 Bound cross_entropy_backward_by_aten(const Site& site) {
   return composed(site, [ignore = attribute<std::int64_t>(site.op, "ignore_index"),
-                         begin = attribute_or(site.op, "begin", std::int64_t{0})](const Tensors& in) {
+                         begin = attribute_or(site.op, "begin", std::int64_t{0})](const AtTensors& in) {
     const T x = rows(in[1]), kept = in[2].reshape({-1, 1}).ne(ignore);
     const PartPlaces places(in[2], begin, x.size(1));
     const T softmax = (x - in[3].reshape({-1, 1})).exp();
     softmax.scatter_add_(1, places.at.unsqueeze(1), places.is_here.to(x.scalar_type()).neg().unsqueeze(1));
-    return Tensors{at::where(kept, softmax * in[0], zero_like(x))};
+    return AtTensors{at::where(kept, softmax * in[0], zero_like(x))};
   });
 }
 
 // Results: of each range of classes a row of logsumexps, and one of target logits.
 Bound cross_entropy_parts_by_aten(const Site& site) {
   return composed(site, [ends = attribute<std::vector<std::int64_t>>(site.op, "ends"),
-                         begin = attribute_or(site.op, "begin", std::int64_t{0})](const Tensors& in) {
-    Tensors parts;
+                         begin = attribute_or(site.op, "begin", std::int64_t{0})](const AtTensors& in) {
+    AtTensors parts;
     std::int64_t from = 0;
     for (const std::int64_t end : ends) {
       const T x = rows(in[0].narrow(1, from, end - from));
       parts.push_back(at::stack({x.logsumexp(1), picked(x, {in[1], begin + from, end - from})}));
       from = end;
     }
-    return Tensors{at::stack(parts)};
+    return AtTensors{at::stack(parts)};
   });
 }
 
 // Operands: dparts, logits, targets, parts.
 Bound cross_entropy_parts_backward_by_aten(const Site& site) {
   return composed(site, [ends = attribute<std::vector<std::int64_t>>(site.op, "ends"),
-                         begin = attribute_or(site.op, "begin", std::int64_t{0})](const Tensors& in) {
+                         begin = attribute_or(site.op, "begin", std::int64_t{0})](const AtTensors& in) {
     const T x = rows(in[1]);
-    Tensors gradients;
+    AtTensors gradients;
     std::int64_t from = 0;
     for (std::size_t p = 0; p < ends.size(); from = ends[p++]) {
       const T of = in[3][static_cast<std::int64_t>(p)], dof = in[0][static_cast<std::int64_t>(p)], factor = dof[0].unsqueeze(1);
@@ -84,7 +84,7 @@ Bound cross_entropy_parts_backward_by_aten(const Site& site) {
       gradient.scatter_add_(1, places.at.unsqueeze(1), at::where(places.is_here, dof[1], zero_like(dof)).unsqueeze(1));
       gradients.push_back(gradient);
     }
-    return Tensors{at::cat(gradients, 1)};
+    return AtTensors{at::cat(gradients, 1)};
   });
 }
 
@@ -92,10 +92,10 @@ Bound cross_entropy_parts_backward_by_aten(const Site& site) {
 Bound cross_entropy_join_by_aten(const Site& site) {
   const auto ignore = attribute<std::int64_t>(site.op, "ignore_index");
   return composed(site,
-                  [ignore, check = cross_entropy_check(site, attribute<std::int64_t>(site.op, "classes"), ignore)](const Tensors& in) {
+                  [ignore, check = cross_entropy_check(site, attribute<std::int64_t>(site.op, "classes"), ignore)](const AtTensors& in) {
                     check(in[1]);
                     const T sums = in[0].select(1, 0).logsumexp(0);
-                    return Tensors{sum_of_kept(sums - in[0].select(1, 1).sum(0), in[1], ignore), sums};
+                    return AtTensors{sum_of_kept(sums - in[0].select(1, 1).sum(0), in[1], ignore), sums};
                   });
 }
 

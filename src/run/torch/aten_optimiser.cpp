@@ -18,7 +18,7 @@ T number_on_device(const T& scalar) {
 }
 
 // The update by gradient, the next first and second moment. Operands: parameter, gradient, first, second, learning rate, step.
-Tensors adamw(const Adamw& a, const Tensors& in) {
+AtTensors adamw(const Adamw& a, const AtTensors& in) {
   const T p = widened(in[0]), g = widened(in[1]), m = widened(in[2]), v = widened(in[3]), rate = number_on_device(in[4]),
           step = number_on_device(in[5]);
   const T size = rate / (1 - at::pow(at::Scalar(a.beta1), step)), root = (1 - at::pow(at::Scalar(a.beta2), step)).sqrt();
@@ -29,22 +29,22 @@ Tensors adamw(const Adamw& a, const Tensors& in) {
 }  // namespace
 
 Bound adamw_by_aten(const Site& site) {
-  return composed(site, [a = adamw_of(site.op)](const Tensors& in) { return adamw(a, in); });
+  return composed(site, [a = adamw_of(site.op)](const AtTensors& in) { return adamw(a, in); });
 }
 
 // Operands: parameter, gradient, velocity, learning rate.
 Bound sgd_by_aten(const Site& site) {
-  return composed(site,
-                  [momentum = number_attribute(site.op, "momentum"), decay = number_attribute(site.op, "weight_decay")](const Tensors& in) {
-                    T velocity = in[2] * momentum + in[1];
-                    if (decay != 0) velocity.add_(in[0], decay);
-                    return Tensors{in[0] - velocity * number_on_device(in[3]).to(velocity.scalar_type()), velocity};
-                  });
+  return composed(
+      site, [momentum = number_attribute(site.op, "momentum"), decay = number_attribute(site.op, "weight_decay")](const AtTensors& in) {
+        T velocity = in[2] * momentum + in[1];
+        if (decay != 0) velocity.add_(in[0], decay);
+        return AtTensors{in[0] - velocity * number_on_device(in[3]).to(velocity.scalar_type()), velocity};
+      });
 }
 
 // Returns what an update makes with gradient*factor, in new tensors.
-Tensors scaled(const Op& update, std::span<const T> operands, const T& factor, std::size_t tensors) {
-  Tensors in(operands.begin(), operands.end()), out;
+AtTensors scaled(const Op& update, std::span<const T> operands, const T& factor, std::size_t tensors) {
+  AtTensors in(operands.begin(), operands.end()), out;
   in[1] = in[1] * factor;
   for (std::size_t r = 0; r < tensors; ++r) out.push_back(at::empty_like(in[0]));
   const Kernel& kernel = *find_kernel(update.name);
@@ -56,23 +56,24 @@ Tensors scaled(const Op& update, std::span<const T> operands, const T& factor, s
 // A factor that is NaN differs from the assumed one.
 Bound half_by_aten(const Site& site) {
   const bool is_first = is_update_ahead(site.op);
-  return composed(site, [update = update_in(site.op), is_first, tensors = site.op.results.size() / (is_first ? 2 : 1)](const Tensors& in) {
-    const std::span<const T> operands = std::span(in).subspan(is_first ? 0 : tensors, update.operands.size());
-    Tensors out = scaled(update, operands, in.back(), tensors);
-    if (is_first) {
-      for (std::size_t r = 0; r < tensors; ++r) out.push_back(operands[r == 0 ? 0 : r + 1].clone());
-      return out;
-    }
-    const T differs = in.back().ne(in[in.size() - 2]);
-    for (std::size_t r = 0; r < tensors; ++r) out[r] = at::where(differs, out[r], in[r]);
-    return out;
-  });
+  return composed(site,
+                  [update = update_in(site.op), is_first, tensors = site.op.results.size() / (is_first ? 2 : 1)](const AtTensors& in) {
+                    const std::span<const T> operands = std::span(in).subspan(is_first ? 0 : tensors, update.operands.size());
+                    AtTensors out = scaled(update, operands, in.back(), tensors);
+                    if (is_first) {
+                      for (std::size_t r = 0; r < tensors; ++r) out.push_back(operands[r == 0 ? 0 : r + 1].clone());
+                      return out;
+                    }
+                    const T differs = in.back().ne(in[in.size() - 2]);
+                    for (std::size_t r = 0; r < tensors; ++r) out[r] = at::where(differs, out[r], in[r]);
+                    return out;
+                  });
 }
 
 // Operands: parameter, velocity, learning rate.
 Bound predict_sgd_by_aten(const Site& site) {
-  return composed(site, [ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))](const Tensors& in) {
-    return Tensors{in[0] - in[1] * (number_on_device(in[2]) * ahead).to(in[1].scalar_type())};
+  return composed(site, [ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))](const AtTensors& in) {
+    return AtTensors{in[0] - in[1] * (number_on_device(in[2]) * ahead).to(in[1].scalar_type())};
   });
 }
 
@@ -80,11 +81,11 @@ Bound predict_sgd_by_aten(const Site& site) {
 Bound predict_adamw_by_aten(const Site& site) {
   return composed(
       site, [beta1 = number_attribute(site.op, "beta1"), beta2 = number_attribute(site.op, "beta2"), eps = number_attribute(site.op, "eps"),
-             ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))](const Tensors& in) {
+             ahead = static_cast<double>(attribute<std::int64_t>(site.op, "ahead"))](const AtTensors& in) {
         const T done = number_on_device(in[4]) - 1;
         const T root = (in[2] / (1 - at::pow(at::Scalar(beta2), done))).sqrt().add_(eps);
         const T next = in[0] - in[1] / root * (number_on_device(in[3]) * ahead / (1 - at::pow(at::Scalar(beta1), done)));
-        return Tensors{at::where(done.lt(1), in[0], next)};
+        return AtTensors{at::where(done.lt(1), in[0], next)};
       });
 }
 

@@ -50,9 +50,9 @@ T places_in_row(const RowPlaces& places, std::int64_t width, c10::Device device)
 
 // Operands: seed, step.
 Bound random_key_by_aten(const Site& site) {
-  return composed(site, [op = attribute<std::int64_t>(site.op, "op")](const Tensors& in) {
+  return composed(site, [op = attribute<std::int64_t>(site.op, "op")](const AtTensors& in) {
     const std::array<T, 4> words = philox_words(in[1], at::full_like(in[1], op), in[0]);
-    return Tensors{words[0].bitwise_or(words[1].bitwise_left_shift(32))};
+    return AtTensors{words[0].bitwise_or(words[1].bitwise_left_shift(32))};
   });
 }
 
@@ -63,14 +63,14 @@ Bound dropout_by_aten(const Site& site) {
   const double p = number_attribute(site.op, "p");
   const RowPlaces row(site.op);
   return composed(site,
-                  [places = places_in_row(row, width, x.device()), whole = row.whole_width(width), count, width, p](const Tensors& in) {
+                  [places = places_in_row(row, width, x.device()), whole = row.whole_width(width), count, width, p](const AtTensors& in) {
                     T at = places.unsqueeze(0).expand({count, width});
                     if (in.size() > 3) at = at + in[3].reshape({-1, 1}) * whole;
                     const std::array<T, 4> words = philox_words(at.bitwise_right_shift(2), in[2].reshape({-1, 1}), in[1].reshape({1, 1}));
                     const T of = at.bitwise_and(3);
                     const T word = at::where(of.lt(2), at::where(of.eq(0), words[0], words[1]), at::where(of.eq(2), words[2], words[3]));
                     const T from = in[0].reshape({count, width}), kept = word.ge(std::int64_t{std::lround(p * 4294967295.0)});
-                    return Tensors{at::where(kept, from * (1 / (1 - p)), at::scalar_tensor(0, from.options()))};
+                    return AtTensors{at::where(kept, from * (1 / (1 - p)), at::scalar_tensor(0, from.options()))};
                   });
 }
 

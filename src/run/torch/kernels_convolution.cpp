@@ -35,9 +35,9 @@ Window window_of(const Site& site) {
 
 // Not every processor convolves in low precision.
 Bound bind_convolution(const Site& site) {
-  return composed(site, [w = window_of(site)](const Tensors& in) {
+  return composed(site, [w = window_of(site)](const AtTensors& in) {
     const std::optional<T> bias = in.size() == 3 ? std::optional<T>(widened(in[2])) : std::nullopt;
-    return Tensors{
+    return AtTensors{
         at::convolution(widened(in[0]), widened(in[1]), bias, w.stride, w.padding, w.dilation, w.transposed, w.output_padding, w.groups)};
   });
 }
@@ -50,14 +50,14 @@ std::tuple<T, T, T> gradients(const T& dy, const T& x, const T& weight, const Wi
 
 // Only the shape counts of the one of x and weight that is not read, so the result, which has that shape, stands in for it.
 Bound bind_backward_input(const Site& site) {
-  return composed(site, [dx = site.results[0], w = window_of(site)](const Tensors& in) {
-    return Tensors{std::get<0>(gradients(in[0], dx, in[1], w, {true, false, false}))};
+  return composed(site, [dx = site.results[0], w = window_of(site)](const AtTensors& in) {
+    return AtTensors{std::get<0>(gradients(in[0], dx, in[1], w, {true, false, false}))};
   });
 }
 
 Bound bind_backward_weight(const Site& site) {
-  return composed(site, [dweight = site.results[0], w = window_of(site)](const Tensors& in) {
-    return Tensors{std::get<1>(gradients(in[0], in[1], dweight, w, {false, true, false}))};
+  return composed(site, [dweight = site.results[0], w = window_of(site)](const AtTensors& in) {
+    return AtTensors{std::get<1>(gradients(in[0], in[1], dweight, w, {false, true, false}))};
   });
 }
 

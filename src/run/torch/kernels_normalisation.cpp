@@ -22,7 +22,7 @@ namespace {
 using T = at::Tensor;
 
 // ATen's norms read some operands as if they all were dense.
-std::optional<T> optional(const Tensors& operands, std::size_t i) {
+std::optional<T> optional(const AtTensors& operands, std::size_t i) {
   return i < operands.size() ? std::optional<T>(widened_dense(operands[i])) : std::nullopt;
 }
 
@@ -37,7 +37,7 @@ Bound bind_layer_norm(const Site& site) {
   };
   if (are_dense_f32(mean, rstd) && (!affine || are_dense_f32(site.operands[1], site.operands[2])))
     if (Bound own = bind_dense(bind, x, y)) return own;
-  return composed(site, [eps](const Tensors& in) {
+  return composed(site, [eps](const AtTensors& in) {
     return in_order_of(at::native_layer_norm(widened_dense(in[0]), {in[0].size(-1)}, optional(in, 1), optional(in, 2), eps));
   });
 }
@@ -55,7 +55,7 @@ Bound bind_layer_norm_backward(const Site& site) {
   };
   if (dense && adds_weight == adds_bias)
     if (Bound own = bind_dense(bind, operands[0], operands[1], results[0])) return own;
-  return composed(site, [affine](const Tensors& in) {
+  return composed(site, [affine](const AtTensors& in) {
     return in_order_of(at::native_layer_norm_backward(widened_dense(in[0]), widened_dense(in[1]), {in[1].size(-1)}, widened_dense(in[2]),
                                                       widened_dense(in[3]), optional(in, 4), optional(in, 5), {true, affine, affine}));
   });
@@ -63,17 +63,17 @@ Bound bind_layer_norm_backward(const Site& site) {
 
 // y = x rstd weight with rstd = 1 / sqrt(mean(x^2) + eps).
 Bound bind_rms_norm(const Site& site) {
-  return composed(site, [eps = number_attribute(site.op, "eps")](const Tensors& in) {
+  return composed(site, [eps = number_attribute(site.op, "eps")](const AtTensors& in) {
     const T x = widened_dense(in[0]), rstd = at::rsqrt(at::mean(x * x, {-1}, true) + eps);
-    return Tensors{x * rstd * widened_dense(in[1]), rstd};
+    return AtTensors{x * rstd * widened_dense(in[1]), rstd};
   });
 }
 
 // Operands: dy, x, rstd, weight. With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)); dweight = sum of dy h over the rows.
 Bound bind_rms_norm_backward(const Site& site) {
-  return composed(site, [](const Tensors& in) {
+  return composed(site, [](const AtTensors& in) {
     const T d = widened_dense(in[0]), h = widened_dense(in[1]) * in[2], g = d * widened_dense(in[3]);
-    return Tensors{in[2] * (g - h * at::mean(g * h, {-1}, true)), at::sum((d * h).reshape({-1, in[3].size(0)}), {0})};
+    return AtTensors{in[2] * (g - h * at::mean(g * h, {-1}, true)), at::sum((d * h).reshape({-1, in[3].size(0)}), {0})};
   });
 }
 
@@ -89,7 +89,7 @@ Bound bind_batch_norm(const Site& site) {
 
 // Operands: dy, x, mean, rstd, weight.
 Bound bind_batch_norm_backward(const Site& site) {
-  return composed(site, [](const Tensors& in) {
+  return composed(site, [](const AtTensors& in) {
     return in_order_of(at::native_batch_norm_backward(widened_dense(in[0]), widened_dense(in[1]), widened_dense(in[4]), {}, {},
                                                       widened_dense(in[2]), widened_dense(in[3]), true, 0, {true, true, true}));
   });

@@ -13,7 +13,7 @@ std::vector<TensorMemory> memory_of(const std::vector<at::Tensor>& tensors, std:
   return out;
 }
 
-// Tensors may move between calls.
+// AtTensors may move between calls.
 void set_places(const std::vector<at::Tensor>& tensors, std::vector<TensorMemory>& memory) {
   for (std::size_t i = 0; i < tensors.size(); ++i) memory[i].data = static_cast<std::byte*>(tensors[i].data_ptr());
 }
