@@ -161,7 +161,7 @@ class Refusals(unittest.TestCase):
             wrong.write_text("[[devices]]\ncount = 0\n")
             plan.write_text("{}")
             cases = [
-                (lambda: planned(module, batch, planner="piperr"), "did you mean "piper"?"),
+                (lambda: planned(module, batch, planner="piperr"), 'did you mean "piper"?'),
                 (lambda: planned(module, batch, memory=100, planner="pipedream"), "the smallest memory of each device that would do is"),
                 (lambda: planned(module, batch, cluster=Path(folder) / "none.toml"), "none.toml cannot be read"),
                 (lambda: planned(module, batch, cluster=wrong), "wrong.toml:2"),
