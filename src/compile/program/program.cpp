@@ -151,6 +151,7 @@ std::string describe(const Program& program, int device, std::size_t instruction
       return concat(name(i.opcode), " ", slot(i.operands > 0 ? on.operands_of(i)[0] : on.results_of(i)[0].slot), " of group ", i.group,
                     " (tag ", i.tag, ")");
   }
+  return {};
 }
 
 }  // namespace penstock
