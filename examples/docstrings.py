@@ -56,8 +56,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FILE.jsonl")
     options = parser.parse_args()
     for folder in options.folders:
-        if not pathlib.Path(folder).is_dir():
-            sys.exit(f"there is no folder {folder}")
+        if not pathlib.Path(folder).exists():
+            sys.exit(f"there is no {folder}")
     lines = [json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs_of_folders(options.folders)]
     if not lines:
         sys.exit(f"no function in {', '.join(options.folders)} has a docstring")
