@@ -29,6 +29,7 @@ SMALL_COMMAND = [
     (r"penstock (schedule search|plan)\b(?!.*degrees)", r"penstock \1 --seconds 0.5"),
     (r"examples/long_slices\.toml", r"\g<0> --set width=32 --set context=64"),
     (r"(?<= train --steps 4 )examples/long\.toml", r"\g<0> --set width=32 --set context=256"),
+    (r"examples/docstrings\.py", rf"\g<0> {REPOSITORY}/python"),  # fewer functions than the library of Python has
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
     (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
     (r"\.venv/bin/torchrun\b", f"{PYTHON} -m torch.distributed.run"),
@@ -46,7 +47,7 @@ BEFORE_HELP = [
 
 
 def commands_of(markdown):
-    """Those in fenced blocks and indented lines, in order, without their comments; in a ```console block what follows a "$ ", as the rest is output."""
+    """Those of penstock, and of the script that makes its data, in fenced blocks and indented lines, in order, without their comments; in a ```console block what follows a "$ ", as the rest is output."""
     text = re.sub(r" *\\\n *", " ", markdown)
     lines, fence = [], None
     for line in text.splitlines():
@@ -56,7 +57,7 @@ def commands_of(markdown):
             lines += [line.removeprefix("$ ")] if line.startswith("$ ") else []
         elif fence or line.startswith("    "):
             lines.append(line.strip())
-    return [re.sub(r" +#.*", "", line) for line in lines if re.match(r"(.*[ /])?penstock [a-z]", line) and ".py" not in line]
+    return [re.sub(r" +#.*", "", line) for line in lines if re.match(r"(.*[ /])?penstock [a-z](?!.*\.py)|python3 examples/docstrings\.py", line)]
 
 
 def shown_outputs(markdown):
@@ -110,8 +111,8 @@ class Documents(ProgramTest):
         self.run_all(commands)
 
     def test_what_is_a_command(self):
-        text = "A\n\n    penstock plan a \\\n      --b    # c\n    .venv/bin/python x.py\n\n```\nbuild/penstock check\n```\npenstock no\n"
-        self.assertEqual(commands_of(text), ["penstock plan a --b", "build/penstock check"])
+        text = "A\n\n    penstock plan a \\\n      --b    # c\n    .venv/bin/python x.py\n    python3 examples/docstrings.py --out x\n\n```\nbuild/penstock check\n```\npenstock no\n"
+        self.assertEqual(commands_of(text), ["penstock plan a --b", "python3 examples/docstrings.py --out x", "build/penstock check"])
         shown = "```console\n$ penstock compile > a\npenstock rules 1\n```\n```\npenstock rules 1\n```\n"
         self.assertEqual(commands_of(shown), ["penstock compile > a", "penstock rules 1"])
 
