@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/device_name.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "base/words.h"
@@ -158,7 +159,7 @@ std::string text_of(const Compared& of, const PlannedVariants& planned) {
   }
   std::string out =
       concat(of.base.model.name, " on ",
-             is_local(of.arguments) ? concat(of.devices, of.base.run.device == "cpu" ? " threads" : " devices", " of this machine")
+             is_local(of.arguments) ? concat(of.devices, is_host(of.base.run.device) ? " threads" : " devices", " of this machine")
                                     : of.cluster.name,
              ": ", counted(std::ssize(all), "configuration"), " of ", planned.considered, " compiled, ", refused, " refused, ", large,
              " too large\n\n");

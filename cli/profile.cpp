@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/device_name.h"
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/clusters.h"
@@ -130,7 +131,7 @@ nlohmann::ordered_json json_of(const Costs& costs, const std::vector<UnsteadyTim
 
 // A null cluster means that this process was not the controller. Only threads of the host run their tasks without communication.
 ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, const std::shared_ptr<const DataSource>& data) {
-  if (find_backend(config.pipeline.backend).processes || config.run.device != "cpu")
+  if (find_backend(config.pipeline.backend).processes || !is_host(config.run.device))
     return {nullptr, configured_cluster("profile", config, groups, data)};
   check_processes(config);
   ClusterOptions options;

@@ -59,8 +59,7 @@ struct CompileOptions {
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options = {});
 // The same of micro-batches of different shapes: `classes` are steps of one micro-batch each that differ in the shapes of their data alone,
 // and divide the loss by a port (BatchCount::port); `shape_class`: which of them each micro-batch of the table has. Every data port that
-// the loop cuts becomes one for each micro-batch, NAME.0, NAME.1, .... Throws Error also where the steps differ
-// in more.
+// the loop cuts becomes one for each micro-batch, NAME.0, NAME.1, .... Throws Error also where the steps differ in more.
 Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape_class, const Schedule& schedule,
                 const CompileOptions& options = {});
 // The parameters that devices hold in shares as one block, at level 3: the other programs of a run (gradients, validation) must know them

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/device_name.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "program/backends.h"
@@ -18,7 +19,7 @@ StepInput training_input(const Config& config, const Dataset& data, std::int64_t
 }
 
 ProfileOptions profile_options(const Config& config, int rounds) {
-  return {.backend = config.pipeline.backend, .by_itself = config.run.device != "cpu", .rounds = rounds, .input = {}};
+  return {.backend = config.pipeline.backend, .by_itself = !is_host(config.run.device), .rounds = rounds, .input = {}};
 }
 
 void check_threads(const Config& config) {
