@@ -7,9 +7,9 @@
 
 #include "base/text.h"
 #include "devices/actor.h"
-#include "devices/fake_device.h"
 #include "driver/thread_cluster.h"
 #include "program/memory_plan.h"
+#include "support/fake_device.h"
 
 namespace penstock {
 namespace {

@@ -61,7 +61,7 @@ bool is_torch(const std::string& include) {
 TEST(Layers, AFolderIncludesOnlyFoldersBelowIt) {
   const std::vector<std::string> folders = documented_folders();
   ASSERT_EQ(folders.front(), "penstock");
-  ASSERT_EQ(folders.back(), "standin");
+  ASSERT_EQ(folders.back(), "cuda");
   const auto layer = [&](const std::string& folder) { return std::find(folders.begin(), folders.end(), folder) - folders.begin(); };
   const auto unknown = static_cast<std::ptrdiff_t>(folders.size());
   for (const Include& include : includes_under({"include", "src"})) {
@@ -91,9 +91,7 @@ TEST(Layers, AWingIncludesOnlyWingsBeforeIt) {
 
 TEST(Layers, OnlyTheTorchFolderAndItsDevicesIncludeLibtorch) {
   const std::filesystem::path root = repository();
-  const auto may = [](const std::string& file) {
-    return file.starts_with("src/run/torch/") || file.starts_with("src/run/cuda/") || file.starts_with("src/run/standin/");
-  };
+  const auto may = [](const std::string& file) { return file.starts_with("src/run/torch/") || file.starts_with("src/run/cuda/"); };
   for (const Include& include : includes_under({"include", "src", "cli"})) {
     // "torch/executor.h" of ours is no header of libtorch.
     if (std::ranges::any_of(kWings, [&](const char* wing) { return std::filesystem::exists(root / "src" / wing / include.path); }))

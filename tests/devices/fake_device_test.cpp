@@ -1,9 +1,9 @@
-#include "devices/fake_device.h"
+#include "support/fake_device.h"
 
 #include <gtest/gtest.h>
 
 #include "devices/executor_conformance.h"
-#include "devices/thread_lanes.h"
+#include "support/thread_lanes.h"
 
 namespace penstock {
 namespace {

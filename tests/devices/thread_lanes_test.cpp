@@ -1,5 +1,5 @@
 // Devices that wait by themselves: they give what devices give whose hosts wait, no wait is missing, and few are not needed.
-#include "devices/thread_lanes.h"
+#include "support/thread_lanes.h"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "devices/forwarding_transport.h"
 #include "driver/thread_cluster.h"
 #include "support/errors.h"
+#include "support/fake_device.h"
 #include "support/lane_order.h"
 #include "support/random_program.h"
 #include "support/rounds.h"

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "devices/fake_device.h"
 #include "devices/forwarding_transport.h"
-#include "devices/thread_lanes.h"
 #include "devices/transport_conformance.h"
+#include "support/fake_device.h"
+#include "support/thread_lanes.h"
 
 namespace penstock {
 namespace {

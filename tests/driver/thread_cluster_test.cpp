@@ -8,13 +8,13 @@
 #include <thread>
 
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "devices/forwarding_transport.h"
-#include "devices/thread_lanes.h"
 #include "support/errors.h"
+#include "support/fake_device.h"
 #include "support/paths.h"
 #include "support/random_program.h"
 #include "support/rounds.h"
+#include "support/thread_lanes.h"
 
 namespace penstock {
 namespace {

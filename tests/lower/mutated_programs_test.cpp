@@ -9,7 +9,6 @@
 
 #include "base/text.h"
 #include "config/compile.h"
-#include "devices/fake_device.h"
 #include "driver/thread_cluster.h"
 #include "lower/lower.h"
 #include "models/registry.h"
@@ -20,6 +19,7 @@
 #include "program/verify.h"
 #include "schedule/traits.h"
 #include "support/errors.h"
+#include "support/fake_device.h"
 #include "support/random_program.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"

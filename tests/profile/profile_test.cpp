@@ -6,11 +6,11 @@
 #include <cmath>
 
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "driver/check.h"
 #include "driver/training.h"
 #include "models/registry.h"
 #include "simulate/durations.h"
+#include "support/fake_device.h"
 #include "support/random_program.h"
 
 namespace penstock {

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "driver/thread_cluster.h"
 #include "driver/training.h"
 #include "models/registry.h"
 #include "penstock/error.h"
 #include "profile/workbench.h"
 #include "support/errors.h"
+#include "support/fake_device.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "driver/thread_cluster.h"
 #include "formats/safetensors.h"
 #include "program/piece.h"
@@ -14,6 +13,7 @@
 #include "state/manifest.h"
 #include "state/state_source.h"
 #include "support/errors.h"
+#include "support/fake_device.h"
 #include "support/random_pieces.h"
 #include "support/random_program.h"
 #include "support/rounds.h"

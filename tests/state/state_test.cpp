@@ -5,11 +5,11 @@
 #include <filesystem>
 
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "driver/thread_cluster.h"
 #include "formats/safetensors.h"
 #include "state/initialise.h"
 #include "support/errors.h"
+#include "support/fake_device.h"
 #include "support/file_tensors.h"
 #include "support/random_program.h"
 

@@ -9,10 +9,10 @@
 #include "base/hash.h"
 #include "base/invariant.h"
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "program/memory_plan.h"
 #include "program/verify.h"
 #include "support/collective_result.h"
+#include "support/fake_device.h"
 
 namespace penstock::test {
 namespace {

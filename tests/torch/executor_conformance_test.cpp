@@ -1,5 +1,5 @@
 #include "devices/executor_conformance.h"
-#include "devices/thread_lanes.h"
+#include "support/thread_lanes.h"
 
 #include "torch/device.h"
 #include "torch/executor.h"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "devices/fake_device.h"
 #include "devices/forwarding_executor.h"
+#include "support/fake_device.h"
 #include "torch/device.h"
 #include "torch/executor.h"
 #include "torch/stream_lanes.h"

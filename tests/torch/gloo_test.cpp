@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/text.h"
-#include "devices/fake_device.h"
 #include "devices/transport_conformance.h"
 #include "state/initialise.h"
 #include "support/errors.h"
+#include "support/fake_device.h"
 #include "support/own_process.h"
 #include "support/random_program.h"
 #include "support/reserved_port.h"

@@ -1,8 +1,8 @@
 #include "torch/run_step.h"
 
-#include "devices/thread_lanes.h"
 #include "driver/thread_cluster.h"
 #include "models/registry.h"
+#include "support/thread_lanes.h"
 #include "torch/executor.h"
 #include "torch/test_cluster.h"
 

@@ -1,4 +1,4 @@
-// The names that kernels are written with, as a device's compiler has it; standin/emulate.h has the same for the host's.
+// The names that kernels are written with, as a device's compiler has it; tests/standin/emulate.h has the same for the host's.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 namespace penstock::standin {
 namespace {
 
-const std::filesystem::path kSource = PENSTOCK_STANDIN_SOURCE;  // src
+const std::filesystem::path kSource = PENSTOCK_STANDIN_SOURCE;  // the project's folder
 constexpr const char* kEntry = "penstock_emulated";
 
 // PENSTOCK_STANDIN_CXX: another compiler, for tests.
@@ -58,7 +58,8 @@ std::string compiler() {
   const auto [version, status] = run(command() + " --version");
   TORCH_CHECK(status == 0, "the compiler of kernels does not run: ", version);
   std::string out = command() + "\n" + version;
-  for (const char* header : {"standin/emulated.h", "cuda/chain.cuh", "cuda/blocks.cuh"}) out += read(kSource / header);
+  for (const char* header : {"tests/standin/emulated.h", "src/run/cuda/chain.cuh", "src/run/cuda/blocks.cuh"})
+    out += read(kSource / header);
   return out;
 }
 

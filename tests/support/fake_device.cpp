@@ -1,4 +1,4 @@
-#include "devices/fake_device.h"
+#include "support/fake_device.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "devices/thread_lanes.h"
+#include "support/thread_lanes.h"
 
 namespace penstock {
 namespace {

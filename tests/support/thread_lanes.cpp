@@ -1,4 +1,4 @@
-#include "devices/thread_lanes.h"
+#include "support/thread_lanes.h"
 
 #include <algorithm>
 #include <array>
