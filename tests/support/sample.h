@@ -3,14 +3,15 @@
 
 #include <random>
 
+#include "support/rounds.h"
 #include "support/seed.h"
 
 namespace penstock::test {
 
-// Takes one case in `of`, as drawn_seed() draws them; in `make soak` all.
+// Takes one case in `of`, or that part of them that PENSTOCK_ROUNDS says, as drawn_seed() draws them; in `make soak` all.
 class Sample {
  public:
-  explicit Sample(unsigned of) : of_(of) {}
+  explicit Sample(unsigned of) : of_(of * 1000 / rounds(1000u)) {}
 
   bool takes() { return is_soak() || random_() % of_ == 0; }
 
