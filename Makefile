@@ -66,7 +66,7 @@ soak: build
 	@scripts/setup.sh tests
 	@$(call configure,release,-DPENSTOCK_TESTS=ON -DPENSTOCK_MODULE=ON)
 	@$(CMAKE) --build build --target penstock_torch_tests
-	@PENSTOCK_SOAK=1 build/tests/penstock_torch_tests --gtest_filter='BatchPrograms.*:ExportedModels.*:Models/Schedules.*:Chains.Random*:Shares.*:Updates.*'
+	@PENSTOCK_SOAK=1 build/tests/penstock_torch_tests --gtest_filter='BatchPrograms.*:ExportedModels.*:Models/Schedules.*:Chains.Random*:DrawnChecks.*:Shares.*:StreamRecorder.*:Updates.*'
 	@PENSTOCK_TEST_DEVICE=standin PENSTOCK_STANDIN_DELAY=50 build/tests/penstock_torch_tests --gtest_filter='Models/*'
 	@PENSTOCK_SOAK=1 PENSTOCK_TEST_DEVICE=standin PENSTOCK_STANDIN_DELAY=50 build/tests/penstock_torch_tests --gtest_filter='Shares.*:Updates.*'
 	@PENSTOCK_SOAK=1 $(or $(PENSTOCK_PYTHON),.venv/bin/python) tests/python/zoo_test.py
