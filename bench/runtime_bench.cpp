@@ -7,6 +7,8 @@
 
 #include "base/text.h"
 #include "devices/actor.h"
+#include "devices/commit.h"
+#include "devices/forwarding_executor.h"
 #include "driver/thread_cluster.h"
 #include "program/memory_plan.h"
 #include "support/fake_device.h"
@@ -15,24 +17,17 @@ namespace penstock {
 namespace {
 
 // An executor that takes `time` for each run and computes nothing.
-class Idle : public Executor {
+class Idle : public ForwardingExecutor {
  public:
-  explicit Idle(std::chrono::microseconds time) : time_(time) {}
-  void load(std::shared_ptr<const Program> program, int device) override { memory_->load(std::move(program), device); }
-  std::span<std::byte> address(SlotId slot) override { return memory_->address(slot); }
-  Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return memory_->write(slot, offset, bytes); }
-  Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return memory_->read(slot, offset, bytes); }
+  explicit Idle(std::chrono::microseconds time) : ForwardingExecutor(make_fake_executor({})), time_(time) {}
   Event issue(const Instruction&) override {
     if (time_.count() > 0)
       for (const auto end = std::chrono::steady_clock::now() + time_; std::chrono::steady_clock::now() < end;) {
       }
     return kNoEvent;
   }
-  bool done(Event) override { return true; }
-  bool wait(Event, Deadline) override { return true; }
 
  private:
-  std::unique_ptr<Executor> memory_ = make_fake_executor({});
   std::chrono::microseconds time_;
 };
 
@@ -80,8 +75,12 @@ void ActorDispatch(benchmark::State& state) {
   executor.load(program, 0);
   NoWire wire;
   NoData data;
-  Actor actor(program, 0, executor, wire, data, std::chrono::seconds(60));
-  for (auto _ : state) actor.step({}, state.range(0) != 0);
+  Commit commit;
+  Actor actor(program, 0, executor, wire, data, commit, std::chrono::seconds(60));
+  for (auto _ : state) {
+    commit.reset();
+    actor.step({}, state.range(0) != 0);
+  }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(program->devices[0].instructions.size()));
 }
 BENCHMARK(ActorDispatch)->Arg(0)->Arg(1)->ArgName("spans");
