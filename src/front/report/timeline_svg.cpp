@@ -97,7 +97,7 @@ std::string lane_boxes(const TimelinePicture& picture, const std::vector<const A
     else
       thin.push_back(activity);
   }
-  const std::size_t columns = kChart / kColumn;
+  const auto columns = static_cast<std::size_t>(kChart / kColumn);
   const std::vector<int> merged = dominant_looks(thin, picture.end / static_cast<double>(columns), columns);
   for (std::size_t i = 0, next = 0; i < columns; i = next) {
     for (next = i + 1; next < columns && merged[next] == merged[i];) ++next;
@@ -113,7 +113,7 @@ std::string lane_boxes(const TimelinePicture& picture, const std::vector<const A
 // Draws memory as stacked areas in steps, from the floor up; columns in which nothing changes are left out.
 std::string memory_areas(const TimelinePicture& picture, std::size_t device) {
   const std::vector<MemoryPoint>& memory = picture.timeline.memory[device];
-  const std::size_t columns = kChart;
+  const auto columns = static_cast<std::size_t>(kChart);
   const std::vector<const MemoryPoint*> points = memory_by_column(memory, picture.end / static_cast<double>(columns), columns);
   const double floor = picture.floor_of_memory(device), scale = picture.most_memory > 0 ? kMemory / picture.most_memory : 0;
   std::string out;

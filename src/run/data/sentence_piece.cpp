@@ -81,7 +81,7 @@ static_assert(sizeof(PieceStatus) == sizeof(sentencepiece::util::Status));
 // The processor's destructor is virtual, so it is the library's. A sanitiser would ask whether it is the class's, of names that only the
 // library has.
 struct DeletePiece {
-  [[gnu::no_sanitize("vptr")]] void operator()(SentencePieceProcessor* processor) const { delete processor; }
+  __attribute__((no_sanitize("vptr"))) void operator()(SentencePieceProcessor* processor) const { delete processor; }
 };
 
 class SentencePiece : public Tokenizer {
