@@ -111,7 +111,7 @@ const std::vector<Entry>& entries() {
       {{"kfkb", "k forwards, k backwards: 1f1b in groups, which hides latency", false, {"--group"}}, k_forward_k_backward},
       {{"crosspipe", "greedy for slow links: what can run runs, within a limit of micro-batches", false, {"--in-flight", "--transfers"}},
        crosspipe},
-      {{"graphpipe", "1f1b whose warm-up follows the longest way through branching stages", false}, graphpipe_chain},
+      {{"graphpipe", "1f1b whose warm-up follows the longest path through branching stages", false}, graphpipe_chain},
       {{"zeropp",
         "units of micro-batches, chunk by chunk, backward split: sharded parameters are gathered once per unit",
         true,

@@ -9,7 +9,7 @@ namespace {
 constexpr int kParts = 3;  // F, I, W
 
 // Returns how long a result takes to get from one lane to another, if nothing is in its way.
-double way(const std::vector<LaneSend>& sends, std::int32_t slot) {
+double travel(const std::vector<LaneSend>& sends, std::int32_t slot) {
   for (const LaneSend& send : sends)
     if (send.slot == slot) return send.seconds + send.latency;
   return 0;
@@ -97,7 +97,7 @@ void HeadsAndTails::heads_after(const PartialRun& run, const std::vector<Choice>
   };
   const auto arrive = [&](const LaneNeed& need, const std::vector<LaneSend>& sends, int part, std::int32_t k, std::int32_t done) {
     if (k < done) return need.slot >= 0 ? run.arrival(need.slot, k) : 0.0;
-    return end(need.lane, part, k) + way(sends, need.slot);
+    return end(need.lane, part, k) + travel(sends, need.slot);
   };
   for (std::int32_t k = 0; k < lanes_.microbatches; ++k) {
     for (std::int32_t l = 0; l < lanes_.size(); ++l) {
@@ -180,7 +180,7 @@ void HeadsAndTails::find_tails() {
       tail = std::max(from(l, 1, k + 1), from(l, 2, k));
       for (std::int32_t other = 0; other < l; ++other)
         for (const LaneNeed& need : lanes_[other].backward_needs)
-          if (need.lane == l) tail = std::max(tail, way(lanes_[l].backward_sends, need.slot) + from(other, 1, k));
+          if (need.lane == l) tail = std::max(tail, travel(lanes_[l].backward_sends, need.slot) + from(other, 1, k));
       if (is_small_) strengthen_tail(l, 1, k);
     }
     for (std::int32_t l = lanes_.size(); l-- > 0;) {
@@ -189,7 +189,7 @@ void HeadsAndTails::find_tails() {
       tail = std::max(from(l, 0, k + 1), lanes_[l].has_backward ? from(l, 1, k) : 0.0);
       for (std::int32_t other = l + 1; other < lanes_.size(); ++other)
         for (const LaneNeed& need : lanes_[other].forward_needs)
-          if (need.lane == l) tail = std::max(tail, way(lanes_[l].forward_sends, need.slot) + from(other, 0, k));
+          if (need.lane == l) tail = std::max(tail, travel(lanes_[l].forward_sends, need.slot) + from(other, 0, k));
       if (is_small_) strengthen_tail(l, 0, k);
     }
   }

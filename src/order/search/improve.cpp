@@ -88,14 +88,14 @@ class Places {
 };
 
 // From the end back to the start: the step before in the row where a step begins as that ends, else what it needs that ended last.
-std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTimes& times) {
+std::vector<Place> longest_path(const Lanes& lanes, const Rows& rows, const RowTimes& times) {
   const Places places(lanes, rows);
   Place here{0, 0};
   for (std::size_t a = 0; a < rows.size(); ++a)
     if (!rows[a].empty() && times.end[a].back() == times.makespan) here = {a, rows[a].size() - 1};
-  std::vector<Place> way;
+  std::vector<Place> path;
   for (;;) {
-    way.push_back(here);
+    path.push_back(here);
     const Step step = rows[here.actor][here.index];
     const bool forward = step.kind == Kind::F, follows = here.index > 0;
     if (follows && (step.kind == Kind::W || times.end[here.actor][here.index - 1] == times.start[here.actor][here.index])) {
@@ -109,7 +109,7 @@ std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTi
       const Place place = places.of(need.lane, forward, places.number(here));
       if (times.end[place.actor][place.index] > latest) latest = times.end[place.actor][place.index], from = place;
     }
-    if (latest < 0) return way;
+    if (latest < 0) return path;
     here = from;
   }
 }
@@ -117,10 +117,10 @@ std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTi
 struct Move {
   std::size_t actor, from, to;
 };
-// A change to a step of the way, or now and then to any; nothing where that would change nothing.
-std::optional<Move> random_move(const Rows& rows, const std::vector<Place>& way, std::mt19937_64& random) {
+// A change to a step of the path, or now and then to any; nothing where that would change nothing.
+std::optional<Move> random_move(const Rows& rows, const std::vector<Place>& path, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  Place place = way[below(way.size())];
+  Place place = path[below(path.size())];
   if (random() % 4 == 0) place.actor = below(rows.size()), place.index = 0;
   const std::vector<Step>& row = rows[place.actor];
   if (row.size() < 2) return {};
@@ -141,12 +141,12 @@ Improved improve(const Lanes& lanes, const Rows& rows, std::int64_t moves, doubl
   RowTimes times = time_rows(lanes, rows, run), moved;
   Rows current = rows;
   Improved best{rows, times.makespan};
-  std::vector<Place> way = longest_way(lanes, current, times);
+  std::vector<Place> path = longest_path(lanes, current, times);
   std::size_t actor = 0;  // whose row has changed
   std::vector<Step> before;
   const auto goes_on = [&](std::int64_t n) { return best.makespan > bound * (1 + 1e-9) && (n % 64 != 0 || !is_late()); };
   const auto change = [&](double) -> std::optional<double> {
-    const std::optional<Move> move = random_move(current, way, random);
+    const std::optional<Move> move = random_move(current, path, random);
     if (!move) return {};
     actor = move->actor;
     before = current[actor];
@@ -160,7 +160,7 @@ Improved improve(const Lanes& lanes, const Rows& rows, std::int64_t moves, doubl
       return;
     }
     times = std::move(moved);
-    way = longest_way(lanes, current, times);
+    path = longest_path(lanes, current, times);
     if (cost < best.makespan) best = {current, cost};
   };
   anneal(moves, LateAcceptance(times.makespan), goes_on, change, settle);
