@@ -149,10 +149,10 @@ Schedule with_updates(Schedule schedule);
 // step.
 Schedule with_step_updates(Schedule schedule, int steps);
 
-// The same table under fully sharded parameters. Each run of a stage's forwards, or backwards, on an actor gathers the stage's parameters
-// while the run before it is at work, so that at most two stages are there at a time, and drops them when it ends; the gradients are
-// reduced behind the last of its B or W. All slices of a stage are of one run. The UNSHARD, RESHARD and REDUCE_GRAD that the table had are
-// replaced. `turns`: an actor that goes on with a stage in the other direction keeps the parameters, and reduces once.
+// The same table under fully sharded parameters. Each stretch of a stage's forwards, or backwards, on an actor gathers the stage's
+// parameters while the stretch before it is at work, so that at most two stages are there at a time, and drops them when it ends; the
+// gradients are reduced behind the last of its B or W. All slices of a stage are of one stretch. The UNSHARD, RESHARD and REDUCE_GRAD that
+// the table had are replaced. `turns`: an actor that goes on with a stage in the other direction keeps the parameters, and reduces once.
 Schedule with_gathers(Schedule schedule, bool turns = false);
 
 struct ScheduleOptions {

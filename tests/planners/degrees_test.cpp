@@ -10,7 +10,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/plan_file.h"
-#include "planners/degrees_blocks.h"
+#include "planners/degrees_atoms.h"
 #include "support/errors.h"
 #include "support/rounds.h"
 
@@ -346,32 +346,32 @@ TEST(Degrees, TheUnitFollowsMemoryAndLinks) {
   EXPECT_GT(loss(1000), loss(100'000));
 }
 
-TEST(Degrees, Blocks) {
+TEST(Degrees, Atoms) {
   // Two nodes beside each other: no cut between them, nor before the one that joins them; and what adds no bytes is no branch.
   PlanProblem problem = layers(4, 4, 1, 1);
   problem.graph.edges = {{0, 1, 1}, {0, 2, 1}, {1, 3, 2}, {2, 3, 3}, {0, 3, 0}};
-  const std::vector<Block> blocks = blocks_of(problem.graph, 2, 4);
-  ASSERT_EQ(blocks.size(), 2u);
-  EXPECT_EQ(blocks[1].nodes.size(), 3u);
-  EXPECT_EQ(blocks[0].bytes, 2);
-  EXPECT_EQ(blocks[0].forward, 2);
-  EXPECT_EQ(blocks[0].weight, 2);
-  EXPECT_EQ(blocks[1].parameters, 300);
+  const std::vector<Atom> atoms = atoms_of(problem.graph, 2, 4);
+  ASSERT_EQ(atoms.size(), 2u);
+  EXPECT_EQ(atoms[1].nodes.size(), 3u);
+  EXPECT_EQ(atoms[0].bytes, 2);
+  EXPECT_EQ(atoms[0].forward, 2);
+  EXPECT_EQ(atoms[0].weight, 2);
+  EXPECT_EQ(atoms[1].parameters, 300);
   problem.graph.nodes[0].costs[0].weight = -1;
-  EXPECT_EQ(blocks_of(problem.graph, 1, 4)[0].weight, 1) << "half of the backward";
+  EXPECT_EQ(atoms_of(problem.graph, 1, 4)[0].weight, 1) << "half of the backward";
 }
 
 TEST(Degrees, EvenCuts) {
-  const auto blocks = [](const std::vector<double>& seconds) {
-    std::vector<Block> out(seconds.size());
+  const auto atoms = [](const std::vector<double>& seconds) {
+    std::vector<Atom> out(seconds.size());
     for (std::size_t i = 0; i < out.size(); ++i) out[i].forward = seconds[i];
     return out;
   };
   using Cuts = std::vector<int>;
-  EXPECT_EQ(even_cuts(blocks({1, 1, 1, 1}), 2, 1), (Cuts{0, 2, 4}));
-  EXPECT_EQ(even_cuts(blocks({4, 1, 1, 1, 1}), 2, 1), (Cuts{0, 1, 5}));
-  EXPECT_EQ(even_cuts(blocks({1, 1, 1, 1, 1}), 5, 1), (Cuts{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(even_cuts(blocks({0, 0, 0}), 2, 1).size(), 3u);
+  EXPECT_EQ(even_cuts(atoms({1, 1, 1, 1}), 2, 1), (Cuts{0, 2, 4}));
+  EXPECT_EQ(even_cuts(atoms({4, 1, 1, 1, 1}), 2, 1), (Cuts{0, 1, 5}));
+  EXPECT_EQ(even_cuts(atoms({1, 1, 1, 1, 1}), 5, 1), (Cuts{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(even_cuts(atoms({0, 0, 0}), 2, 1).size(), 3u);
   std::mt19937_64 random(3);
   for (int round = 0; round < test::rounds(50); ++round) {
     std::vector<double> seconds(4 + random() % 5);
@@ -388,7 +388,7 @@ TEST(Degrees, EvenCuts) {
       for (int end = begin + 1; end <= n - left + 1; ++end) best = std::min(best, std::max(sum(begin, end), least(end, left - 1)));
       return best;
     };
-    const Cuts cuts = even_cuts(blocks(seconds), pieces, 1);
+    const Cuts cuts = even_cuts(atoms(seconds), pieces, 1);
     double largest = 0;
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) largest = std::max(largest, sum(cuts[i], cuts[i + 1]));
     EXPECT_EQ(largest, least(0, pieces)) << "round " << round;

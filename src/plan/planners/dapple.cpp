@@ -1,6 +1,6 @@
 // DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the machines of a cluster.
 //
-// Partial plans grow from the front: the first j blocks lie on n devices in stages, the rest is one replicated stage on all other devices,
+// Partial plans grow from the front: the first j atoms lie on n devices in stages, the rest is one replicated stage on all other devices,
 // of which a piece becomes the next stage. The next stage's devices are chosen in three ways: on fresh machines first, on machines in use
 // first, or scattered evenly over all. The original keeps the best partial plan of each (j, n) by its latency with the rest as one stage;
 // here a few are kept, by a lower bound of their latency. Those whose rest cannot fit any more are dropped.
@@ -80,7 +80,7 @@ struct Piece {
   std::vector<int> devices;
 };
 
-// A partial plan: the stages of the first blocks.
+// A partial plan: the stages of the first atoms.
 struct Partial {
   std::vector<Piece> pieces = {};
   std::vector<DapplePart> parts = {};
@@ -186,7 +186,7 @@ bool one_forward_one_backward_waits(const std::vector<DapplePart>& parts, int mi
 // assumes that replicas with half the samples take half the time or more.
 double bound_of(const Searched& in, const std::vector<DapplePart>& parts, int border, int left) {
   const int microbatches = in.view.microbatches;
-  const SetCost cost = cost_of(in.view, border, in.view.blocks());
+  const SetCost cost = cost_of(in.view, border, in.view.atoms());
   double passed = 0, bound = 0, backward = 0, reduce = 0;
   for (const DapplePart& part : parts) {
     bound = std::max(bound, passed + microbatches * part.busy);
@@ -201,13 +201,13 @@ double bound_of(const Searched& in, const std::vector<DapplePart>& parts, int bo
 class Search {
  public:
   Search(const ChainView& view, TimeLimit& limit)
-      : in_(searched(view, limit)), limit_(limit), partials_(at(in_.devices), std::vector<std::vector<Partial>>(at(view.blocks()))) {}
+      : in_(searched(view, limit)), limit_(limit), partials_(at(in_.devices), std::vector<std::vector<Partial>>(at(view.atoms()))) {}
 
   std::optional<ChainPlan> run() {
     const Partial& none = partials_[0][0].emplace_back(Partial{.taken = in_.machines.none_taken()});
     finish(none, rest_of(in_, none));
     for (int used = 0; used < in_.devices; ++used) {
-      for (int border = 0; border < in_.view.blocks(); ++border)
+      for (int border = 0; border < in_.view.atoms(); ++border)
         for (const Partial& partial : partials_[at(used)][at(border)])
           if (partial.bound < best_.value) grow(partial, used, border);
       partials_[at(used)].clear();
@@ -248,7 +248,7 @@ class Search {
     next.parts.emplace_back();
     next.pieces.push_back({border, 0, group.devices});
     const Rest rest = rest_of(in_, next);
-    for (int end = border + 1; end < in_.view.blocks() && holds(in_.view, group, border, end); ++end) {
+    for (int end = border + 1; end < in_.view.atoms() && holds(in_.view, group, border, end); ++end) {
       if (limit_.is_over(static_cast<std::int64_t>(next.parts.size()))) return;
       if (!in_.least.empty() && !fits(in_.least[at(in_.devices - used)][at(end)], in_.memory)) continue;
       next.pieces.back().end = end;
@@ -264,17 +264,17 @@ class Search {
   // Completes the partial plan with everything that is left as one stage.
   void finish(const Partial& partial, const Rest& rest) {
     const int border = partial.pieces.empty() ? 0 : partial.pieces.back().end;
-    if (!holds(in_.view, rest.group, border, in_.view.blocks())) return;
+    if (!holds(in_.view, rest.group, border, in_.view.atoms())) return;
     std::vector<DapplePart> parts = partial.parts;
     if (!partial.pieces.empty())
       parts.push_back(link_part(in_.view, border, rest.link, partial.pieces.back().devices.size(), rest.group.devices.size()));
-    parts.push_back(stage_part(in_.view, rest.group, border, in_.view.blocks()));
+    parts.push_back(stage_part(in_.view, rest.group, border, in_.view.atoms()));
     const double latency = dapple_latency(parts, in_.view.microbatches);
     if (latency >= best_.value) return;
     best_.value = best_.bottleneck = latency;
     best_.stages.clear();
     for (const Piece& piece : partial.pieces) best_.stages.push_back(stage_of(in_.view, piece.begin, piece.end, piece.devices));
-    best_.stages.push_back(stage_of(in_.view, border, in_.view.blocks(), rest.group.devices));
+    best_.stages.push_back(stage_of(in_.view, border, in_.view.atoms(), rest.group.devices));
     const int p = static_cast<int>(best_.stages.size());
     const bool waits = one_forward_one_backward_waits(parts, in_.view.microbatches, latency);
     for (int i = 0; i < p && waits; ++i) best_.stages[at(i)].ahead = 2 * (p - i) - 1;
@@ -315,7 +315,7 @@ double dapple_latency(std::span<const DapplePart> parts, int microbatches, Dappl
 }
 
 Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options) {
-  return plan_of_chain("dapple", problem, {.most_blocks = 64, .replicas = true}, options,
+  return plan_of_chain("dapple", problem, {.most_atoms = 64, .replicas = true}, options,
                        [](const ChainView& view, TimeLimit& limit) { return Search(view, limit).run(); });
 }
 

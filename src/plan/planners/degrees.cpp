@@ -130,14 +130,14 @@ class Candidates {
   }
 
   void add_schedules() {
-    const int blocks = static_cast<int>(steps_.blocks(degrees_).size());
+    const int atoms = static_cast<int>(steps_.atoms(degrees_).size());
     for (const Order& order : kOrders) {
       degrees_.schedule = order.name;
       if (!only_.schedule.empty() && only_.schedule != order.name) continue;
-      for (const int chunks : chunks_of(only_, order.chunked, blocks / degrees_.pipe))
+      for (const int chunks : chunks_of(only_, order.chunked, atoms / degrees_.pipe))
         for (const int unit : units_of(only_, order.name, degrees_.pipe, degrees_.microbatches)) {
           const std::int64_t forwards = std::int64_t{degrees_.pipe} * chunks * degrees_.microbatches;
-          if (degrees_.pipe > blocks || forwards > kMostForwards) continue;
+          if (degrees_.pipe > atoms || forwards > kMostForwards) continue;
           degrees_.chunks = chunks;
           degrees_.unit = unit;
           add_levels();
@@ -151,7 +151,7 @@ class Candidates {
         for (const bool recompute : {false, true}) {
           if (!is_within(only_.zero, zero, -1) || !is_within(only_.by_block, by_block, -1) || !is_within(only_.recompute, recompute, -1))
             continue;
-          if (by_block && (zero < 3 || degrees_.chunks > 1)) continue;  // with several chunks each chunk is a block itself
+          if (by_block && (zero < 3 || degrees_.chunks > 1)) continue;  // with several chunks each chunk is an atom itself
           degrees_.zero = zero;
           degrees_.by_block = by_block;
           degrees_.recompute = recompute;
@@ -253,7 +253,7 @@ std::string splits_text(const PlanProblem& problem) {
                       join(sizes, ", ", [](int size) { return std::to_string(size); })),
                concat("a replica is split over ", splits_text(problem), "; the degrees multiply to the number of devices"),
                "data degree times micro-batch divides the step",
-               concat("a stage has a block at least, a table ", kMostForwards, " forwards at most")},
+               concat("a stage has an atom at least, a table ", kMostForwards, " forwards at most")},
               "give other --micro-batches or another --batch, or fix less with --only");
 }
 
