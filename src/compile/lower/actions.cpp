@@ -233,8 +233,8 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   if (bundle.source == Bundle::Source::edge) return rows.edges[b][unit.microbatch];
   const std::int32_t operand = bundle.members[0];
   if (bundle.source == Bundle::Source::data && !rows.input.shape_class.empty())
-    return input_instance(rows.input, rows.draft, rows.input.port_of(operand, unit.microbatch * rows.input.parts),
-                          rows.input.parts > 1 ? unit : Unit());
+    return input_instance(rows.input, rows.draft, rows.input.port_of(operand, unit.microbatch * rows.input.shares),
+                          rows.input.shares > 1 ? unit : Unit());
   const Unit part = bundle.source == Bundle::Source::data ? unit : Unit();
   if (const InputId input = rows.input.input_of_operand(operand)) return input_instance(rows.input, rows.draft, input, part);
   InstanceId& instance = rows.used[{b, actor, part}];

@@ -189,7 +189,7 @@ TaskId add_task(Draft& draft, const Task& task, const std::string& suffix);
 void renumber(Run& run, const Renumbering& to);
 
 // The instance of a step input as a whole or, of data, of one micro-batch's part; made on first use. With shape classes a micro-batch of
-// which devices share parts has the port of the first part.
+// which devices have shares has the port of the first share.
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit = {});
 // An instance of all of a block's members on an actor.
 InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held);

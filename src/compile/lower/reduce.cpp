@@ -144,7 +144,7 @@ void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
 
 void reduce_over_groups(const LowerInput& input, Draft& draft) {
   for (const LoopUse& use : draft.uses)
-    if (use.unit && input.parts > 1)
+    if (use.unit && input.shares > 1)
       throw Error(concat("what the loop splits into micro-batches is computed before it (operand ", use.operand, " of the loop)"), {},
                   "with data parallelism the loop can only split data ports");
   for (const ActorId actor : draft.actors.ids()) {

@@ -52,7 +52,8 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
 // Returns the number of devices of each actor: those that share its micro-batches, each times the members of the axes.
 std::vector<int> devices_of_actors(const Prepared& prepared);
 
-// The number of micro-batches into which the whole step is cut: each of the table's in as many parts as let every actor's devices share it.
+// The number of micro-batches into which the whole step is cut: each of the table's in as many shares as let every actor's devices share
+// it.
 int step_microbatches(const Prepared& prepared);
 
 // The model's data ports. Throws Error where it reads text and the configuration has no context.

@@ -29,16 +29,16 @@ std::string why_not_run(const PlannedModel& planned) {
 
 namespace {
 
-// The number of parts in which each of the table's micro-batches is cut for the stages' devices.
-int parts_for(const std::vector<PlanStage>& stages) {
+// The number of shares in which each of the table's micro-batches is cut for the stages' devices.
+int shares_for(const std::vector<PlanStage>& stages) {
   std::vector<int> replicas;
   for (const PlanStage& stage : stages) replicas.push_back(stage.replicas());
-  return parts_of(replicas);
+  return shares_of(replicas);
 }
 
 // The plan with all stages in micro-batches of one size, so that a run cuts the step into `parts`. None where it does not fit.
 std::optional<Plan> in_parts(const PlanProblem& problem, Plan plan, int parts) {
-  const int shares = parts_for(plan.stages), samples = step_samples(problem);
+  const int shares = shares_for(plan.stages), samples = step_samples(problem);
   if (parts % shares != 0 || samples % parts != 0) return {};
   for (PlanStage& stage : plan.stages) stage.samples = samples / parts * shares;
   if (!evaluate(problem, plan)) return {};
@@ -50,7 +50,7 @@ std::optional<Plan> in_parts(const PlanProblem& problem, Plan plan, int parts) {
 // The plan, in one of the numbers of parts that the step may be cut into: planners give stages the sizes that are fastest by themselves.
 std::optional<Plan> in_allowed_parts(const GroupedProblem& of, Plan plan) {
   if (plan.degrees || of.parts.empty()) return plan;
-  const int own = figures_of(of.problem, plan.stages).microbatches * parts_for(plan.stages);
+  const int own = figures_of(of.problem, plan.stages).microbatches * shares_for(plan.stages);
   if (std::ranges::find(of.parts, own) != of.parts.end()) return plan;
   std::optional<Plan> best;
   for (const int parts : of.parts)
