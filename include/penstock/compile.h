@@ -27,8 +27,8 @@ struct CompileOptions {
   // Tensors that are worked on otherwise than element by element (an optimiser of whole tensors), or read by stages on several actors, stay
   // whole.
   int zero = 0;
-  // Level 3: how many of these devices, one after the other, are a node, the axis `local`. Along it parameters and sums of gradients are
-  // whole, so that what is left of ZeRO inside of a node is its level 1, as in ZeroPP's (2402.03791) second hybrid.
+  // Level 3: how many of these devices, one after the other, are a host, the axis `local`. Along it parameters and sums of gradients are
+  // whole, so that what is left of ZeRO inside of a host is its level 1, as in ZeroPP's (2402.03791) second hybrid.
   int local = 1;
   // Further axes of the mesh, inside of each device of an actor: such a device becomes as many as the axes' sizes multiply to, the last
   // axis varying fastest; only sizes above 1. And what the model calls the dims of its parameters (ParameterSpec::dims), by parameter.

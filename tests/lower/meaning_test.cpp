@@ -77,7 +77,7 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
   }
 }
 
-// The schedules that there are, on equal groups: shares of all levels, nodes, updates early and validated, the other steps of a run.
+// The schedules that there are, on equal groups: shares of all levels, hosts, updates early and validated, the other steps of a run.
 TEST(Meaning, OfKnownSchedulesIsTheStep) {
   for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     Random random(seed);

@@ -49,7 +49,7 @@ TEST(Degrees, StatesOfZeroLevels) {
   EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
   EXPECT_NEAR(gigabytes(2), 16.6, 0.05);
   EXPECT_NEAR(gigabytes(3), 1.9, 0.05);
-  // Among 8 nodes of 8, what parameters and gradients have of it: 4/8 and 12/64 of 7.5.
+  // Among 8 hosts of 8, what parameters and gradients have of it: 4/8 and 12/64 of 7.5.
   EXPECT_DOUBLE_EQ(resident_bytes(mixed, 7.5e9, {.data = 64, .zero = 3, .local = 8}), 7.5e9 * (4.0 / 8 + 12.0 / 64));
 }
 
@@ -142,9 +142,9 @@ TEST(Degrees, AmongNodes) {
   };
   for (const DegreesResult& found : planned("local=4", 8).results) {
     EXPECT_EQ(std::pair(found.degrees.data, found.degrees.zero), std::pair(8, 3)) << text(found.degrees);
-    EXPECT_NE(text(found.degrees).find(", ZeRO-3 among nodes of 4"), std::string::npos);
+    EXPECT_NE(text(found.degrees).find(", ZeRO-3 among hosts of 4"), std::string::npos);
   }
-  std::set<std::string> orders;  // two devices of each of four nodes, where the pipeline has two devices of each node
+  std::set<std::string> orders;  // two devices of each of four hosts, where the pipeline has two devices of each node
   for (const DegreesResult& found : planned("local=2", 16).results)
     orders.insert(concat(found.degrees.pipe, " ", order_text(found.degrees)));
   EXPECT_EQ(orders, (std::set<std::string>{"2 data/pipe"}));

@@ -300,7 +300,7 @@ void gather(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   Run pack = run_of(Opcode::run, stage, Kind::UNSHARD), all = run_of(Opcode::all_gather, stage, Kind::UNSHARD);
   pack.task = cast_task(rows.draft, block);
   for (InputId state : rows.draft.blocks[block].parameters) pack.reads.push_back(input_instance(rows.input, rows.draft, state));
-  const InstanceId share = add_gathered(rows.draft, block, actor, concat(name, ".share"), kNodeShare);
+  const InstanceId share = add_gathered(rows.draft, block, actor, concat(name, ".share"), kHostShare);
   pack.writes = {{share}};
   all.reads = {share};
   rows.gathered[block] = {add_gathered(rows.draft, block, actor, name, {}), rows.version};

@@ -13,12 +13,12 @@
 // works on them it gets the part that localise() makes, along `data` and then along `local`; of tensors of which it has nothing it gets
 // nothing (drop_empty).
 //
-// The devices of an actor are a mesh: nodes, the axis `data`, and the devices of each node, the axis `local`. What lies in a block is whole
+// The devices of an actor are a mesh: hosts, the axis `data`, and the devices of each host, the axis `local`. What lies in a block is whole
 // or flat along each, and a collective is along the axis where what it reads and makes lie otherwise: of the devices that are alike in all
 // but this.
 //
-//   node 0, devices 0 1    along data, whole <-> a node's half: 0 2 and 1 3
-//   node 1, devices 2 3    along local, a node's half <-> a device's quarter: 0 1 and 2 3
+//   host 0, devices 0 1    along data, whole <-> a host's half: 0 2 and 1 3
+//   host 1, devices 2 3    along local, a host's half <-> a device's quarter: 0 1 and 2 3
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -69,23 +69,23 @@ std::int32_t clones(const LowerInput& input, const Instance& instance) {
 // Devices, one after the other, that have the same of it.
 std::int32_t alike(const LowerInput& input, const Instance& instance) {
   if (instance.held.is_whole()) return clones(input, instance);
-  return instance.held == kNodeShare ? input.local : 1;
+  return instance.held == kHostShare ? input.local : 1;
 }
 
 // The instance's tensors for device d of its home.
 std::vector<Lying> lying_of(const Spread& s, const Instance& instance, std::int32_t d) {
   std::vector<Lying> out(instance.types.size());
   if (instance.held.is_whole()) return out;
-  const std::int32_t local = s.input.local, node = d / local, devices = s.input.devices(instance.home);
+  const std::int32_t local = s.input.local, host = d / local, devices = s.input.devices(instance.home);
   const ShareBlock& block = s.from.blocks[instance.block];
   bool has_none = true;
   for (std::size_t p = 0; p < out.size(); ++p) {
     Lying& tensor = out[p];
     tensor.data = flat_in(block, s.offsets[instance.block], instance.members[p], devices, local);
-    LayoutRange range = range_of(tensor.data, instance.types[p].elements(), devices / local, node);
+    LayoutRange range = range_of(tensor.data, instance.types[p].elements(), devices / local, host);
     tensor.begin = range.begin;
-    if (instance.held != kNodeShare) {
-      tensor.local = flat_in_node(tensor.data, node, local);
+    if (instance.held != kHostShare) {
+      tensor.local = flat_in_host(tensor.data, host, local);
       range = range_of(tensor.local, range.size(), local, d % local);
       tensor.begin += range.begin;
     }
@@ -162,10 +162,10 @@ Graph along_axis(const Graph& task, const std::vector<Lying>& inputs, const std:
   return localise(task, layouts, axis, member);
 }
 
-Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std::vector<Lying>& out, std::int32_t nodes, std::int32_t local,
+Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std::vector<Lying>& out, std::int32_t hosts, std::int32_t local,
                      std::int32_t d) {
   std::vector<bool> is_term(out.size());
-  Graph graph = along_axis(task, in, out, &Lying::data, {"data", nodes, {}, {}}, d / local, is_term);
+  Graph graph = along_axis(task, in, out, &Lying::data, {"data", hosts, {}, {}}, d / local, is_term);
   if (local > 1) graph = along_axis(graph, in, out, &Lying::local, {"local", local, {}, {}}, d % local, is_term);
   const auto kept = [](const std::vector<Lying>& ends) {
     std::vector<bool> all;

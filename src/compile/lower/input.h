@@ -40,7 +40,7 @@ struct LowerInput {
   // first tensor of the step's first micro-batch. Those that the loop cuts of the second follow on it, and so on.
   std::vector<std::int32_t> shape_class = {};
   InputId first_port{};
-  std::int32_t local = 1;  // devices of a node; 1 below level 3
+  std::int32_t local = 1;  // devices of a host; 1 below level 3
   // Where the mesh has axes inside of an actor, all of this is what one of their members does.
   std::int32_t members = 1;
   std::vector<MemberLine> lines;

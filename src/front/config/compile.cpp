@@ -207,7 +207,7 @@ OptimiserOptions optimiser_of(const Config& config) {
 
 namespace {
 
-// The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
+// The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One host has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
   const int chosen = has_gathers(prepared.schedule) ? 3 : 0;
   const int said = config.pipeline.program.zero, level = said < 0 ? chosen : said;

@@ -81,21 +81,21 @@ ModelProblem with_splits(const Config& config, const ModelRegistry& models, cons
   return out;
 }
 
-// Equal groups: tensors are split inside of a node or, where no such plan is, over several.
+// Equal groups: tensors are split inside of a host or, where no such plan is, over several.
 PlannedModel planned_groups(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const PlannerInfo& planner,
                             const ModelProblem& whole) {
   constexpr int kMostSplit = 64;
   const DegreesLimits& only = planning.options.degrees.only;
   const auto devices = static_cast<int>(planning.cluster.devices.size());
-  const int node = planning.cluster.levels.empty() ? devices : planning.cluster.levels[0].size;
+  const int host = planning.cluster.levels.empty() ? devices : planning.cluster.levels[0].size;
   const bool is_fixed = only.tensor > 0 || only.context > 0;
-  const int wide = std::min(devices, is_fixed ? devices : std::max(node, kMostSplit));
+  const int wide = std::min(devices, is_fixed ? devices : std::max(host, kMostSplit));
   const auto plan = [&](int most) {
     return planned_model(steps_of(config, models), with_splits(config, models, planning, whole, most), planner, planning.options);
   };
-  if (is_fixed || wide == node) return plan(wide);
+  if (is_fixed || wide == host) return plan(wide);
   try {
-    return plan(node);
+    return plan(host);
   } catch (const Error&) {
     return plan(wide);
   }

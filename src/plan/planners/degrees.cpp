@@ -88,7 +88,7 @@ bool is_within(const std::vector<DegreeAxis>& limit, const AxisOrder& order) {
   return std::is_sorted(limit.begin(), limit.end(), [&](DegreeAxis a, DegreeAxis b) { return place(a) < place(b); });
 }
 
-// Returns the numbers of replicas of a group that may hold the same parameters: 1 or, where a group spans several nodes, all of a node.
+// Returns the numbers of replicas of a group that may hold the same parameters: 1 or, where a group spans several hosts, all of a host.
 std::vector<int> locals_of(const ClusterSpec& cluster, const Degrees& degrees) {
   std::vector<int> out = {1};
   const int apart = stride_along(degrees, DegreeAxis::data);
@@ -155,8 +155,8 @@ class Candidates {
           degrees_.zero = zero;
           degrees_.by_block = by_block;
           degrees_.recompute = recompute;
-          const bool on_nodes = zero == 3 && !by_block;
-          for (const int local : on_nodes ? locals_of(problem_.cluster, degrees_) : std::vector{1}) {
+          const bool on_hosts = zero == 3 && !by_block;
+          for (const int local : on_hosts ? locals_of(problem_.cluster, degrees_) : std::vector{1}) {
             degrees_.local = local;
             if (is_within(only_.local, local, 0)) out_.push_back(degrees_);
           }
@@ -277,7 +277,7 @@ std::string text(const Degrees& d) {
   if (order_text(d) != order_text(usual)) out += concat(" as ", order_text(d));
   out += concat(", ZeRO-", d.zero);
   if (d.by_block) out += " by block";
-  if (d.local > 1) out += concat(" among nodes of ", d.local);
+  if (d.local > 1) out += concat(" among hosts of ", d.local);
   if (d.recompute) out += ", recompute";
   return out + concat(", ", d.microbatches, " x ", d.samples);
 }

@@ -46,20 +46,20 @@ std::vector<Action> with_end(const std::vector<Action>& row, bool reduce, std::s
   return out;
 }
 
-// Seconds of collectives for a stage, or an atom, on its actor: between its nodes or, where its devices form one node, between all of them.
+// Seconds of collectives for a stage, or an atom, on its actor: between its hosts or, where its devices form one host, between all of them.
 class Collectives {
  public:
   Collectives(const DegreesGroups& groups, const StateBytes& states, const Degrees& degrees)
-      : groups_(groups), states_(states), nodes_(degrees.data / degrees.local), local_(degrees.local) {}
+      : groups_(groups), states_(states), hosts_(degrees.data / degrees.local), local_(degrees.local) {}
 
   double gather(std::size_t actor, double parameters) const { return between(Opcode::all_gather, actor, bytes_of(parameters)); }
   double scatter(std::size_t actor, double parameters) const {
     return between(Opcode::reduce_scatter, actor, parameters * states_.gradient);
   }
   double reduce(std::size_t actor, double parameters) const { return between(Opcode::all_reduce, actor, parameters * states_.gradient); }
-  // The end of a step inside of a node: its share of the gradients is scattered, its share of the parameters gathered.
+  // The end of a step inside of a host: its share of the gradients is scattered, its share of the parameters gathered.
   double settle(std::size_t actor, double parameters) const {
-    const double share = parameters / nodes_;
+    const double share = parameters / hosts_;
     const Link& link = groups_.inside[actor];
     return seconds(Opcode::reduce_scatter, share * states_.gradient, local_, link) +
            seconds(Opcode::all_gather, bytes_of(share), local_, link);
@@ -67,14 +67,14 @@ class Collectives {
 
  private:
   double bytes_of(double parameters) const { return parameters * states_.parameter; }
-  double between(Opcode opcode, std::size_t actor, double bytes) const { return seconds(opcode, bytes, nodes_, groups_.between[actor]); }
+  double between(Opcode opcode, std::size_t actor, double bytes) const { return seconds(opcode, bytes, hosts_, groups_.between[actor]); }
   static double seconds(Opcode opcode, double bytes, int members, const Link& link) {
     return bytes > 0 && members > 1 ? collective_seconds(opcode, bytes, at(members), link) : 0;
   }
 
   const DegreesGroups& groups_;
   StateBytes states_;
-  int nodes_, local_;
+  int hosts_, local_;
 };
 
 struct Figures {
@@ -221,8 +221,8 @@ const PlanGraph& graph_of(const PlanProblem& problem, const Split& split) {
 
 double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees) {
   const auto share = [&](double bytes, int from, int shares) { return degrees.zero >= from ? bytes / shares : bytes; };
-  const int nodes = degrees.data / degrees.local;
-  return parameters * (share(states.optimiser, 1, degrees.data) + share(states.gradient, 2, nodes) + share(states.parameter, 3, nodes));
+  const int hosts = degrees.data / degrees.local;
+  return parameters * (share(states.optimiser, 1, degrees.data) + share(states.gradient, 2, hosts) + share(states.parameter, 3, hosts));
 }
 
 Schedule computing_table(const Degrees& degrees) {
