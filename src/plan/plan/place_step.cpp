@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
-#include "plan/step_groups.h"
+#include "plan/merged_nodes.h"
 #include "transform/passes.h"
 
 namespace penstock {
