@@ -173,7 +173,7 @@ struct ScheduleOptions {
   std::vector<double> balance = {};
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds
-  int group = 0;      // micro-batches that go together: through a chunk, or forward before they go back
+  int group = 0;      // a bunch: micro-batches that go together through a chunk, or forward before they go back
   int unit = 0;       // micro-batches for which a chunk's parameters are gathered once
   // A transfer's time over that of a stage's F: one number for every link, or one for each of the actors-1 links.
   std::vector<double> transfers = {};

@@ -87,7 +87,7 @@ struct ZeroBubbleActor {
 };
 Schedule zero_bubble(const ScheduleOptions& options, const std::function<ZeroBubbleActor(int actor)>& turns);
 
-// Chunks in groups of micro-batches (--group), a forward and a backward in turn; `split`: I and, as many turns later as the actor's number,
+// Chunks in bunches of micro-batches (--group), a forward and a backward in turn; `split`: I and, as many turns later as the actor's number,
 // W.
 Schedule interleaved(const ScheduleOptions& options, bool split);
 

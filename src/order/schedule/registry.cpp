@@ -108,7 +108,7 @@ const std::vector<Entry>& entries() {
       {{"zb-h2", "zb-h1 with warm-up 2(p-i)-1: no bubble in an actor's own span, latency hidden by --transfers", false, {"--transfers"}},
        zero_bubble_h2,
        true},
-      {{"kfkb", "k forwards, k backwards: 1f1b in groups, which hides latency", false, {"--group"}}, k_forward_k_backward},
+      {{"kfkb", "k forwards, k backwards: 1f1b in bunches, which hides latency", false, {"--group"}}, k_forward_k_backward},
       {{"crosspipe", "greedy for slow links: what can run runs, within a limit of micro-batches", false, {"--in-flight", "--transfers"}},
        crosspipe},
       {{"graphpipe", "1f1b whose warm-up follows the longest path through branching stages", false}, graphpipe_chain},
