@@ -1,7 +1,7 @@
-// DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the machines of a cluster.
+// DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the hosts of a cluster.
 //
 // Partial plans grow from the front: the first j atoms lie on n devices in stages, the rest is one replicated stage on all other devices,
-// of which a piece becomes the next stage. The next stage's devices are chosen in three ways: on fresh machines first, on machines in use
+// of which a piece becomes the next stage. The next stage's devices are chosen in three ways: on fresh hosts first, on hosts in use
 // first, or scattered evenly over all. The original keeps the best partial plan of each (j, n) by its latency with the rest as one stage;
 // here a few are kept, by a lower bound of their latency. Those whose rest cannot fit any more are dropped.
 //
@@ -19,13 +19,13 @@
 namespace penstock {
 namespace {
 
-// ---- Devices by machine. Machines are the innermost groups of the cluster; the first devices of a machine are taken first.
+// ---- Devices by host. Hosts are the innermost groups of the cluster; the first devices of a host are taken first.
 
 enum class Placement { fresh, append, scatter };
 
-class Machines {
+class Hosts {
  public:
-  explicit Machines(const ClusterSpec& cluster) : devices_(static_cast<int>(cluster.devices.size())), size_(devices_) {
+  explicit Hosts(const ClusterSpec& cluster) : devices_(static_cast<int>(cluster.devices.size())), size_(devices_) {
     for (const ClusterSpec::Level& level : cluster.levels)
       if (level.size > 1) {
         size_ = level.size;
@@ -36,7 +36,7 @@ class Machines {
   int size() const { return size_; }
   std::vector<int> none_taken() const { return std::vector<int>(at((devices_ + size_ - 1) / size_), 0); }
 
-  // Takes `count` devices, returned in ascending order. `taken`: how many of each machine are in use.
+  // Takes `count` devices, returned in ascending order. `taken`: how many of each host are in use.
   std::vector<int> take(std::vector<int>& taken, int count, Placement placement) const {
     std::vector<int> devices;
     const auto take_one = [&](std::size_t m) { devices.push_back(static_cast<int>(m) * size_ + taken[m]++); };
@@ -84,7 +84,7 @@ struct Piece {
 struct Partial {
   std::vector<Piece> pieces = {};
   std::vector<DapplePart> parts = {};
-  std::vector<int> taken = {};  // devices in use, by machine
+  std::vector<int> taken = {};  // devices in use, by host
   double bound = 0;             // lower bound of the latency, whatever follows
 };
 
@@ -92,7 +92,7 @@ struct Partial {
 struct Searched {
   const ChainView& view;
   const ClusterSpec& cluster;
-  Machines machines;
+  Hosts hosts;
   int devices, unit;
   std::size_t most_stages;
   std::size_t kept;                             // how many partial plans are kept for each (border, devices)
@@ -106,7 +106,7 @@ Searched searched(const ChainView& view, TimeLimit& limit) {
   const int devices = view.devices();
   Searched in{view,
               cluster,
-              Machines(cluster),
+              Hosts(cluster),
               devices,
               coarse_unit(devices),
               at(most_stages(*view.problem, view.samples)),
@@ -144,10 +144,10 @@ DapplePart link_part(const ChainView& view, int border, const ClusterLink& link,
   return {seconds + link.latency, seconds + link.latency, seconds, 0};
 }
 
-// Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole machines; of very many only whole
+// Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole hosts; of very many only whole
 // units.
 bool tried(const Searched& in, int count) {
-  return in.devices <= 16 || (count % in.unit == 0 && ((count & (count - 1)) == 0 || count % in.machines.size() == 0));
+  return in.devices <= 16 || (count % in.unit == 0 && ((count & (count - 1)) == 0 || count % in.hosts.size() == 0));
 }
 
 // The devices that are left for the last stage.
@@ -160,7 +160,7 @@ Rest rest_of(const Searched& in, const Partial& partial) {
   std::vector<int> taken = partial.taken;
   int left = in.devices;
   for (const int count : taken) left -= count;
-  Rest rest{group_of(in.cluster, in.machines.take(taken, in.view.problem->replicas ? left : 1, Placement::append)), {}};
+  Rest rest{group_of(in.cluster, in.hosts.take(taken, in.view.problem->replicas ? left : 1, Placement::append)), {}};
   if (!partial.pieces.empty()) rest.link = slowest_link(in.cluster, partial.pieces.back().devices, rest.group.devices);
   return rest;
 }
@@ -204,7 +204,7 @@ class Search {
       : in_(searched(view, limit)), limit_(limit), partials_(at(in_.devices), std::vector<std::vector<Partial>>(at(view.atoms()))) {}
 
   std::optional<ChainPlan> run() {
-    const Partial& none = partials_[0][0].emplace_back(Partial{.taken = in_.machines.none_taken()});
+    const Partial& none = partials_[0][0].emplace_back(Partial{.taken = in_.hosts.none_taken()});
     finish(none, rest_of(in_, none));
     for (int used = 0; used < in_.devices; ++used) {
       for (int border = 0; border < in_.view.atoms(); ++border)
@@ -227,7 +227,7 @@ class Search {
       seen.clear();
       for (const Placement placement : {Placement::fresh, Placement::append, Placement::scatter}) {
         std::vector<int> taken = partial.taken;
-        std::vector<int> devices = in_.machines.take(taken, count, placement);
+        std::vector<int> devices = in_.hosts.take(taken, count, placement);
         if (std::find(seen.begin(), seen.end(), devices) != seen.end()) continue;
         seen.push_back(devices);
         add_stages(partial, used + count, border, group_of(in_.cluster, std::move(devices)), taken);

@@ -79,7 +79,7 @@ const std::vector<PlannerInfo>& planners() {
        .summary = "the smallest largest load with transfers, no replicas (Tarnawski et al., NeurIPS 2020)",
        .plan = plan_by_max_load,
        .smallest_size = true},
-      {"dapple", "a chain of stages with replicas, placed machine by machine, by the latency of its pivot (DAPPLE, 2007.01045)",
+      {"dapple", "a chain of stages with replicas, placed host by host, by the latency of its pivot (DAPPLE, 2007.01045)",
        plan_by_dapple},
       {"spp", "a chain of stages with replicas on devices in the order of their links (SPP, 2204.10562)", plan_by_spp},
       {"bapipe", "a chain of stages balanced over unequal devices, and how far ahead they run (BaPipe, 2012.12544)", plan_by_bapipe},

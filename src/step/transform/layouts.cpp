@@ -392,7 +392,7 @@ double conversion_bytes(const Layout& from, const Layout& to, double bytes, std:
   const auto t = static_cast<double>(members);
   if (from == to) return 0;
   if (to.is_term() || from.is_flat()) return kNever;
-  if (from.is_whole()) return bytes * 1e-9;  // a slice: nothing is sent, but something is copied
+  if (from.is_whole()) return bytes * 1e-9;  // a range of it: nothing is sent, but something is copied
   if (to.is_whole()) return (from.is_term() ? 2 : 1) * bytes * (t - 1) / t;
   const bool exchanged = from.is_split() && from.dim != to.dim;  // else it is gathered first
   return bytes * (t - 1) / (exchanged ? t * t : t);

@@ -3,7 +3,7 @@
 //
 // An op takes the layouts (penstock/layout.h) that its operands come in with the fewest bytes; where one lies otherwise than the op needs
 // it, a conversion stands: term -> whole an all_reduce, term -> split a reduce_scatter, split -> whole an all_gather, split -> another
-// split an all_to_all, whole -> split a slice. The step is differentiated already, so no collective needs a gradient.
+// split an all_to_all, whole -> split the range that a member has. The step is differentiated already, so no collective needs a gradient.
 #pragma once
 
 #include <algorithm>
