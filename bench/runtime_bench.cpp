@@ -1,4 +1,4 @@
-// Measures a step's overhead: an actor's dispatch, the messages of a step, and a transfer between threads that spin or sleep.
+// Measures a step's overhead: a device's dispatch, the messages of a step, and a transfer between threads that spin or sleep.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/text.h"
-#include "devices/actor.h"
+#include "devices/device_runner.h"
 #include "devices/fake_device.h"
 #include "driver/thread_cluster.h"
 #include "program/memory_plan.h"
@@ -80,8 +80,8 @@ void ActorDispatch(benchmark::State& state) {
   executor.load(program, 0);
   NoWire wire;
   NoData data;
-  Actor actor(program, 0, executor, wire, data, std::chrono::seconds(60));
-  for (auto _ : state) actor.step({}, state.range(0) != 0);
+  DeviceRunner runner(program, 0, executor, wire, data, std::chrono::seconds(60));
+  for (auto _ : state) runner.step({}, state.range(0) != 0);
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(program->devices[0].instructions.size()));
 }
 BENCHMARK(ActorDispatch)->Arg(0)->Arg(1)->ArgName("spans");

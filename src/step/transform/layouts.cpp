@@ -65,7 +65,7 @@ Layout unequal_slices(const Deciding& d, const Op& op, std::int64_t dim, std::in
 std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   if (op.name != "constrain") return std::nullopt;
   const Shape& shape = d.graph.type(op.operands[0]).shape;
-  if (is_link(op)) return link_layout(op, shape, d.wishes.members);
+  if (is_link_end(op)) return link_end_layout(op, shape, d.wishes.members);
   if (d.wishes.in_slices && !attribute_or(op, "causal", true)) return kWhole;
   const std::vector<std::string> names = split(attribute<std::string>(op, "dims"), ',');
   if (names.size() != shape.size())
