@@ -48,7 +48,7 @@ struct Action {
 };
 
 // A part of a stage, as a number in a table of slices says it: a slice or, with `block`, what the queries of this slice make of the
-// keys and values of that earlier one. Such a block of a stage that is attention alone is apart from its slice: it may run on any actor.
+// keys and values of that earlier one, an attention block. One of a stage that is attention alone is apart: it may run on any actor.
 struct StagePart {
   std::int32_t stage = 0, slice = 0;
   std::int32_t block = -1;  // -1: the slice itself, with all its blocks that are not apart
