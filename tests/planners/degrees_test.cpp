@@ -17,7 +17,7 @@
 namespace penstock::test {
 namespace {
 
-// A chain of equal layers on nodes of 4 devices: forward 1 s, backward 2 s, of which half are weight gradients.
+// A chain of equal layers on hosts of 4 devices: forward 1 s, backward 2 s, of which half are weight gradients.
 PlanProblem layers(int count, int devices, double inside, double between, double memory = kInfinity) {
   PlanProblem problem;
   problem.graph.name = "layers";

@@ -275,7 +275,7 @@ std::vector<std::vector<Term>> terms_of(const Body& body, const IdVector<OpId, b
 }
 // The ops of task `from` that make `values`, going back no further than what is given.
 TaskPlan plan_making(const Body& body, const TaskPlans& plans, const IdVector<OpId, bool>& retaken, StageTaskId from, Kind kind,
-               const std::vector<ValueId>& values, const std::set<ValueId>& given) {
+                     const std::vector<ValueId>& values, const std::set<ValueId>& given) {
   TaskPlan out{plans.tasks[from].stage, kind};
   std::set<ValueId> wanted;
   const auto need = [&](const auto& self, ValueId value) -> void {

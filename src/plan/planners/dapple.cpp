@@ -104,13 +104,8 @@ struct Searched {
 Searched searched(const ChainView& view, TimeLimit& limit) {
   const ClusterSpec& cluster = view.problem->cluster;
   const int devices = view.devices();
-  Searched in{view,
-              cluster,
-              Hosts(cluster),
-              devices,
-              coarse_unit(devices),
-              at(most_stages(*view.problem, view.samples)),
-              at(devices > 16 ? 4 : 8)};
+  Searched in{
+      view, cluster, Hosts(cluster), devices, coarse_unit(devices), at(most_stages(*view.problem, view.samples)), at(devices > 16 ? 4 : 8)};
   double largest = 0;
   for (const ClusterDevice& device : cluster.devices) {
     largest = std::max(largest, device.memory);
