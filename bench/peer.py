@@ -3,12 +3,12 @@
 
     .venv/bin/python bench/peer.py [PEER.py] --width 256 [--layers 8] [--dtype bf16] [--fair] [--rounds 5] [--ours 1f1b planned] [--peer-cuts even 5+3]
 
-Both train the same model (embedding, 8 pre-norm blocks, 4 heads, exact GELU, length 128, vocabulary 2048, AdamW, f32) with 16 micro-batches
+Both train the same model (embedding, 8 pre-norm layers, 4 heads, exact GELU, length 128, vocabulary 2048, AdamW, f32) with 16 micro-batches
 of 2 sequences on 2 cores. Each round runs every contender once; the ratio is Penstock's best schedule over the peer's best, by the
 medians of the rounds. --fair gives the peer the matrix products of this machine's best library (on AMD, MKL's own check of the vendor is
 answered yes) and fused AdamW. In bf16 the peer runs with autocast and as a model of bf16, which keeps no f32 parameters; the faster one counts.
-Our own step in f32 is timed then, too. Both have half of the blocks on each core, except that ours in the row "planned" is cut where `penstock plan` says
-(the head weighs as much as some blocks), and the peer's is cut between blocks as --peer-cuts says, of which the fastest counts. PEER.py is
+Our own step in f32 is timed then, too. Both have half of the layers on each core, except that ours in the row "planned" is cut where `penstock plan` says
+(the head weighs as much as some layers), and the peer's is cut between layers as --peer-cuts says, of which the fastest counts. PEER.py is
 bench/torch_peer.py, or takes the same arguments and prints the same lines.
 """
 import argparse
@@ -100,7 +100,7 @@ def main():
     parser.add_argument("--fair", action="store_true")
     parser.add_argument("--backend", choices=["threads", "gloo"], default="threads")
     parser.add_argument("--ours", nargs="*", default=["1f1b", "zb-h1"])
-    parser.add_argument("--peer-cuts", nargs="*", default=["even"], help="blocks of its stages: even, 5+3")
+    parser.add_argument("--peer-cuts", nargs="*", default=["even"], help="layers of its stages: even, 5+3")
     parser.add_argument("--peers", nargs="*", default=["1F1B", "GPipe", "InterleavedZeroBubble"], help=f"of {PEERS} and sequential")
     options = parser.parse_args()
     times = {}

@@ -1,4 +1,4 @@
-// Measures a step's overhead: an actor's dispatch, the messages of a step, and a transfer between threads that spin or sleep.
+// Measures a step's overhead: a device's dispatch, the messages of a step, and a transfer between threads that spin or sleep.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/text.h"
-#include "devices/actor.h"
 #include "devices/commit.h"
+#include "devices/device_runner.h"
 #include "devices/forwarding_executor.h"
 #include "driver/thread_cluster.h"
 #include "program/memory_plan.h"
@@ -76,10 +76,10 @@ void ActorDispatch(benchmark::State& state) {
   NoWire wire;
   NoData data;
   Commit commit;
-  Actor actor(program, 0, executor, wire, data, commit, std::chrono::seconds(60));
+  DeviceRunner runner(program, 0, executor, wire, data, commit, std::chrono::seconds(60));
   for (auto _ : state) {
     commit.reset();
-    actor.step({}, state.range(0) != 0);
+    runner.step({}, state.range(0) != 0);
   }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(program->devices[0].instructions.size()));
 }

@@ -3,7 +3,7 @@
 
     bench/zeropp.py [--cluster examples/clusters/a100-64.toml] [--microbatches 8,16,32,64] [--models 6.2,14.6,28.3,63.6]
 
-GPT of 6 to 64 billion parameters on 8 nodes of 8 GPUs: a stage's group is a node, micro-batches have one sequence of 2048 tokens, states are
+GPT of 6 to 64 billion parameters on 8 hosts of 8 GPUs: a stage's group is a host, micro-batches have one sequence of 2048 tokens, states are
 mixed precision's 2 + 2 + 12 bytes a parameter, times the roofline's of an A100. Printed per model and number of micro-batches: each
 schedule in its fastest number of chunks, whatever it holds, and the fastest of each that fits into 80 GB. Then the paper's claims.
 """

@@ -59,7 +59,7 @@ std::string run_folder(const std::string& checkpoint) {
 CLI::Option* add_mesh_option(CLI::App& command, std::string& mesh) {
   return command
       .add_option("--mesh", mesh,
-                  "pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D nodes of L each; tensor=T, "
+                  "pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D hosts of L each; tensor=T, "
                   "context=C, expert=E: of as many devices for each of these, among which [layout] splits tensors")
       ->type_name("AXES");
 }

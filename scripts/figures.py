@@ -139,8 +139,16 @@ def carriers(root):
     return out
 
 
-def words_of_several_meanings(root):
-    return re.findall(r"^\| ([^|]+) \| (?:Two|Three|Four) (?:things|kinds)", (root / "docs/glossary.md").read_text(), re.MULTILINE)
+def glossary(root):
+    """By row: the words that it explains, without what qualifies them (in brackets, or behind "of" and "in"), and what it says that they are."""
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", (root / "docs/glossary.md").read_text(), re.MULTILINE)
+    return [([re.split(r" \(| of | in ", word)[0] for word in words.split(", ")], meaning) for words, meaning in rows if words != "word"]
+
+
+def words_of_several_meanings(rows):
+    """Those of which a row says so: by a number of things, by the word "also", or that elsewhere it is another thing."""
+    several = re.compile(r"\b(?:two|three|four|several) (?:things|kinds|meanings|senses)\b|\banother thing\b|\balso\b", re.IGNORECASE)
+    return [word for words, meaning in rows if several.search(meaning) for word in words]
 
 
 def figures(root):
@@ -195,7 +203,7 @@ def main():
     print(f"\nOptions of pipeline.* that several structs carry: {len(carried)}")
     for count, name, by in carried[: options.longest]:
         print(f"{count:6}  {name} ({', '.join(sorted(by))})")
-    words = words_of_several_meanings(options.root)
+    words = words_of_several_meanings(glossary(options.root))
     print(f"\nWords of several meanings: {len(words)}\n        {', '.join(words)}")
     if options.library:
         upward = upward_calls(options.root, options.library)

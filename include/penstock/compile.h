@@ -20,15 +20,15 @@ namespace penstock {
 // read.
 struct CompileOptions {
   // The number of devices of each actor; empty: one each. They share every micro-batch (data parallelism), so the step has
-  // parts_of(devices) times the table's micro-batches.
+  // shares_of(devices) times the table's micro-batches.
   std::vector<int> devices = {};
   // The tensors of which the devices of an actor hold shares, by ZeRO's levels (Rajbhandari et al., 1910.02054): 1 the state of
   // the optimiser; 2 also the sums of gradients, from each REDUCE_GRAD of the table on; 3 also the parameters, gathered at each UNSHARD.
   // Tensors that are worked on otherwise than element by element (an optimiser of whole tensors), or read by stages on several actors, stay
   // whole.
   int zero = 0;
-  // Level 3: how many of these devices, one after the other, are a node, the axis `local`. Along it parameters and sums of gradients are
-  // whole, so that what is left of ZeRO inside of a node is its level 1, as in ZeroPP's (2402.03791) second hybrid.
+  // Level 3: how many of these devices, one after the other, are a host, the axis `local`. Along it parameters and sums of gradients are
+  // whole, so that what is left of ZeRO inside of a host is its level 1, as in ZeroPP's (2402.03791) second hybrid.
   int local = 1;
   // Further axes of the mesh, inside of each device of an actor: such a device becomes as many as the axes' sizes multiply to, the last
   // axis varying fastest; only sizes above 1. And what the model calls the dims of its parameters (ParameterSpec::dims), by parameter.
@@ -54,7 +54,7 @@ struct CompileOptions {
 };
 
 // A program for as many devices as the actors have together: all communication inferred, memory planned, proven free of deadlock. `step`
-// has stage marks or none (stage/stages.h); its loop has as many micro-batches as the table, times parts_of(devices). Of the table a step
+// has stage marks or none (stage/stages.h); its loop has as many micro-batches as the table, times shares_of(devices). Of the table a step
 // without backward takes the forwards. Throws Error where step, table and devices do not fit.
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options = {});
 // The same of micro-batches of different shapes: `classes` are steps of one micro-batch each that differ in the shapes of their data alone,

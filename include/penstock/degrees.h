@@ -6,11 +6,11 @@
 // ZeRO levels (Rajbhandari et al., 1910.02054), for a step of m micro-batches in which all replicas take part:
 //   0  gradients are all-reduced after a stage's last backward; every replica updates everything
 //   1  gradients are reduce-scattered there, each replica updates its share and parameters are gathered again
-//   2  as 1, but gradients are reduce-scattered after each run of a stage's backwards, so that only one run's are there in full
-//   3  as 2, and each run of a stage's forwards or backwards gathers its parameters and drops them (with_gathers)
-// Level 3 `by_block` gathers a stage's blocks one after the other, in each action anew, while the block before is at work: as FSDP does
-// around a pipeline whose stages are many layers. Level 3 with `local` above 1 shards between nodes, each of `local` devices of a group
-// that hold the same parameters; inside of a node it is level 1: a node's gradients are reduce-scattered at the end, and its parameters
+//   2  as 1, but gradients are reduce-scattered after each stretch of a stage's backwards, so that only one stretch's are there in full
+//   3  as 2, and each stretch of a stage's forwards or backwards gathers its parameters and drops them (with_gathers)
+// Level 3 `by_block` gathers a stage's atoms one after the other, in each action anew, while the atom before is at work: as FSDP does
+// around a pipeline whose stages are many layers. Level 3 with `local` above 1 shards between hosts, each of `local` devices of a group
+// that hold the same parameters; inside of a host it is level 1: a host's gradients are reduce-scattered at the end, and its parameters
 // gathered again.
 #pragma once
 

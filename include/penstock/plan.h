@@ -101,7 +101,7 @@ struct ClusterSpec {
   std::string published = {};  // the device of published figures that the first of its devices is; "": not known
   std::vector<ClusterDevice> devices;
   // One level of a hierarchy, innermost first: `size` consecutive devices that reach each other over `link`. Sizes count devices at every
-  // level: a node of 8 devices has size 8. The last level holds all devices.
+  // level: a host of 8 devices has size 8. The last level holds all devices.
   struct Level {
     int size = 1;
     ClusterLink link;

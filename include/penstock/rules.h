@@ -12,7 +12,7 @@
 //   warm-up F             // used instead of `prefer` until an actor's first backward has started; kinds left out wait for another phase
 //   steady B F            // used from then on
 //   drain I W             // used once the actor's last forward has started
-//   order F groups p      // the order within one kind: `depth` (who has come furthest), `breadth` (who has come least far), or groups of
+//   order F groups p      // the order within one kind: `depth` (who has come furthest), `breadth` (who has come least far), or bunches of
 //                         // micro-batches with breadth inside each; groups 1 is the default
 //   limit p-r             // a forward starts while fewer of the actor's micro-batches are live; each stage counts for itself, until B or W
 //                         // has ended
@@ -74,9 +74,9 @@ struct RulesPlacement {
 using Preference = std::vector<std::vector<Kind>>;
 
 struct RulesOrder {
-  enum class Way : std::uint8_t { groups, depth, breadth };
-  Way way = Way::groups;
-  Expression size = 1;  // micro-batches in a group
+  enum class Way : std::uint8_t { bunches, depth, breadth };
+  Way way = Way::bunches;
+  Expression size = 1;  // micro-batches in a bunch
 
   bool operator==(const RulesOrder&) const = default;
 };

@@ -48,7 +48,7 @@ struct Action {
 };
 
 // A part of a stage, as a number in a table of slices says it: a slice or, with `block`, what the queries of this slice make of the
-// keys and values of that earlier one. Such a block of a stage that is attention alone is apart from its slice: it may run on any actor.
+// keys and values of that earlier one, an attention block. One of a stage that is attention alone is apart: it may run on any actor.
 struct StagePart {
   std::int32_t stage = 0, slice = 0;
   std::int32_t block = -1;  // -1: the slice itself, with all its blocks that are not apart
@@ -149,10 +149,10 @@ Schedule with_updates(Schedule schedule);
 // step.
 Schedule with_step_updates(Schedule schedule, int steps);
 
-// The same table under fully sharded parameters. Each run of a stage's forwards, or backwards, on an actor gathers the stage's parameters
-// while the run before it is at work, so that at most two stages are there at a time, and drops them when it ends; the gradients are
-// reduced behind the last of its B or W. All slices of a stage are of one run. The UNSHARD, RESHARD and REDUCE_GRAD that the table had are
-// replaced. `turns`: an actor that goes on with a stage in the other direction keeps the parameters, and reduces once.
+// The same table under fully sharded parameters. Each stretch of a stage's forwards, or backwards, on an actor gathers the stage's
+// parameters while the stretch before it is at work, so that at most two stages are there at a time, and drops them when it ends; the
+// gradients are reduced behind the last of its B or W. All slices of a stage are of one stretch. The UNSHARD, RESHARD and REDUCE_GRAD that
+// the table had are replaced. `turns`: an actor that goes on with a stage in the other direction keeps the parameters, and reduces once.
 Schedule with_gathers(Schedule schedule, bool turns = false);
 
 struct ScheduleOptions {
@@ -173,7 +173,7 @@ struct ScheduleOptions {
   std::vector<double> balance = {};
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds
-  int group = 0;      // micro-batches that go together: through a chunk, or forward before they go back
+  int group = 0;      // a bunch: micro-batches that go together through a chunk, or forward before they go back
   int unit = 0;       // micro-batches for which a chunk's parameters are gathered once
   // A transfer's time over that of a stage's F: one number for every link, or one for each of the actors-1 links.
   std::vector<double> transfers = {};

@@ -84,7 +84,7 @@ struct SearchResult {
 // W stays with its I; tables with W elsewhere are only taken as registered.
 // Where the costs have classes, micro-batches differ, and what is searched is their order as well, of a chain with one stage on each actor:
 // `moves` tables are timed at most, beside those given.
-// In a table for several steps each F reads what is newest in its row: a lane's next forward, and its next gradient, wait for so many of
+// In a table for several steps each F reads what is newest in its row: a leg's next forward, and its next gradient, wait for so many of
 // its own gradients. Registered tables that read other versions are taken as they are. Where recomputation or offloading is allowed,
 // parameters are sharded or count: tables for this and larger limits, and the registered ones, take gathers, are relieved to the limit
 // (relieve.h) and improved as they are; the bound is that of work without all this. Throws Error where no table keeps the limit (of a

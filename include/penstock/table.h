@@ -118,7 +118,7 @@ struct TableTime {
 // medium, times the logarithm of the number of actors. Transfers leave on a link, or a medium, in the order in which they are ready.
 TableTime time_table(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableOptions& options = {});
 
-// No table that places this work as this one can be faster: the longest way through what actions need of each other, with transfers but as
+// No table that places this work as this one can be faster: the longest path through what actions need of each other, with transfers but as
 // if every actor could run any number of actions at once and no link were ever occupied.
 double dependency_bound(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableOptions& options = {});
 

@@ -177,7 +177,7 @@ def profile(module: torch.nn.Module, batch: Any, *, microbatches: int | Sequence
             whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None,
             device: str = "cpu") -> Profile:
     """Measures what `plan(module, batch, profile=...)` counts with, for the same arguments: it runs `rounds` steps on one `device` (as `trainer`
-    has it) with a stage for each group of ops, on zeros in place of parameters, and messages between two. Throws PenstockError as `plan`."""
+    has it) with a stage for each merged node, on zeros in place of parameters, and messages between two. Throws PenstockError as `plan`."""
     counts = [microbatches] if isinstance(microbatches, int) else list(microbatches)
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
     given, kept = addresses(Calls(module, loss, whole, 1).tensors(batch))

@@ -227,12 +227,12 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
   EXPECT_EQ(parse("", parse_mesh("data=2")).pipeline.table.actors, 1);
   const auto failure = [](const std::string& mesh) { return message_of([&] { parse("", parse_mesh(mesh)); }); };
   EXPECT_EQ(failure("pipe=2,dta=2"),
-            "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors), data (devices of each actor, or its nodes) and "
-            "local (devices of each node)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
+            "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors), data (devices of each actor, or its hosts) and "
+            "local (devices of each host)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
             "  hint: did you mean data?");
   EXPECT_EQ(failure("tensr=2"),
-            "--mesh tensr=2: there is no axis \"tensr\"\n  there are pipe (actors), data (devices of each actor, or its nodes) and "
-            "local (devices of each node)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
+            "--mesh tensr=2: there is no axis \"tensr\"\n  there are pipe (actors), data (devices of each actor, or its hosts) and "
+            "local (devices of each host)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
             "  hint: did you mean tensor?");
   EXPECT_EQ(failure("pipe=2,tensor=2,data=2"),
             "--mesh pipe=2,tensor=2,data=2: data stands behind tensor\n  the last axis varies fastest: its members are next to each other\n"

@@ -71,8 +71,8 @@ TEST(PlanModel, ActionsWaitForTheirInputs) {
   std::vector<Override> settings;
   for (const char* setting : {"model.name=candle-uno", "branches=2", "layers=2", "batch=8"}) settings.push_back(parse_override(setting));
   const Config c = load_config("", settings, models);
-  const Graph step = grouped_step(c, models, planning_nodes(c, models, 1000), 2);
-  const Program program = grouped_program(step);
+  const Graph step = merged_step(c, models, planning_nodes(c, models, 1000), 2);
+  const Program program = merged_program(step);
   Durations seconds;
   for (const DeviceProgram& device : program.devices) {
     std::vector<double>& row = seconds.emplace_back();
@@ -93,15 +93,15 @@ TEST(PlanModel, ActionsWaitForTheirInputs) {
 TEST(PlanModel, UpdatesAreSharedByParameters) {
   const Config c = config("gpt");
   const ModelRegistry models = builtin_models();
-  const NodeGroups groups = planning_nodes(c, models, 6);
-  const Program program = grouped_program(grouped_step(c, models, groups, 2));
+  const MergedNodes merged = planning_nodes(c, models, 6);
+  const Program program = merged_program(merged_step(c, models, merged, 2));
   std::vector<double> seconds;
   for (const Task& task : program.tasks) seconds.push_back(task.name.starts_with("after") ? 1 : 100);
   const auto after = std::count(seconds.begin(), seconds.end(), 1);
   EXPECT_GT(after, 0);
   EXPECT_EQ(update_seconds(program, seconds), static_cast<double>(after));
 
-  PlanGraph graph = model_graph(c, models, groups, {2, 4}, published_devices().device("v100"));
+  PlanGraph graph = model_graph(c, models, merged, {2, 4}, published_devices().device("v100"));
   share_update(graph, 3);
   double sum = 0, bytes = 0;
   for (const PlanNode& node : graph.nodes) sum += node.costs[0].update, bytes += node.costs[0].parameter_bytes;
@@ -139,26 +139,26 @@ TEST(PlanModel, Sizes) {
 // Planned on three devices, as a file.
 std::string planned(const Config& c, const test::TemporaryFolder& folder) {
   const ModelRegistry models = builtin_models();
-  const NodeGroups groups = planning_nodes(c, models, 1000);
+  const MergedNodes merged = planning_nodes(c, models, 1000);
   PlanProblem problem;
-  problem.graph = model_graph(c, models, groups, {2}, published_devices().device("v100"));
+  problem.graph = model_graph(c, models, merged, {2}, published_devices().device("v100"));
   problem.cluster = uniform_cluster(3, 1e9);
   problem.replicas = false;
   Plan plan = make_plan("best", problem, {.seconds = 0.5});
   std::string file = folder.file("plan.json");
-  write_file(file, print(model_plan(c, models, groups, problem, plan)));
+  write_file(file, print(model_plan(c, models, merged, problem, plan)));
   return file;
 }
 
 // Stages of about equal numbers of nodes along a random topological order.
-NodeGroups random_stages(const PlanGraph& graph, std::size_t count, std::uint64_t seed) {
+MergedNodes random_stages(const PlanGraph& graph, std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int> waits(graph.nodes.size());
   for (const PlanEdge& edge : graph.edges) ++waits[static_cast<std::size_t>(edge.to)];
   std::vector<int> ready;
   for (std::size_t n = 0; n < waits.size(); ++n)
     if (waits[n] == 0) ready.push_back(static_cast<int>(n));
-  NodeGroups stages;
+  MergedNodes stages;
   for (std::size_t placed = 0; placed < waits.size(); ++placed) {
     std::swap(ready[random() % ready.size()], ready.back());
     const int node = ready.back();
@@ -177,15 +177,15 @@ TEST(PlanModel, AnyStagesOfTheGraphAreStagesOfTheStep) {
     if (!entry.suffixes.empty()) continue;  // a file says what it is
     SCOPED_TRACE(name);
     const Config c = load_config("", {{"model.name", name, "--set"}, parse_override("batch=4"), parse_override("microbatches=2")}, models);
-    const NodeGroups groups = planning_nodes(c, models, 40);
-    EXPECT_EQ(grouped_program(grouped_step(c, models, groups, 2)).devices.size(), 1u);
-    const PlanGraph graph = model_graph(c, models, groups, {2}, published_devices().device("v100"));
+    const MergedNodes merged = planning_nodes(c, models, 40);
+    EXPECT_EQ(merged_program(merged_step(c, models, merged, 2)).devices.size(), 1u);
+    const PlanGraph graph = model_graph(c, models, merged, {2}, published_devices().device("v100"));
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       SCOPED_TRACE(seed);
-      const NodeGroups stages = random_stages(graph, 4, seed);
-      NodeGroups stage_of;
-      for (const auto& [node, group] : groups) stage_of[node] = stages.at(group);
-      EXPECT_NO_THROW(grouped_program(grouped_step(c, models, stage_of, 2)));
+      const MergedNodes stages = random_stages(graph, 4, seed);
+      MergedNodes stage_of;
+      for (const auto& [node, into] : merged) stage_of[node] = stages.at(into);
+      EXPECT_NO_THROW(merged_program(merged_step(c, models, stage_of, 2)));
     }
   }
 }

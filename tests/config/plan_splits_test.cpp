@@ -34,10 +34,10 @@ struct Graphs {
 
 Graphs graphs_of(const Config& config, const Split& split) {
   const ModelRegistry models = builtin_models();
-  const NodeGroups groups = planning_nodes(config, models, kMostNodes);
+  const MergedNodes merged = planning_nodes(config, models, kMostNodes);
   const DeviceModel& device = published_devices().device("a100-80");
-  Graphs out{model_graph(config, models, groups, {kSize}, device), {}};
-  out.part = model_split(config, models, groups, {kSize}, device, out.whole, split);
+  Graphs out{model_graph(config, models, merged, {kSize}, device), {}};
+  out.part = model_split(config, models, merged, {kSize}, device, out.whole, split);
   return out;
 }
 

@@ -133,23 +133,23 @@ TEST(Blocks, FollowFromWhatIsComputedOfAGradient) {
   for (const Case& c : kCases) EXPECT_EQ(blocks_of(c, "0F0,0F1,0B0,0B1\n", {2}), c.expected) << c.what;
 }
 
-// A tensor along the nodes, and what a node has of it along its devices, is the tensor along the devices. Each has 64 bytes or a multiple.
+// A tensor along the hosts, and what a host has of it along its devices, is the tensor along the devices. Each has 64 bytes or a multiple.
 TEST(Blocks, AreCutAlongNodesAndWithinThemAsAlongDevices) {
   const ShareBlock block{{{DType::f64, {7}}, {DType::f64, {3, 11}}, {DType::f64, {1}}}, {}, {}};
   const std::vector<std::int64_t> offsets = member_offsets(block);
   for (const std::int32_t local : {1, 2, 3})
-    for (const std::int32_t nodes : {1, 2, 4})
-      for (std::int32_t d = 0; d < nodes * local; ++d)
+    for (const std::int32_t hosts : {1, 2, 4})
+      for (std::int32_t d = 0; d < hosts * local; ++d)
         for (std::int32_t member = 0; member < 3; ++member) {
           const std::int64_t elements = block.members[member].elements();
-          const Layout data = flat_in(block, offsets, member, nodes * local, local),
-                       devices = flat_in(block, offsets, member, nodes * local, 1);
-          const LayoutRange node = range_of(data, elements, nodes, d / local);
-          const LayoutRange within = range_of(flat_in_node(data, d / local, local), node.size(), local, d % local);
-          const LayoutRange device = range_of(devices, elements, nodes * local, d);
+          const Layout data = flat_in(block, offsets, member, hosts * local, local),
+                       devices = flat_in(block, offsets, member, hosts * local, 1);
+          const LayoutRange host = range_of(data, elements, hosts, d / local);
+          const LayoutRange within = range_of(flat_in_host(data, d / local, local), host.size(), local, d % local);
+          const LayoutRange device = range_of(devices, elements, hosts * local, d);
           EXPECT_EQ(within.size(), device.size());
           if (device.size() > 0) {
-            EXPECT_EQ(node.begin + within.begin, device.begin) << member << " on " << d << " of " << nodes << " x " << local;
+            EXPECT_EQ(host.begin + within.begin, device.begin) << member << " on " << d << " of " << hosts << " x " << local;
           }
         }
 }

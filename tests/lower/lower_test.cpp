@@ -124,7 +124,7 @@ TEST(Lower, GroupsReduceEachGradientOnce) {
 // Two devices feed one, then one feeds two: each transfer is one part of a micro-batch.
 TEST(Lower, UnequalGroupsSendPartsOnly) {
   for (const std::vector<int>& devices : {std::vector<int>{2, 1}, {1, 2}, {2, 4}}) {
-    const int parts = parts_of(devices);
+    const int parts = shares_of(devices);
     const Graph step = gradient_step(*tiny("mlp", 2), 8 * parts, 4, 2 * parts);
     const Program program = lower(step, table("gpipe", 2, 2), {.devices = devices});
     ASSERT_EQ(program.devices.size(), static_cast<std::size_t>(devices[0] + devices[1]));

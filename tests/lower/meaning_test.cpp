@@ -65,7 +65,7 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
     CompileOptions options{.recompute = coin(random, 0.2)};
     if (coin(random, 0.5))
       for (int a = 0; a < actors; ++a) options.devices.push_back(draw(random, 1, 2));
-    const int parts = parts_of(options.devices);
+    const int parts = shares_of(options.devices);
     if (parts > 1) options.zero = draw(random, 0, 3);
     const Graph step = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random, *model));
     const StagedStep staged = prepare_stages(step);
@@ -77,7 +77,7 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
   }
 }
 
-// The schedules that there are, on equal groups: shares of all levels, nodes, updates early and validated, the other steps of a run.
+// The schedules that there are, on equal groups: shares of all levels, hosts, updates early and validated, the other steps of a run.
 TEST(Meaning, OfKnownSchedulesIsTheStep) {
   for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     Random random(seed);
@@ -91,7 +91,7 @@ TEST(Meaning, OfKnownSchedulesIsTheStep) {
     if (data == 4 && options.zero == 3) options.local = 2;
     Schedule schedule = make_schedule(one_of(random, {"gpipe", "1f1b", "zb-h1", "eager-1f1b"}), shape);
     if (coin(random, 0.5)) schedule = with_updates(std::move(schedule));
-    const int microbatches = shape.microbatches * parts_of(options.devices);
+    const int microbatches = shape.microbatches * shares_of(options.devices);
     const OptimiserOptions optimiser = random_optimiser(random, *model);
     SCOPED_TRACE(concat("seed ", seed, ", data ", data, ", zero ", options.zero, ", local ", options.local));
     const Graph training = training_step(*model, 2 * microbatches, 4, microbatches, optimiser);

@@ -52,7 +52,7 @@ LowerInput perceptron(const std::string& csv, const CompileOptions& options = {}
   sizes.stages = 2;
   sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
   const auto model = make_model(builtin_models(), "mlp", sizes);
-  const int microbatches = 2 * parts_of(options.devices), batch = 2 * microbatches;
+  const int microbatches = 2 * shares_of(options.devices), batch = 2 * microbatches;
   OptimiserOptions sgd;
   sgd.name = "sgd";
   const Graph step = updates ? training_step(*model, batch, 4, microbatches, sgd) : gradient_step(*model, batch, 4, microbatches);

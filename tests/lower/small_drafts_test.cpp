@@ -270,7 +270,7 @@ const std::string kSums = "block 0 (f32[2], f32[2])\nsharded result 0 0 0\nshard
 LowerInput two_devices(int level, int local = 1) {
   LowerInput input;
   input.group_size = {2};
-  input.parts = 2;
+  input.shares = 2;
   input.options.zero = level;
   input.local = local;
   return input;

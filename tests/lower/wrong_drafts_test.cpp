@@ -22,7 +22,7 @@ LowerInput perceptron(const char* csv = kGpipe, const CompileOptions& options = 
   OptimiserOptions sgd;
   sgd.name = "sgd";
   const auto model = make_model(builtin_models(), "mlp", sizes);
-  const int microbatches = 2 * parts_of(options.devices);
+  const int microbatches = 2 * shares_of(options.devices);
   return lower_input(training_step(*model, 2 * microbatches, 4, microbatches, sgd), parse_schedule(csv, "table.csv"), options);
 }
 

@@ -259,34 +259,34 @@ TEST(Zero, MemoryIsThatOfTheFormulas) {
     }
 }
 
-// Nodes share parameters and sums of gradients as at level 3, the devices of a node share what they both have as at level 1: each device
-// moves 3 Psi (N-1)/N between N nodes and 2 Psi/N (L-1)/L inside of its own, and holds Psi/N of parameters, 2 Psi/(N L) of moments.
+// Hosts share parameters and sums of gradients as at level 3, the devices of a host share what they both have as at level 1: each device
+// moves 3 Psi (N-1)/N between N hosts and 2 Psi/N (L-1)/L inside of its own, and holds Psi/N of parameters, 2 Psi/(N L) of moments.
 TEST(Zero, NodesShareWhatDevicesOfOneHaveAlike) {
-  for (const int nodes : {2, 4})
+  for (const int hosts : {2, 4})
     for (const int local : {2, 4}) {
-      SCOPED_TRACE(concat(nodes, " nodes of ", local));
-      const Made m = made({"schedule=breadth-first", "actors=1", "chunks=4", "microbatches=2", "batch=128", concat("pipeline.data=", nodes),
+      SCOPED_TRACE(concat(hosts, " hosts of ", local));
+      const Made m = made({"schedule=breadth-first", "actors=1", "chunks=4", "microbatches=2", "batch=128", concat("pipeline.data=", hosts),
                            concat("pipeline.local=", local), "zero=3"});
       const std::int64_t bytes = m.parameters * 4, tensors = static_cast<std::int64_t>(m.prepared.parameters.size());
-      const std::int64_t most = padded(bytes, 4, tensors, nodes * local);
+      const std::int64_t most = padded(bytes, 4, tensors, hosts * local);
       const auto is_inside = [&](const Instruction& i) { return m.program.groups[static_cast<std::size_t>(i.group)][1] == 1; };
       const Volume between = volume_of(m.program, 0, [&](const Instruction& i) { return !is_inside(i); });
       const Volume inside = volume_of(m.program, 0, is_inside);
       // The last stage's backward follows on its forward: it is gathered once.
       const std::int64_t saved = between.bytes.at(Opcode::reduce_scatter) * 2 - between.bytes.at(Opcode::all_gather);
-      EXPECT_GE(between.sum() + saved, 3 * bytes * (nodes - 1) / nodes);
-      EXPECT_LE(between.sum() + saved, 3 * most * (nodes - 1) / nodes);
-      EXPECT_GE(inside.sum(), 2 * bytes / nodes * (local - 1) / local - (tensors + 4) * kAlignment);
-      EXPECT_LE(inside.sum(), 2 * most / nodes * (local - 1) / local);
+      EXPECT_GE(between.sum() + saved, 3 * bytes * (hosts - 1) / hosts);
+      EXPECT_LE(between.sum() + saved, 3 * most * (hosts - 1) / hosts);
+      EXPECT_GE(inside.sum(), 2 * bytes / hosts * (local - 1) / local - (tensors + 4) * kAlignment);
+      EXPECT_LE(inside.sum(), 2 * most / hosts * (local - 1) / local);
       EXPECT_EQ(inside.count.at(Opcode::reduce_scatter), 4);
       EXPECT_EQ(inside.count.at(Opcode::all_gather), 4);
       const std::int64_t slack = (tensors + 4) * kAlignment;
       Weight sum;
       for (const DeviceProgram& device : m.program.devices) {
         const Weight weight = weight_of(device);
-        EXPECT_LE(std::abs(weight.parameters - bytes / nodes), slack);
-        EXPECT_LE(std::abs(weight.moments - 2 * bytes / (nodes * local)), 2 * slack);
-        EXPECT_LE(gradients_of(device), bytes / nodes + slack);
+        EXPECT_LE(std::abs(weight.parameters - bytes / hosts), slack);
+        EXPECT_LE(std::abs(weight.moments - 2 * bytes / (hosts * local)), 2 * slack);
+        EXPECT_LE(gradients_of(device), bytes / hosts + slack);
         sum.parameters += weight.parameters;
         sum.moments += weight.moments;
       }
@@ -295,7 +295,7 @@ TEST(Zero, NodesShareWhatDevicesOfOneHaveAlike) {
     }
 }
 
-// ZeroPP's second hybrid: F, I and W of a zero-bubble table, level 3 among nodes, level 1 in each.
+// ZeroPP's second hybrid: F, I and W of a zero-bubble table, level 3 among hosts, level 1 in each.
 TEST(Zero, ZeroBubbleOnNodes) {
   const Made m = made({"schedule=zb-h1", "actors=2", "microbatches=4", "pipeline.data=2", "pipeline.local=2", "zero=3"});
   const std::vector<std::vector<std::int32_t>> groups = {{0, 2}, {0, 1}, {0, 1, 2, 3}, {1, 3}, {2, 3},

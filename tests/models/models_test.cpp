@@ -128,7 +128,7 @@ TEST(Gpt, DropsOutOnlyInTraining) {
   };
   const Graph training = gradient_step(*gpt, 2, 8, 1);
   verify(training);
-  EXPECT_GE(count(training), 5);  // the embedding's and two of each block
+  EXPECT_GE(count(training), 5);  // the embedding's and two of each layer
   EXPECT_EQ(count(evaluation_step(*gpt, 2, 8, 1)), 0);
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "lower/lower.h"
-#include "plan/step_groups.h"
+#include "plan/merged_nodes.h"
 #include "stage/loop.h"
 #include "support/errors.h"
 #include "support/text_graphs.h"
@@ -73,10 +73,10 @@ TEST(StepNodes, DrawnStepsHaveNoCircles) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const Graph step = step_with(random_body(random));
-    NodeGroups own;
+    MergedNodes own;
     for (const std::string& node : nodes_of(step)) own[node] = node;
     EXPECT_NO_THROW(prepare_stages(mark_stages(step, own), /*hoist=*/false));
-    for (const int most : {8, 4, 1}) EXPECT_NO_THROW(prepare_stages(mark_stages(step, group_nodes(step, most)), most != 4)) << most;
+    for (const int most : {8, 4, 1}) EXPECT_NO_THROW(prepare_stages(mark_stages(step, merge_nodes(step, most)), most != 4)) << most;
   }
 }
 
@@ -86,7 +86,7 @@ TEST(StepNodes, MarksReplaceStagesAndBoundaries) {
       "%2: f32[2,3] = exp(%1) {origin=\"b\", sequence=3}"
       "%3: f32[2,3] = mul(%2, %x) {phase=\"backward\", stage=\"old\", sequence=1}"
       "%4: f32[] = sum(%2) {dim=[0, 1], keepdim=false, origin=\"b\"} return %4\n");
-  const Graph marked = mark_stages(step, NodeGroups{{"a", "first"}, {"b", "second"}});
+  const Graph marked = mark_stages(step, MergedNodes{{"a", "first"}, {"b", "second"}});
   Strings found;
   for (const Op& op : marked.ops[0].body->ops) found.push_back(op.name + ":" + op.stage);
   EXPECT_EQ(found, (Strings{"mul:first", "exp:second", "mul:", "sum:second"}));
@@ -125,7 +125,7 @@ TEST(StepNodes, CostsOfAStep) {
   const Graph step = step_with(
       "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", sequence=1} %1: f32[2,3] = exp(%0) {origin=\"b\", sequence=2}"
       "%2: f32[] = sum(%1) {dim=[0, 1], keepdim=false, origin=\"b\", sequence=3} return %2\n");
-  const Graph marked = mark_stages(step, NodeGroups{{"a", "a"}, {"b", "b"}});
+  const Graph marked = mark_stages(step, MergedNodes{{"a", "a"}, {"b", "b"}});
   const PlanGraph graph = plan_graph_of(prepare_stages(marked), [](const StageTask& task) { return 1.0 + task.stage.value; });
   ASSERT_EQ(graph.nodes.size(), 2u);
   EXPECT_EQ(graph.nodes[0].costs[0].samples, 2);

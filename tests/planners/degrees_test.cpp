@@ -10,14 +10,14 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "penstock/plan_file.h"
-#include "planners/degrees_blocks.h"
+#include "planners/degrees_atoms.h"
 #include "support/errors.h"
 #include "support/rounds.h"
 
 namespace penstock::test {
 namespace {
 
-// A chain of equal layers on nodes of 4 devices: forward 1 s, backward 2 s, of which half are weight gradients.
+// A chain of equal layers on hosts of 4 devices: forward 1 s, backward 2 s, of which half are weight gradients.
 PlanProblem layers(int count, int devices, double inside, double between, double memory = kInfinity) {
   PlanProblem problem;
   problem.graph.name = "layers";
@@ -49,7 +49,7 @@ TEST(Degrees, StatesOfZeroLevels) {
   EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
   EXPECT_NEAR(gigabytes(2), 16.6, 0.05);
   EXPECT_NEAR(gigabytes(3), 1.9, 0.05);
-  // Among 8 nodes of 8, what parameters and gradients have of it: 4/8 and 12/64 of 7.5.
+  // Among 8 hosts of 8, what parameters and gradients have of it: 4/8 and 12/64 of 7.5.
   EXPECT_DOUBLE_EQ(resident_bytes(mixed, 7.5e9, {.data = 64, .zero = 3, .local = 8}), 7.5e9 * (4.0 / 8 + 12.0 / 64));
 }
 
@@ -142,9 +142,9 @@ TEST(Degrees, AmongNodes) {
   };
   for (const DegreesResult& found : planned("local=4", 8).results) {
     EXPECT_EQ(std::pair(found.degrees.data, found.degrees.zero), std::pair(8, 3)) << text(found.degrees);
-    EXPECT_NE(text(found.degrees).find(", ZeRO-3 among nodes of 4"), std::string::npos);
+    EXPECT_NE(text(found.degrees).find(", ZeRO-3 among hosts of 4"), std::string::npos);
   }
-  std::set<std::string> orders;  // two devices of each of four nodes, where the pipeline has two devices of each node
+  std::set<std::string> orders;  // two devices of each of four hosts, where the pipeline has two devices of each node
   for (const DegreesResult& found : planned("local=2", 16).results)
     orders.insert(concat(found.degrees.pipe, " ", order_text(found.degrees)));
   EXPECT_EQ(orders, (std::set<std::string>{"2 data/pipe"}));
@@ -346,32 +346,32 @@ TEST(Degrees, TheUnitFollowsMemoryAndLinks) {
   EXPECT_GT(loss(1000), loss(100'000));
 }
 
-TEST(Degrees, Blocks) {
+TEST(Degrees, Atoms) {
   // Two nodes beside each other: no cut between them, nor before the one that joins them; and what adds no bytes is no branch.
   PlanProblem problem = layers(4, 4, 1, 1);
   problem.graph.edges = {{0, 1, 1}, {0, 2, 1}, {1, 3, 2}, {2, 3, 3}, {0, 3, 0}};
-  const std::vector<Block> blocks = blocks_of(problem.graph, 2, 4);
-  ASSERT_EQ(blocks.size(), 2u);
-  EXPECT_EQ(blocks[1].nodes.size(), 3u);
-  EXPECT_EQ(blocks[0].bytes, 2);
-  EXPECT_EQ(blocks[0].forward, 2);
-  EXPECT_EQ(blocks[0].weight, 2);
-  EXPECT_EQ(blocks[1].parameters, 300);
+  const std::vector<Atom> atoms = atoms_of(problem.graph, 2, 4);
+  ASSERT_EQ(atoms.size(), 2u);
+  EXPECT_EQ(atoms[1].nodes.size(), 3u);
+  EXPECT_EQ(atoms[0].bytes, 2);
+  EXPECT_EQ(atoms[0].forward, 2);
+  EXPECT_EQ(atoms[0].weight, 2);
+  EXPECT_EQ(atoms[1].parameters, 300);
   problem.graph.nodes[0].costs[0].weight = -1;
-  EXPECT_EQ(blocks_of(problem.graph, 1, 4)[0].weight, 1) << "half of the backward";
+  EXPECT_EQ(atoms_of(problem.graph, 1, 4)[0].weight, 1) << "half of the backward";
 }
 
 TEST(Degrees, EvenCuts) {
-  const auto blocks = [](const std::vector<double>& seconds) {
-    std::vector<Block> out(seconds.size());
+  const auto atoms = [](const std::vector<double>& seconds) {
+    std::vector<Atom> out(seconds.size());
     for (std::size_t i = 0; i < out.size(); ++i) out[i].forward = seconds[i];
     return out;
   };
   using Cuts = std::vector<int>;
-  EXPECT_EQ(even_cuts(blocks({1, 1, 1, 1}), 2, 1), (Cuts{0, 2, 4}));
-  EXPECT_EQ(even_cuts(blocks({4, 1, 1, 1, 1}), 2, 1), (Cuts{0, 1, 5}));
-  EXPECT_EQ(even_cuts(blocks({1, 1, 1, 1, 1}), 5, 1), (Cuts{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(even_cuts(blocks({0, 0, 0}), 2, 1).size(), 3u);
+  EXPECT_EQ(even_cuts(atoms({1, 1, 1, 1}), 2, 1), (Cuts{0, 2, 4}));
+  EXPECT_EQ(even_cuts(atoms({4, 1, 1, 1, 1}), 2, 1), (Cuts{0, 1, 5}));
+  EXPECT_EQ(even_cuts(atoms({1, 1, 1, 1, 1}), 5, 1), (Cuts{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(even_cuts(atoms({0, 0, 0}), 2, 1).size(), 3u);
   std::mt19937_64 random(3);
   for (int round = 0; round < test::rounds(50); ++round) {
     std::vector<double> seconds(4 + random() % 5);
@@ -388,7 +388,7 @@ TEST(Degrees, EvenCuts) {
       for (int end = begin + 1; end <= n - left + 1; ++end) best = std::min(best, std::max(sum(begin, end), least(end, left - 1)));
       return best;
     };
-    const Cuts cuts = even_cuts(blocks(seconds), pieces, 1);
+    const Cuts cuts = even_cuts(atoms(seconds), pieces, 1);
     double largest = 0;
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) largest = std::max(largest, sum(cuts[i], cuts[i + 1]));
     EXPECT_EQ(largest, least(0, pieces)) << "round " << round;

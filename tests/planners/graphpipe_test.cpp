@@ -174,16 +174,16 @@ void for_each_option(const PlanProblem& problem, std::vector<PlanStage>& stages,
     }
 }
 
-// The orders of a tree's nodes, with the parts of its parallels in every order.
-std::vector<std::vector<int>> orders_of(const SeriesParallel& tree, int part) {
-  const SeriesParallel::Part& p = tree.parts[at(part)];
+// The orders of a tree's nodes, with the components of its parallels in every order.
+std::vector<std::vector<int>> orders_of(const SeriesParallel& tree, int component) {
+  const SeriesParallel::Component& p = tree.components[at(component)];
   if (p.node >= 0) return {{p.node}};
   std::vector<std::vector<int>> orders;
-  std::vector<int> parts = p.parts;
-  std::sort(parts.begin(), parts.end());
+  std::vector<int> components = p.components;
+  std::sort(components.begin(), components.end());
   do {
     std::vector<std::vector<int>> of_parts = {{}};
-    for (const int inside : p.kind == SeriesParallel::Kind::kSeries ? p.parts : parts) {
+    for (const int inside : p.kind == SeriesParallel::Kind::kSeries ? p.components : components) {
       std::vector<std::vector<int>> longer;
       for (const std::vector<int>& order : of_parts)
         for (const std::vector<int>& more : orders_of(tree, inside)) {
@@ -193,7 +193,7 @@ std::vector<std::vector<int>> orders_of(const SeriesParallel& tree, int part) {
       of_parts = std::move(longer);
     }
     orders.insert(orders.end(), of_parts.begin(), of_parts.end());
-  } while (p.kind == SeriesParallel::Kind::kParallel && std::next_permutation(parts.begin(), parts.end()));
+  } while (p.kind == SeriesParallel::Kind::kParallel && std::next_permutation(components.begin(), components.end()));
   return orders;
 }
 
@@ -222,7 +222,7 @@ Least brute_force(const PlanProblem& problem) {
   std::vector<std::pair<int, int>> edges;
   for (const PlanEdge& edge : problem.graph.edges) edges.emplace_back(edge.from, edge.to);
   const SeriesParallel tree = series_parallel(std::vector<double>(problem.graph.nodes.size(), 1.0), edges);
-  const std::vector<std::vector<int>> orders = orders_of(tree, static_cast<int>(tree.parts.size()) - 1);
+  const std::vector<std::vector<int>> orders = orders_of(tree, static_cast<int>(tree.components.size()) - 1);
   Least least;
   std::vector<std::vector<int>> sets;
   const auto try_sets = [&] {
@@ -268,7 +268,7 @@ PlanProblem random_problem(Random& random, bool memory) {
   return problem;
 }
 
-// Beyond what the search looks at: two stages that share several branches, and the shorter way where a stage has the end of a branch and
+// Beyond what the search looks at: two stages that share several branches, and the shorter path where a stage has the end of a branch and
 // what follows it. Few graphs need them.
 TEST(GraphpipeTest, TheFormulasBestIsThatOfBruteForce) {
   int all = 0, near_all = 0, near_pieces = 0;

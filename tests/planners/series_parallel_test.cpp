@@ -21,22 +21,22 @@ SeriesParallel tree_of(const PlanGraph& graph) {
   return series_parallel(weights, edges);
 }
 
-std::string text(const SeriesParallel& tree, int part) {
-  const SeriesParallel::Part& p = tree.parts[at(part)];
+std::string text(const SeriesParallel& tree, int component) {
+  const SeriesParallel::Component& p = tree.components[at(component)];
   if (p.kind == SeriesParallel::Kind::kNode) return std::to_string(p.node);
   const std::string separator = p.kind == SeriesParallel::Kind::kSeries ? " " : " | ";
-  return concat("(", join(p.parts, separator, [&](int inside) { return text(tree, inside); }), ")");
+  return concat("(", join(p.components, separator, [&](int inside) { return text(tree, inside); }), ")");
 }
 
 std::string text(const SeriesParallel& tree) {
-  return text(tree, static_cast<int>(tree.parts.size()) - 1);
+  return text(tree, static_cast<int>(tree.components.size()) - 1);
 }
 
-std::vector<int> nodes_of(const SeriesParallel& tree, int part) {
-  const SeriesParallel::Part& p = tree.parts[at(part)];
+std::vector<int> nodes_of(const SeriesParallel& tree, int component) {
+  const SeriesParallel::Component& p = tree.components[at(component)];
   std::vector<int> nodes;
   if (p.node >= 0) nodes.push_back(p.node);
-  for (const int inside : p.parts) {
+  for (const int inside : p.components) {
     const std::vector<int> more = nodes_of(tree, inside);
     nodes.insert(nodes.end(), more.begin(), more.end());
   }
@@ -46,12 +46,12 @@ std::vector<int> nodes_of(const SeriesParallel& tree, int part) {
 // As reach_of(): what the tree puts before what.
 std::vector<bool> order_of(const SeriesParallel& tree, int nodes) {
   std::vector<bool> before(at(nodes) * at(nodes));
-  for (const SeriesParallel::Part& part : tree.parts) {
-    if (part.kind != SeriesParallel::Kind::kSeries) continue;
-    for (std::size_t i = 0; i < part.parts.size(); ++i)
-      for (std::size_t j = i + 1; j < part.parts.size(); ++j)
-        for (const int a : nodes_of(tree, part.parts[i]))
-          for (const int b : nodes_of(tree, part.parts[j])) before[at(a) * at(nodes) + at(b)] = true;
+  for (const SeriesParallel::Component& component : tree.components) {
+    if (component.kind != SeriesParallel::Kind::kSeries) continue;
+    for (std::size_t i = 0; i < component.components.size(); ++i)
+      for (std::size_t j = i + 1; j < component.components.size(); ++j)
+        for (const int a : nodes_of(tree, component.components[i]))
+          for (const int b : nodes_of(tree, component.components[j])) before[at(a) * at(nodes) + at(b)] = true;
   }
   return before;
 }
@@ -116,7 +116,7 @@ TEST(SeriesParallelTest, AThousandNodes) {
   Random random(7);
   EXPECT_TRUE(tree_of(test::random_series_parallel(random, {.nodes = 1000, .skip = 0})).exact);
   EXPECT_FALSE(tree_of(test::random_plan_graph(random, 1000, 0.01)).exact);
-  EXPECT_EQ(tree_of(test::plan_chain(std::vector<double>(1000, 1.0))).parts.size(), 1001u);
+  EXPECT_EQ(tree_of(test::plan_chain(std::vector<double>(1000, 1.0))).components.size(), 1001u);
 }
 
 }  // namespace

@@ -226,14 +226,14 @@ TEST(Search, RowsTakeWhatTheirTablesTake) {
       stage.forward_bytes = test::draw(random, 0, 3);
       stage.backward_bytes = test::draw(random, 0, 3);
     }
-    const Lanes lanes = lanes_of(problem, without_replicas(problem).placements[0]);
-    const HeadsAndTails ends(lanes);
-    PartialRun run(lanes);
-    for (const Policy& policy : policies(lanes)) {
-      const Rows rows = list_schedule(lanes, ends, policy);
+    const Legs legs = legs_of(problem, without_replicas(problem).placements[0]);
+    const HeadsAndTails ends(legs);
+    PartialRun run(legs);
+    for (const Policy& policy : policies(legs)) {
+      const Rows rows = list_schedule(legs, ends, policy);
       if (rows.empty()) continue;
-      const TableTime time = time_table(schedule_of(lanes, rows), problem.shape, problem.costs, {.network = problem.network});
-      EXPECT_EQ(time_rows(lanes, rows, run).makespan, time.makespan) << words(problem) << ", " << text(policy) << ", seed " << kSeed;
+      const TableTime time = time_table(schedule_of(legs, rows), problem.shape, problem.costs, {.network = problem.network});
+      EXPECT_EQ(time_rows(legs, rows, run).makespan, time.makespan) << words(problem) << ", " << text(policy) << ", seed " << kSeed;
       EXPECT_LE(ends.bound(), time.makespan) << words(problem) << ", seed " << kSeed;
     }
   }

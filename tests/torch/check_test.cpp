@@ -156,7 +156,7 @@ TEST_P(Schedules, OfUnequalGroupsEqualTheSequentialStepInF64) {
   for (const std::vector<int>& devices : std::vector<std::vector<int>>{{1, 2}, {2, 1}, {4, 2}, {1, 7}, {2, 1, 4}})
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "eager-1f1b"})
       for (const int microbatches : {1, 2}) {
-        const int parts = parts_of(devices);
+        const int parts = shares_of(devices);
         const Config config = small(GetParam(), {"dtype=f64", concat("schedule=", schedule), concat("actors=", devices.size()),
                                                  concat("microbatches=", microbatches)});
         const Prepared prepared = prepare(config, builtin_models());

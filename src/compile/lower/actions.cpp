@@ -233,8 +233,8 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   if (bundle.source == Bundle::Source::edge) return rows.edges[b][unit.microbatch];
   const std::int32_t operand = bundle.members[0];
   if (bundle.source == Bundle::Source::data && !rows.input.shape_class.empty())
-    return input_instance(rows.input, rows.draft, rows.input.port_of(operand, unit.microbatch * rows.input.parts),
-                          rows.input.parts > 1 ? unit : Unit());
+    return input_instance(rows.input, rows.draft, rows.input.port_of(operand, unit.microbatch * rows.input.shares),
+                          rows.input.shares > 1 ? unit : Unit());
   const Unit part = bundle.source == Bundle::Source::data ? unit : Unit();
   if (const InputId input = rows.input.input_of_operand(operand)) return input_instance(rows.input, rows.draft, input, part);
   InstanceId& instance = rows.used[{b, actor, part}];
@@ -300,7 +300,7 @@ void gather(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   Run pack = run_of(Opcode::run, stage, Kind::UNSHARD), all = run_of(Opcode::all_gather, stage, Kind::UNSHARD);
   pack.task = cast_task(rows.draft, block);
   for (InputId state : rows.draft.blocks[block].parameters) pack.reads.push_back(input_instance(rows.input, rows.draft, state));
-  const InstanceId share = add_gathered(rows.draft, block, actor, concat(name, ".share"), kNodeShare);
+  const InstanceId share = add_gathered(rows.draft, block, actor, concat(name, ".share"), kHostShare);
   pack.writes = {{share}};
   all.reads = {share};
   rows.gathered[block] = {add_gathered(rows.draft, block, actor, name, {}), rows.version};

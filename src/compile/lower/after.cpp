@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-// Members of one block that arise in one task, and must be whole or what a node has.
+// Members of one block that arise in one task, and must be whole or what a host has.
 struct Gather {
   TaskGroup group;
   BlockId block;
@@ -41,7 +41,7 @@ std::size_t first_output(const Places& p) {
   return p.graph().state;
 }
 
-// Has every device, or node, more of the state than the share of its next value that it makes?
+// Has every device, or host, more of the state than the share of its next value that it makes?
 bool is_gathered(const LowerInput& input, const Draft& draft, const Places& p, InputId state) {
   const ValueId next = p.graph().outputs[state.index()];
   return next != p.graph().inputs[state.index()] && p.is_flat(next) && holding_of(input, draft, state) != device_share(input);

@@ -276,7 +276,7 @@ void share_parameters(Draft& draft, const Sharers& sharers, const std::vector<st
 }  // namespace
 
 void find_blocks(const LowerInput& input, Draft& draft) {
-  if (input.options.zero == 0 || input.parts == 1) return;
+  if (input.options.zero == 0 || input.shares == 1) return;
   const IdVector<ValueId, bool> behind = values_behind(input);
   const std::vector<std::string>& parameters = input.options.parameters;
   const Sharers sharers{input,

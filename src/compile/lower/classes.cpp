@@ -294,8 +294,8 @@ void declare_inputs(std::span<const MemberClass> classes, const std::vector<std:
   out.first_port = InputId(out.step.inputs.size());
   const std::vector<std::string> names = ports_of(out);
   const std::vector<std::vector<ValueId>> ports = ports_by_name(classes, names);
-  for (std::size_t m = 0; m < shape_class.size() * out.parts; ++m) {
-    const std::int32_t of = shape_class[m / out.parts];
+  for (std::size_t m = 0; m < shape_class.size() * out.shares; ++m) {
+    const std::int32_t of = shape_class[m / out.shares];
     for (std::int64_t i = 0; i < split; ++i) {
       const ValueId made = out.step.add_input(classes[of].input->step.type(ports[of][i]), concat(names[i], ".", m));
       if (m == 0) out.step.ops[out.loop].operands[i] = made;
@@ -360,7 +360,7 @@ LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& sc
   out.step.ops[out.loop].operands = std::move(join.operands);
   declare_inputs(classes, shape_class, out);
   out.schedule = works_on_all ? schedule : of_member(schedule, classes, shape_class);
-  out.microbatches = static_cast<std::int32_t>(shape_class.size()) * out.parts;
+  out.microbatches = static_cast<std::int32_t>(shape_class.size()) * out.shares;
   out.shape_class = std::move(shape_class);
   out.input_of.assign(out.step.values.size(), InputId());
   for (std::size_t i = out.step.inputs.size(); i-- > 0;) out.input_of[out.step.inputs[i]] = InputId(i);

@@ -179,7 +179,7 @@ std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const
 
 ModelPrograms compile(const Model& model, int batch, int context, const OptimiserOptions& optimiser, const Schedule& schedule,
                       CompileOptions options) {
-  const int microbatches = schedule.microbatches() * parts_of(options.devices);
+  const int microbatches = schedule.microbatches() * shares_of(options.devices);
   if (options.parameters.empty())
     for (const ParameterSpec& parameter : model.parameters()) options.parameters.push_back(parameter.name);
   const Graph training = training_step(model, batch, context, microbatches, optimiser);

@@ -1,24 +1,24 @@
 // Pass: actors become devices. Lowering thinks in actors up to here.
 //
-// A micro-batch of the table is cut into `parts`, the least common multiple of the groups' sizes; each device of an actor takes as many,
-// one after the other: part p of micro-batch m is micro-batch m * parts + p of the step. What flows between actors flows part by part, so
-// each device sends only what the other side needs, whatever the groups' sizes:
+// A micro-batch of the table is cut into `shares`, the least common multiple of the groups' sizes; each device of an actor takes as many,
+// one after the other: share p of micro-batch m is micro-batch m * shares + p of the step. What flows between actors flows share by share,
+// so each device sends only what the other side needs, whatever the groups' sizes:
 //
 //   actor 0, 2 devices    actor 1, 4 devices        actor 2, 1 device
-//   0: part 0, part 1     2: part 0   3: part 1     6: part 0, part 1, part 2, part 3
-//   1: part 2, part 3     4: part 2   5: part 3
+//   0: share 0, share 1     2: share 0   3: share 1     6: share 0, share 1, share 2, share 3
+//   1: share 2, share 3     4: share 2   5: share 3
 //
 // After its all_reduce every member has the same sums and makes the same update, so no state has to be sent; the first member owns it, the
 // others hold copies. Up to here tensors that lie flat (blocks.cpp) are whole. Now each device owns its range of them, and of a task that
 // works on them it gets the part that localise() makes, along `data` and then along `local`; of tensors of which it has nothing it gets
 // nothing (drop_empty).
 //
-// The devices of an actor are a mesh: nodes, the axis `data`, and the devices of each node, the axis `local`. What lies in a block is whole
+// The devices of an actor are a mesh: hosts, the axis `data`, and the devices of each host, the axis `local`. What lies in a block is whole
 // or flat along each, and a collective is along the axis where what it reads and makes lie otherwise: of the devices that are alike in all
 // but this.
 //
-//   node 0, devices 0 1    along data, whole <-> a node's half: 0 2 and 1 3
-//   node 1, devices 2 3    along local, a node's half <-> a device's quarter: 0 1 and 2 3
+//   host 0, devices 0 1    along data, whole <-> a host's half: 0 2 and 1 3
+//   host 1, devices 2 3    along local, a host's half <-> a device's quarter: 0 1 and 2 3
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -41,10 +41,10 @@ struct Spread {
   IdVector<BlockId, std::vector<std::int64_t>> offsets;
   IdVector<ActorId, std::int32_t> first;   // of its devices
   IdVector<InstanceId, InstanceId> clone;  // the first of its clones
-  bool several = false;                    // some device takes or reads several parts of a micro-batch: their slots' names differ
+  bool several = false;                    // some device takes or reads several shares of a micro-batch: their slots' names differ
 
   const Instance& at(InstanceId id) const { return from.instances[id]; }
-  std::int32_t parts_of(ActorId actor) const { return input.parts / input.devices(actor); }  // of a micro-batch, for each of its devices
+  std::int32_t shares_of(ActorId actor) const { return input.shares / input.devices(actor); }  // of a micro-batch, for each of its devices
 };
 
 // The layouts of a tensor along the axes of an actor's devices, and the elements begin <= i < end that one device has of it where it is
@@ -60,32 +60,32 @@ struct Lying {
 using LocalTasks = std::map<std::tuple<TaskId, std::int32_t, std::vector<Lying>, std::vector<Lying>>, TaskId>;
 using Groups = std::map<std::vector<std::int32_t>, std::int32_t>;  // members: the group
 
-// One for each part of a micro-batch; of what lives once on an actor, one for each of its devices.
+// One for each share of a micro-batch; of what lives once on an actor, one for each of its devices.
 std::int32_t clones(const LowerInput& input, const Instance& instance) {
-  if (instance.unit) return input.parts;
+  if (instance.unit) return input.shares;
   return instance.home ? input.devices(instance.home) : 1;
 }
 
 // Devices, one after the other, that have the same of it.
 std::int32_t alike(const LowerInput& input, const Instance& instance) {
   if (instance.held.is_whole()) return clones(input, instance);
-  return instance.held == kNodeShare ? input.local : 1;
+  return instance.held == kHostShare ? input.local : 1;
 }
 
 // The instance's tensors for device d of its home.
 std::vector<Lying> lying_of(const Spread& s, const Instance& instance, std::int32_t d) {
   std::vector<Lying> out(instance.types.size());
   if (instance.held.is_whole()) return out;
-  const std::int32_t local = s.input.local, node = d / local, devices = s.input.devices(instance.home);
+  const std::int32_t local = s.input.local, host = d / local, devices = s.input.devices(instance.home);
   const ShareBlock& block = s.from.blocks[instance.block];
   bool has_none = true;
   for (std::size_t p = 0; p < out.size(); ++p) {
     Lying& tensor = out[p];
     tensor.data = flat_in(block, s.offsets[instance.block], instance.members[p], devices, local);
-    LayoutRange range = range_of(tensor.data, instance.types[p].elements(), devices / local, node);
+    LayoutRange range = range_of(tensor.data, instance.types[p].elements(), devices / local, host);
     tensor.begin = range.begin;
-    if (instance.held != kNodeShare) {
-      tensor.local = flat_in_node(tensor.data, node, local);
+    if (instance.held != kHostShare) {
+      tensor.local = flat_in_host(tensor.data, host, local);
       range = range_of(tensor.local, range.size(), local, d % local);
       tensor.begin += range.begin;
     }
@@ -113,21 +113,21 @@ void place_block(const Spread& s, const Instance& instance, std::int32_t d, Inst
 Instance clone_of(const Spread& s, const Instance& instance, std::int32_t c) {
   Instance out = instance;
   if (instance.unit) {
-    out.unit.microbatch = instance.unit.microbatch * s.input.parts + c;
+    out.unit.microbatch = instance.unit.microbatch * s.input.shares + c;
     if (s.several) out.name += concat(".part", c);
   }
-  if (instance.unit && instance.source == Instance::Source::data && !s.input.shape_class.empty()) {  // each part has a port of its own
+  if (instance.unit && instance.source == Instance::Source::data && !s.input.shape_class.empty()) {  // each share has a port of its own
     out.input.value += c * static_cast<std::int32_t>(attribute<std::int64_t>(s.input.loop_op(), "split"));
     out.name = s.input.step.values[s.input.value(out.input)].name;
     out.unit = {};
   }
-  if (instance.home) out.home = ActorId(s.first[instance.home] + (instance.unit ? c / s.parts_of(instance.home) : c));
+  if (instance.home) out.home = ActorId(s.first[instance.home] + (instance.unit ? c / s.shares_of(instance.home) : c));
   out.owned = instance.source != Instance::Source::state || c % alike(s.input, instance) == 0;
   if (instance.block) place_block(s, instance, c, out);
   return out;
 }
 
-// The sums to which runs on micro-batches add: each device adds as often as it takes parts.
+// The sums to which runs on micro-batches add: each device adds as often as it takes shares.
 IdVector<InstanceId, bool> sums_of_parts(const Draft& from) {
   IdVector<InstanceId, bool> out(from.instances.size());
   for (const std::vector<Run>& runs : from.actors)
@@ -138,10 +138,10 @@ IdVector<InstanceId, bool> sums_of_parts(const Draft& from) {
 }
 
 // The clone that device `d` of the actor reads or writes. Of what another actor's devices all have alike, one gives it.
-InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t d, std::int32_t part) {
+InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t d, std::int32_t share) {
   const Instance& instance = s.at(i);
   const std::int32_t first = s.clone[i].value;
-  if (instance.unit) return InstanceId(first + part);
+  if (instance.unit) return InstanceId(first + share);
   if (!instance.home) return InstanceId(first);
   return InstanceId(first + (instance.home == actor ? d : d * s.input.devices(instance.home) / s.input.devices(actor)));
 }
@@ -162,10 +162,10 @@ Graph along_axis(const Graph& task, const std::vector<Lying>& inputs, const std:
   return localise(task, layouts, axis, member);
 }
 
-Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std::vector<Lying>& out, std::int32_t nodes, std::int32_t local,
+Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std::vector<Lying>& out, std::int32_t hosts, std::int32_t local,
                      std::int32_t d) {
   std::vector<bool> is_term(out.size());
-  Graph graph = along_axis(task, in, out, &Lying::data, {"data", nodes, {}, {}}, d / local, is_term);
+  Graph graph = along_axis(task, in, out, &Lying::data, {"data", hosts, {}, {}}, d / local, is_term);
   if (local > 1) graph = along_axis(graph, in, out, &Lying::local, {"local", local, {}, {}}, d % local, is_term);
   const auto kept = [](const std::vector<Lying>& ends) {
     std::vector<bool> all;
@@ -216,16 +216,16 @@ struct Made {
   Groups groups{};
 };
 
-Run on_device(const Spread& s, const Run& run, ActorId actor, std::int32_t d, std::int32_t part, Made& made, Draft& draft) {
+Run on_device(const Spread& s, const Run& run, ActorId actor, std::int32_t d, std::int32_t share, Made& made, Draft& draft) {
   Run out = run;
-  for (InstanceId& read : out.reads) read = clone_for(s, read, actor, d, part);
+  for (InstanceId& read : out.reads) read = clone_for(s, read, actor, d, share);
   for (Write& write : out.writes) {
-    // The first part of the first micro-batch makes the accumulator.
-    const bool again = run.unit && part % s.parts_of(actor) > 0;
+    // The first share of the first micro-batch makes the accumulator.
+    const bool again = run.unit && share % s.shares_of(actor) > 0;
     if (again && !s.at(write.instance).unit) write.mode = ResultMode::add;
-    write.instance = clone_for(s, write.instance, actor, d, part);
+    write.instance = clone_for(s, write.instance, actor, d, share);
   }
-  if (run.unit) out.unit.microbatch = run.unit.microbatch * s.input.parts + part;
+  if (run.unit) out.unit.microbatch = run.unit.microbatch * s.input.shares + share;
   if (is_collective(run.opcode) && run.axis < 0) out.group = group_of(s, run, actor, d, made.groups, draft);
   if (run.opcode == Opcode::run) take_part(s, run, actor, d, made.tasks, draft, out);
   return out;
@@ -241,7 +241,7 @@ std::vector<Run> row_of(const Spread& s, ActorId actor, std::int32_t d, Made& ma
   std::vector<Run> runs;
   for (const Run& run : s.from.actors[actor]) {
     if (run.opcode == Opcode::output && d > 0) continue;
-    const std::int32_t count = run.unit ? s.parts_of(actor) : 1;
+    const std::int32_t count = run.unit ? s.shares_of(actor) : 1;
     for (std::int32_t p = 0; p < count; ++p) {
       runs.push_back(on_device(s, run, actor, d, run.unit ? d * count + p : -1, made, draft));
       if (!run.unit && has_nothing(draft, runs.back())) runs.pop_back();
@@ -281,21 +281,21 @@ Draft without_actors(Draft& draft) {
 
 void spread_groups(const LowerInput& input, Draft& draft) {
   draft.inputs.clear();
-  if (input.parts == 1) return;
+  if (input.shares == 1) return;
   Spread s{input, without_actors(draft), {}, {}, {}};
   for (const ShareBlock& block : s.from.blocks) s.offsets.push_back(member_offsets(block));
   std::int32_t devices = 0;
   for (const std::int32_t size : input.group_size) {
     s.first.push_back(devices);
     devices += size;
-    s.several = s.several || size < input.parts || input.options.prefetch;  // which reads the others' keys
+    s.several = s.several || size < input.shares || input.options.prefetch;  // which reads the others' keys
   }
   const IdVector<InstanceId, bool> is_sum = sums_of_parts(s.from);
   for (const InstanceId i : s.from.instances.ids()) {
     s.clone.emplace_back(draft.instances.size());
     for (std::int32_t c = 0; c < clones(input, s.at(i)); ++c) {
       draft.instances.push_back(clone_of(s, s.at(i), c));
-      if (is_sum[i]) draft.instances.back().terms *= s.parts_of(s.at(i).home);
+      if (is_sum[i]) draft.instances.back().terms *= s.shares_of(s.at(i).home);
     }
   }
   Made made;

@@ -128,7 +128,7 @@ Holding holding_of(const LowerInput& input, const Draft& draft, InputId state) {
   if (member == draft.sharded_states.end()) return {};
   const std::vector<InputId>& parameters = draft.blocks[member->second.block].parameters;  // one for each member, or none
   const bool is_parameter = !parameters.empty() && parameters[member->second.index] == state;
-  return is_parameter ? kNodeShare : device_share(input);
+  return is_parameter ? kHostShare : device_share(input);
 }
 
 bool is_all_of_block(const Draft& draft, const Instance& instance) {
@@ -156,9 +156,9 @@ Layout flat_in(const ShareBlock& block, const std::vector<std::int64_t>& offsets
   return {Layout::Kind::flat, -1, offsets[member] / size, share_bytes(block, offsets, devices) * local / size};
 }
 
-Layout flat_in_node(const Layout& along_nodes, std::int32_t node, std::int32_t local) {
-  Layout out = along_nodes;
-  out.outer = std::max<std::int64_t>(out.outer - node * out.units, 0);
+Layout flat_in_host(const Layout& along_hosts, std::int32_t host, std::int32_t local) {
+  Layout out = along_hosts;
+  out.outer = std::max<std::int64_t>(out.outer - host * out.units, 0);
   out.units /= local;
   return out;
 }

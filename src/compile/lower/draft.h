@@ -26,15 +26,15 @@ struct Unit {
   auto operator<=>(const Unit&) const = default;
 };
 
-// The way in which the devices of an actor have what lies in a block, whole or flat along each of their axes: `data`, the nodes, and
-// `local`, the devices of a node (LowerInput::local; one that is alone has what its node has).
+// The way in which the devices of an actor have what lies in a block, whole or flat along each of their axes: `data`, the hosts, and
+// `local`, the devices of a host (LowerInput::local; one that is alone has what its host has).
 struct Holding {
   Layout::Kind data = Layout::Kind::whole, local = Layout::Kind::whole;
 
   bool is_whole() const { return data == Layout::Kind::whole; }
   bool operator==(const Holding&) const = default;
 };
-inline constexpr Holding kNodeShare{Layout::Kind::flat, Layout::Kind::whole};
+inline constexpr Holding kHostShare{Layout::Kind::flat, Layout::Kind::whole};
 
 // Something with a lifetime of its own: the values of one bundle of one micro-batch, one state tensor, one value outside the loop.
 // It has a slot on its home and on every actor that reads it.
@@ -189,7 +189,7 @@ TaskId add_task(Draft& draft, const Task& task, const std::string& suffix);
 void renumber(Run& run, const Renumbering& to);
 
 // The instance of a step input as a whole or, of data, of one micro-batch's part; made on first use. With shape classes a micro-batch of
-// which devices share parts has the port of the first part.
+// which devices have shares has the port of the first share.
 InstanceId input_instance(const LowerInput& input, Draft& draft, InputId which, Unit unit = {});
 // An instance of all of a block's members on an actor.
 InstanceId add_block(Draft& draft, BlockId block, ActorId actor, std::string name, const Holding& held);
@@ -201,7 +201,7 @@ TaskId copy_task(Draft& draft, BlockId block);
 TaskId cast_task(Draft& draft, BlockId block);
 
 // Returns how devices hold what is cut as far as it can be. A parameter, and the sum of its gradients while there is more to come, is a
-// kNodeShare.
+// kHostShare.
 Holding device_share(const LowerInput& input);
 // Returns how devices hold a state.
 Holding holding_of(const LowerInput& input, const Draft& draft, InputId state);
@@ -211,10 +211,10 @@ std::vector<std::int64_t> member_offsets(const ShareBlock& block);
 // Returns the bytes of one device's share; a multiple of kAlignment, and of parameters also in a dtype half as wide. `offsets`: the
 // block's.
 std::int64_t share_bytes(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t devices);
-// A member's layout along the nodes of so many devices, `local` each; and, of the same member, along the devices of one of these nodes.
+// A member's layout along the hosts of so many devices, `local` each; and, of the same member, along the devices of one of these hosts.
 Layout flat_in(const ShareBlock& block, const std::vector<std::int64_t>& offsets, std::int32_t member, std::int32_t devices,
                std::int32_t local);
-Layout flat_in_node(const Layout& along_nodes, std::int32_t node, std::int32_t local);
+Layout flat_in_host(const Layout& along_hosts, std::int32_t host, std::int32_t local);
 
 // The collective of devices that an op stands for which members do together.
 Opcode collective_of(const Op& op);

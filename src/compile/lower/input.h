@@ -34,13 +34,13 @@ struct LowerInput {
   IdVector<ActorId, std::int32_t> group_size;  // devices
   // In a window's step: the actor that owns what a stage is first to read. In each step a frozen stage may be on other actors.
   IdVector<StageId, ActorId> owner_of_stage = {};
-  std::int32_t parts = 1;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch of the step
+  std::int32_t shares = 1;  // of each of the table's micro-batches: the least that each group can share; one is a micro-batch of the step
   std::int32_t microbatches = 1;  // of the step
   // Where micro-batches have shapes of their own (lower/classes.h): the class of each of the table's, and the step's input that is the
   // first tensor of the step's first micro-batch. Those that the loop cuts of the second follow on it, and so on.
   std::vector<std::int32_t> shape_class = {};
   InputId first_port{};
-  std::int32_t local = 1;  // devices of a node; 1 below level 3
+  std::int32_t local = 1;  // devices of a host; 1 below level 3
   // Where the mesh has axes inside of an actor, all of this is what one of their members does.
   std::int32_t members = 1;
   std::vector<MemberLine> lines;
@@ -56,7 +56,7 @@ struct LowerInput {
   std::int32_t class_of(std::int32_t microbatch) const { return shape_class.empty() || microbatch < 0 ? 0 : shape_class[microbatch]; }
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
   std::int32_t devices(ActorId actor) const { return group_size[actor]; }
-  std::int32_t table_microbatches() const { return microbatches / parts; }
+  std::int32_t table_microbatches() const { return microbatches / shares; }
   bool is_state(InputId input) const { return input && input.value < step.state; }
   ValueId value(InputId input) const { return step.inputs[input.index()]; }
   // Position in `lines`; -1: there is none of this name.

@@ -113,7 +113,7 @@ void set_casts_apart(StagedStep& staged) {
 
 }  // namespace
 
-int parts_of(const std::vector<int>& devices) {
+int shares_of(const std::vector<int>& devices) {
   return std::accumulate(devices.begin(), devices.end(), 1, [](int a, int b) { return std::lcm(a, b); });
 }
 
@@ -141,7 +141,7 @@ StageDag cut_for(const StagedStep& step, const Schedule& schedule, const Compile
   const std::size_t stages = step.stages.size();
   return cut(
       step, split_stages(schedule, stages), recomputed_stages(schedule, stages),
-      {.sums_in_w = parts_of(options.devices) > 1, .gathered = options.zero == 3, .slices = schedule.slices, .blocks = schedule.blocks});
+      {.sums_in_w = shares_of(options.devices) > 1, .gathered = options.zero == 3, .slices = schedule.slices, .blocks = schedule.blocks});
 }
 
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const CompileOptions& options, bool hoist) {
@@ -167,7 +167,7 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileO
   input.loop = loop_of(input.step);
   input.group_size.assign(options.devices.begin(), options.devices.end());
   input.group_size.resize(schedule.actors.size(), 1);
-  input.parts = parts_of(options.devices);
+  input.shares = shares_of(options.devices);
   input.microbatches = static_cast<std::int32_t>(attribute<std::int64_t>(input.loop_op(), "microbatches"));
   if (options.zero == 3) input.local = options.local;
   input.input_of.resize(input.step.values.size());
@@ -177,9 +177,9 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileO
 
 void check_table(const LowerInput& input) {
   check_frozen_stages(input);
-  if (input.microbatches % input.parts != 0)
-    throw Error(concat("the step has ", input.microbatches, " micro-batches, and each of the table's is ", input.parts, " of them"), {},
-                concat("trace the step with a multiple of ", input.parts));
+  if (input.microbatches % input.shares != 0)
+    throw Error(concat("the step has ", input.microbatches, " micro-batches, and each of the table's is ", input.shares, " of them"), {},
+                concat("trace the step with a multiple of ", input.shares));
   validate(input.schedule, input.dag.shape, input.table_microbatches() * input.schedule.steps);
   check_recomputation(input.schedule, input.dag, input.options);
   check_recomputed_versions(input.schedule, input.options);

@@ -19,8 +19,8 @@ namespace penstock {
 // alike in all of them, whatever would come cheapest for the shape of one.
 using LoopSums = std::map<std::string, std::vector<std::vector<Layout>>>;
 
-// Into how many parts a micro-batch must be cut for each of the groups to share it: the least common multiple.
-int parts_of(const std::vector<int>& devices);
+// Into how many shares a micro-batch must be cut for each of the groups to share it: the least common multiple.
+int shares_of(const std::vector<int>& devices);
 
 // The passes before the cut: the step as lower() cuts it. Not `hoist`: what is computed of the parameters alone stays in the loop, as it
 // does where no device holds them whole (level 3 of CompileOptions::zero). Constraints stay for the axes over which layouts split tensors.

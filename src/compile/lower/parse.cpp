@@ -116,7 +116,7 @@ void parse_instance(Reader& r) {
     r.in.expect("members");
     const auto last = std::ssize(r.draft.blocks[i.block].members) - 1;
     parse_list(r.in, [&] { i.members.push_back(static_cast<std::int32_t>(integer_in(r.in, 0, last))); });
-    if (one_of(r.in, draft_text::kHoldings) == 1) i.held = kNodeShare;
+    if (one_of(r.in, draft_text::kHoldings) == 1) i.held = kHostShare;
     if (!i.held.is_whole() && r.in.accept(draft_text::kHoldings[1])) i.held.local = Layout::Kind::flat;
   }
   if (r.in.accept("room")) i.room = integer_in(r.in, 1, std::int64_t{1} << 60);

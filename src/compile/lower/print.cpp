@@ -51,10 +51,10 @@ std::string text_of(const ShareBlock& block) {
                       list(numbers(readers)));
 }
 
-// "whole"; "flat" along the nodes; "flat flat" along the devices of each, too.
+// "whole"; "flat" along the hosts; "flat flat" along the devices of each, too.
 std::string text_of(const Holding& held) {
   if (held.is_whole()) return std::string(draft_text::kHoldings[0]);
-  return concat(draft_text::kHoldings[1], held == kNodeShare ? "" : concat(" ", draft_text::kHoldings[1]));
+  return concat(draft_text::kHoldings[1], held == kHostShare ? "" : concat(" ", draft_text::kHoldings[1]));
 }
 
 std::string text_of(const Instance& i, const std::string& handle) {

@@ -1,7 +1,7 @@
 // Pass: the sums that each device of an actor has made become its group's, while the devices go on with other stages: each behind the last
 // run that adds to it. An accumulator whose tensors are a block is scattered: each device gets the sum of its share. From level 2 on that
-// is done at each REDUCE_GRAD of its stage too: what is added later makes a new accumulator, whose sum is added to the share. Where nodes
-// have parameters alike, that share is a node's, and scattered over its devices behind the last run.
+// is done at each REDUCE_GRAD of its stage too: what is added later makes a new accumulator, whose sum is added to the share. Where hosts
+// have parameters alike, that share is a host's, and scattered over its devices behind the last run.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -17,7 +17,7 @@ struct Accumulator {
   StageId stage;
   BlockId block;           // none: its sum goes to all
   InstanceId sum;          // each device's part of the sum
-  InstanceId share;        // each node's part, or `sum`
+  InstanceId share;        // each host's part, or `sum`
   InstanceId now;          // that is added to
   bool is_open = false;    // something was added to it since the last reduction,
   bool has_share = false;  // and there was one
@@ -43,7 +43,7 @@ Accumulator accumulator_of(Draft& draft, const Row& row, const PartialSum& parti
   out.block = member->second.block;
   out.now = add_block(draft, out.block, row.actor, concat(name, ".0"), {});
   out.sum = out.share = add_block(draft, out.block, row.actor, name, row.device_share);
-  if (row.device_share != kNodeShare) out.share = add_block(draft, out.block, row.actor, concat(name, ".node"), kNodeShare);
+  if (row.device_share != kHostShare) out.share = add_block(draft, out.block, row.actor, concat(name, ".node"), kHostShare);
   return out;
 }
 
@@ -74,7 +74,7 @@ void reduce(Draft& draft, Row& row, Accumulator& sum, StageId stage) {
   }
   const std::string name = draft.instances[sum.share].name;
   const InstanceId share =
-      sum.has_share ? add_block(draft, sum.block, row.actor, concat(name, ".share.", row.reductions), kNodeShare) : sum.share;
+      sum.has_share ? add_block(draft, sum.block, row.actor, concat(name, ".share.", row.reductions), kHostShare) : sum.share;
   row.runs.push_back(reduction(Opcode::reduce_scatter, stage, sum.now, {share}));
   if (sum.has_share) {
     row.later.push_back(reduction(Opcode::run, stage, share, {sum.share, ResultMode::add}));
@@ -144,7 +144,7 @@ void reduce_actor(const LowerInput& input, Draft& draft, ActorId actor) {
 
 void reduce_over_groups(const LowerInput& input, Draft& draft) {
   for (const LoopUse& use : draft.uses)
-    if (use.unit && input.parts > 1)
+    if (use.unit && input.shares > 1)
       throw Error(concat("what the loop splits into micro-batches is computed before it (operand ", use.operand, " of the loop)"), {},
                   "with data parallelism the loop can only split data ports");
   for (const ActorId actor : draft.actors.ids()) {

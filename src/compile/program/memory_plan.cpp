@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "program/placement.h"
+#include "program/offsets.h"
 
 namespace penstock {
 namespace {
@@ -40,10 +40,10 @@ std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
       lifetimes[lifetime].end = at;
     }
   }
-  const ArenaLayout placement = place(lifetimes);
+  const ArenaLayout layout = find_offsets(lifetimes);
   for (std::size_t s = 0; s < device.slots.size(); ++s)
-    if (lifetime_of[s] >= 0) device.slots[s].offset = placement.offsets[lifetime_of[s]];
-  return placement.bytes;
+    if (lifetime_of[s] >= 0) device.slots[s].offset = layout.offsets[lifetime_of[s]];
+  return layout.bytes;
 }
 
 }  // namespace

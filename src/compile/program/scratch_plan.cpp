@@ -3,7 +3,7 @@
 
 #include "ops/definition.h"
 #include "program/memory_plan.h"
-#include "program/placement.h"
+#include "program/offsets.h"
 
 namespace penstock {
 namespace {
@@ -157,11 +157,11 @@ ScratchPlan plan_scratch(const Graph& graph) {
       lifetimes[lifetime].end = static_cast<std::int64_t>(storage.last[result]) + 1;
       lifetime_of[result] = lifetime;
     }
-  const ArenaLayout placement = place(lifetimes);
+  const ArenaLayout layout = find_offsets(lifetimes);
   ScratchPlan plan{std::vector<std::int64_t>(graph.values.size(), -1), std::vector<bool>(graph.values.size()),
-                   std::vector<bool>(graph.values.size()), placement.bytes};
+                   std::vector<bool>(graph.values.size()), layout.bytes};
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    if (lifetime_of[v] >= 0) plan.offsets[v] = placement.offsets[lifetime_of[v]];
+    if (lifetime_of[v] >= 0) plan.offsets[v] = layout.offsets[lifetime_of[v]];
     plan.views[v] = storage.root[v].index() != v;
     plan.parts[v] = storage.part[v];
   }

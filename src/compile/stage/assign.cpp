@@ -43,7 +43,7 @@ int stage_number(Marks& marks, const std::string& name) {
 }
 
 // Boundary k ends stage k: what its operand was computed from, unmarked and not of an earlier stage, is stage k, and its result enters
-// stage k+1 (JaxPP, section 3: each mark in order takes its backward slice).
+// stage k+1 (JaxPP, section 3: each mark in order takes what its operand is made of).
 void take_boundaries(const Graph& body, const std::vector<OpId>& producer, Marks& marks) {
   int count = 0;
   for (std::size_t i = 0; i < body.ops.size(); ++i) {

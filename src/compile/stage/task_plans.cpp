@@ -82,7 +82,7 @@ IdVector<OpId, bool> needed_by_others(const Body& body, const IdVector<OpId, boo
   return needed;
 }
 
-// The stage and kind of each op; none: it is a constant or dissolved. The input-gradient part of a split backward is the backward slice of
+// The stage and kind of each op; none: it is a constant or dissolved. The input-gradient part of a split backward is the ops that make
 // what other stages read (JaxPP, section 4.3); the rest computes weight gradients.
 using StageKind = std::optional<std::pair<StageId, Kind>>;
 IdVector<OpId, StageKind> kinds_of(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& needed,
@@ -274,8 +274,8 @@ std::vector<std::vector<Term>> terms_of(const Body& body, const IdVector<OpId, b
   return out;
 }
 // The ops of task `from` that make `values`, going back no further than what is given.
-TaskPlan slice(const Body& body, const TaskPlans& plans, const IdVector<OpId, bool>& retaken, StageTaskId from, Kind kind,
-               const std::vector<ValueId>& values, const std::set<ValueId>& given) {
+TaskPlan plan_making(const Body& body, const TaskPlans& plans, const IdVector<OpId, bool>& retaken, StageTaskId from, Kind kind,
+                     const std::vector<ValueId>& values, const std::set<ValueId>& given) {
   TaskPlan out{plans.tasks[from].stage, kind};
   std::set<ValueId> wanted;
   const auto need = [&](const auto& self, ValueId value) -> void {
@@ -299,7 +299,7 @@ TaskPlan slice(const Body& body, const TaskPlans& plans, const IdVector<OpId, bo
   return out;
 }
 
-// Two more tasks that together do what F does, by the roots of their slices of it: what other stages and the loop's sums need, and what
+// Two more tasks that together do what F does, by the values that each makes: what other stages and the loop's sums need, and what
 // only the stage's own backward reads. R takes from the light F what lives until the backward anyway.
 void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, const std::vector<std::vector<Term>>& terms, StageId stage,
                        TaskPlans& plans) {
@@ -320,10 +320,10 @@ void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, co
     for (const Term& term : of_result)
       if (term.task == forward) kept.insert(kept.end(), term.values.begin(), term.values.end());
   plans.light[forward] = StageTaskId(plans.tasks.size());
-  plans.tasks.push_back(slice(body, plans, retaken, forward, Kind::F, kept, {}));
+  plans.tasks.push_back(plan_making(body, plans, retaken, forward, Kind::F, kept, {}));
   plans.tasks.back().whole = forward;
   plans.again[forward] = StageTaskId(plans.tasks.size());
-  plans.tasks.push_back(slice(body, plans, retaken, forward, Kind::R, residuals, given));
+  plans.tasks.push_back(plan_making(body, plans, retaken, forward, Kind::R, residuals, given));
 }
 }  // namespace
 

@@ -13,8 +13,8 @@
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
+#include "plan/merged_nodes.h"
 #include "plan/place_step.h"
-#include "plan/step_groups.h"
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
 #include "schedule/options.h"
@@ -207,11 +207,11 @@ OptimiserOptions optimiser_of(const Config& config) {
 
 namespace {
 
-// The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One node has all of them.
+// The ZeRO level: 3 where a table gathers parameters, unless the configuration says otherwise. One host has all of them.
 int zero_of(const Config& config, const Prepared& prepared) {
   const int chosen = has_gathers(prepared.schedule) ? 3 : 0;
   const int said = config.pipeline.program.zero, level = said < 0 ? chosen : said;
-  return zero_level(level, parts_of(prepared.options.devices), prepared.options.local);
+  return zero_level(level, shares_of(prepared.options.devices), prepared.options.local);
 }
 
 // Returns the options with which a program beside the one that updates finds the state that training leaves.
@@ -357,7 +357,7 @@ std::vector<int> devices_of_actors(const Prepared& prepared) {
 }
 
 int step_microbatches(const Prepared& prepared) {
-  return prepared.microbatches * parts_of(prepared.options.devices);
+  return prepared.microbatches * shares_of(prepared.options.devices);
 }
 
 std::vector<DataPort> data_of(const Config& config, const Model& model) {

@@ -41,7 +41,7 @@ Prepared prepare(const Config& config, const ModelRegistry& models);
 // The same with another table, on one device for each actor, or with another plan, whatever the configuration says of them.
 Prepared prepare(const Config& config, Schedule schedule, std::int64_t microbatches, const ModelRegistry& models);
 Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& models);
-// Replaces each actor's one device by pipeline.data nodes of pipeline.local devices, which hold in shares what pipeline.zero says, and sets
+// Replaces each actor's one device by pipeline.data hosts of pipeline.local devices, which hold in shares what pipeline.zero says, and sets
 // the axes over which the tensors of each are split, which maybe have to be chosen. Throws Error as axes_of and choose_along.
 void spread_actors(const Config& config, Prepared& prepared);
 // The same on one device with the whole batch as one micro-batch: the reference that everything is compared with. A model whose
@@ -52,7 +52,8 @@ Prepared prepare_sequential(const Config& config, const ModelRegistry& models, s
 // Returns the number of devices of each actor: those that share its micro-batches, each times the members of the axes.
 std::vector<int> devices_of_actors(const Prepared& prepared);
 
-// The number of micro-batches into which the whole step is cut: each of the table's in as many parts as let every actor's devices share it.
+// The number of micro-batches into which the whole step is cut: each of the table's in as many shares as let every actor's devices share
+// it.
 int step_microbatches(const Prepared& prepared);
 
 // The model's data ports. Throws Error where it reads text and the configuration has no context.

@@ -376,7 +376,7 @@ void take_plan(Config& config, const PlanFile& plan) {
   pipeline.table = {.actors = static_cast<int>(plan.schedule.actors.size()), .microbatches = plan.microbatches};
   pipeline.workers.clear();
   pipeline.slices = {1};
-  if (parts_of(devices_of_actors(plan)) > 1) pipeline.data = pipeline.program.local = 1;
+  if (shares_of(devices_of_actors(plan)) > 1) pipeline.data = pipeline.program.local = 1;
   if (plan.split != Split()) {
     pipeline.tensor = plan.split.tensor;
     pipeline.context = plan.split.context;
@@ -394,7 +394,7 @@ void take_from_plan(Config& config, const std::vector<Override>& overrides) {
   const PlanFile plan = parse_plan(read_file(pipeline.plan), pipeline.plan);
   const std::string actors = std::to_string(plan.schedule.actors.size()), microbatches = std::to_string(plan.microbatches);
   const std::vector<int> devices = devices_of_actors(plan);
-  const bool grouped = parts_of(devices) > 1;
+  const bool grouped = shares_of(devices) > 1;
   for (const Override& override : overrides) {
     const auto is = [&](const std::string& name) { return override.key == name || override.key == "pipeline." + name; };
     if (is("actors") && override.value != actors) fail_against_plan(config, override, concat(actors, " actors"));

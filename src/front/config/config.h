@@ -84,7 +84,7 @@ struct Config {
     // The options of the table's program, as far as a configuration says them; prepare() of config/compile.h says the others. Level -1 of
     // zero is as the schedule says: 3 where it gathers parameters, otherwise 0.
     CompileOptions program = {.zero = -1};
-    // Each actor has `data` nodes of `program.local` devices, which share every micro-batch. Both are 1 where a plan says how many devices
+    // Each actor has `data` hosts of `program.local` devices, which share every micro-batch. Both are 1 where a plan says how many devices
     // each actor has.
     int data = 1;
     // Members of the axes over which each of these devices' tensors are split, as `layout` says, and the order of these axes in a device's

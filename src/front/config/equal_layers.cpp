@@ -33,7 +33,7 @@ std::size_t like(const EqualLayers& layers, std::size_t i) {
 
 // The nodes in the order in which the step's stages are numbered where each node is one.
 std::vector<std::string> nodes_in_order(const Graph& step) {
-  NodeGroups own;
+  MergedNodes own;
   for (const std::string& name : nodes_of(step)) own[name] = name;
   return prepare_stages(mark_stages(step, own)).stages;
 }

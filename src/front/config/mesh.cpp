@@ -32,7 +32,7 @@ bool is_layout_axis(const std::string& name) {
   for (const NamedAxis& axis : kNamedAxes) known.emplace_back(axis.name);
   const std::string near = nearest(name, known);
   throw Error(concat("--mesh ", mesh, ": there is no axis ", quote(name)),
-              {"there are pipe (actors), data (devices of each actor, or its nodes) and local (devices of each node)",
+              {"there are pipe (actors), data (devices of each actor, or its hosts) and local (devices of each host)",
                "and inside of these tensor, context and expert, over which [layout] splits tensors"},
               near.empty() ? "" : concat("did you mean ", near, "?"));
 }

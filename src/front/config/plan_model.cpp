@@ -23,7 +23,7 @@ std::vector<int> published_sizes(const Config& config, int most) {
   return sizes;
 }
 
-struct ModelProblem : GroupedProblem {
+struct ModelProblem : MergedProblem {
   std::optional<EqualLayers> layers = {};  // where fewer of them were costed
 };
 
@@ -35,7 +35,7 @@ std::vector<int> sizes_of(const Config& config, const ModelPlanning& planning, b
 PlanGraph costed_graph(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const ModelProblem& of,
                        const std::vector<int>& sizes) {
   const DeviceModel& device = published_devices().device(figures_for(planning.cluster, planning.device));
-  if (!of.layers) return model_graph(config, models, of.groups, sizes, device);
+  if (!of.layers) return model_graph(config, models, of.merged, sizes, device);
   const Config& few = of.layers->few;
   return expanded(*of.layers, model_graph(few, models, planning_nodes(few, models, kMostNodes), sizes, device));
 }
@@ -44,9 +44,9 @@ ModelProblem problem_of(const Config& config, const ModelRegistry& models, const
   ModelProblem out;
   if (equal_groups) out.layers = equal_layers(config, models);
   if (out.layers)
-    for (const std::string& name : out.layers->names) out.groups[name] = name;
+    for (const std::string& name : out.layers->names) out.merged[name] = name;
   else
-    out.groups = planning_nodes(config, models, equal_groups ? kMostNodes : planning.nodes);
+    out.merged = planning_nodes(config, models, equal_groups ? kMostNodes : planning.nodes);
   out.problem.graph = costed_graph(config, models, planning, out, sizes_of(config, planning, equal_groups));
   out.problem.cluster = planning.cluster;
   out.problem.batches = planning.sizes;
@@ -71,31 +71,31 @@ ModelProblem with_splits(const Config& config, const ModelRegistry& models, cons
   const std::vector<int> sizes = sizes_of(config, planning, /*equal_groups=*/true);
   const DeviceModel& device = published_devices().device(figures_for(planning.cluster, planning.device));
   const Config& costed = out.layers ? out.layers->few : config;
-  const NodeGroups groups = out.layers ? planning_nodes(costed, models, kMostNodes) : out.groups;
-  const PlanGraph whole = out.layers ? model_graph(costed, models, groups, {sizes[0]}, device) : out.problem.graph;
+  const MergedNodes merged = out.layers ? planning_nodes(costed, models, kMostNodes) : out.merged;
+  const PlanGraph whole = out.layers ? model_graph(costed, models, merged, {sizes[0]}, device) : out.problem.graph;
   for (const Split& split : possible_splits(costed, models, devices, most, planning.options.degrees.only)) {
-    PlanSplit found = model_split(costed, models, groups, sizes, device, whole, split);
+    PlanSplit found = model_split(costed, models, merged, sizes, device, whole, split);
     if (out.layers) found.graph = expanded(*out.layers, found.graph);
     out.problem.splits.push_back(std::move(found));
   }
   return out;
 }
 
-// Equal groups: tensors are split inside of a node or, where no such plan is, over several.
+// Equal groups: tensors are split inside of a host or, where no such plan is, over several.
 PlannedModel planned_groups(const Config& config, const ModelRegistry& models, const ModelPlanning& planning, const PlannerInfo& planner,
                             const ModelProblem& whole) {
   constexpr int kMostSplit = 64;
   const DegreesLimits& only = planning.options.degrees.only;
   const auto devices = static_cast<int>(planning.cluster.devices.size());
-  const int node = planning.cluster.levels.empty() ? devices : planning.cluster.levels[0].size;
+  const int host = planning.cluster.levels.empty() ? devices : planning.cluster.levels[0].size;
   const bool is_fixed = only.tensor > 0 || only.context > 0;
-  const int wide = std::min(devices, is_fixed ? devices : std::max(node, kMostSplit));
+  const int wide = std::min(devices, is_fixed ? devices : std::max(host, kMostSplit));
   const auto plan = [&](int most) {
     return planned_model(steps_of(config, models), with_splits(config, models, planning, whole, most), planner, planning.options);
   };
-  if (is_fixed || wide == node) return plan(wide);
+  if (is_fixed || wide == host) return plan(wide);
   try {
-    return plan(node);
+    return plan(host);
   } catch (const Error&) {
     return plan(wide);
   }
@@ -108,8 +108,8 @@ Graph planning_step(const Config& config, const ModelRegistry& models, std::int6
   return eliminate_dead_code(drop_constraints(training_graph(config, prepare(config, any, config.train.batch / size, models))));
 }
 
-NodeGroups planning_nodes(const Config& config, const ModelRegistry& models, int most) {
-  return group_nodes(planning_step(config, models, config.train.batch / config.pipeline.table.microbatches), most);
+MergedNodes planning_nodes(const Config& config, const ModelRegistry& models, int most) {
+  return merge_nodes(planning_step(config, models, config.train.batch / config.pipeline.table.microbatches), most);
 }
 
 std::vector<int> planning_sizes(const Config& config, int devices) {
@@ -131,27 +131,27 @@ std::vector<int> checked_sizes(const Config& config, std::vector<int> sizes, con
   return sizes;
 }
 
-Graph grouped_step(const Config& config, const ModelRegistry& models, const NodeGroups& groups, int size) {
-  return mark_stages(planning_step(config, models, size), groups);
+Graph merged_step(const Config& config, const ModelRegistry& models, const MergedNodes& merged, int size) {
+  return mark_stages(planning_step(config, models, size), merged);
 }
 
-PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
+PlanGraph model_graph(const Config& config, const ModelRegistry& models, const MergedNodes& merged, const std::vector<int>& sizes,
                       const DeviceModel& device) {
-  PlanGraph graph = graph_of_sizes(steps_of(config, models), sizes, [&](const Graph& step) { return plan_graph(step, groups, device); });
+  PlanGraph graph = graph_of_sizes(steps_of(config, models), sizes, [&](const Graph& step) { return plan_graph(step, merged, device); });
   graph.name = config.model.name;
   graph.samples = static_cast<int>(config.train.batch);
   return graph;
 }
 
-PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
-  return plan_of_nodes(planning_step(config, models, batch_of(problem, plan.stages[0])), groups, problem, plan);
+PlanFile model_plan(const Config& config, const ModelRegistry& models, const MergedNodes& merged, const PlanProblem& problem, Plan& plan) {
+  return plan_of_nodes(planning_step(config, models, batch_of(problem, plan.stages[0])), merged, problem, plan);
 }
 
 std::vector<PlannedModel> plan_model(const Config& config, const ModelRegistry& models, const ModelPlanning& planning) {
   const PlannerInfo& planner = planner_named(planning.planner);
   const ModelProblem own = problem_of(config, models, planning, planner.equal_groups);
   if (planner.equal_groups) return {planned_groups(config, models, planning, planner, own)};
-  std::optional<GroupedProblem> equal;
+  std::optional<MergedProblem> equal;
   if (planner.races) equal = problem_of(config, models, planning, /*equal_groups=*/true);
   return planned_models(steps_of(config, models), own, equal, planner, planning.options);
 }

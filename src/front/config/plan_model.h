@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// Groups the model's nodes into at most so many groups.
-NodeGroups planning_nodes(const Config& config, const ModelRegistry& models, int most);
+// Merges the model's nodes into at most so many.
+MergedNodes planning_nodes(const Config& config, const ModelRegistry& models, int most);
 
 // The sizes of micro-batches to plan with unless they are given: the configuration's own, half of it and double, as far as they divide the
 // batch and leave a micro-batch for each device.
@@ -20,15 +20,15 @@ std::vector<int> checked_sizes(const Config& config, std::vector<int> sizes, con
 
 // A training step in micro-batches of `size` samples, as it is planned.
 Graph planning_step(const Config& config, const ModelRegistry& models, std::int64_t size);
-// The same with a stage for each group.
-Graph grouped_step(const Config& config, const ModelRegistry& models, const NodeGroups& groups, int size);
+// The same with a stage for each merged node.
+Graph merged_step(const Config& config, const ModelRegistry& models, const MergedNodes& merged, int size);
 // The graph for planning, with times by published figures at each of the sizes.
-PlanGraph model_graph(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
+PlanGraph model_graph(const Config& config, const ModelRegistry& models, const MergedNodes& merged, const std::vector<int>& sizes,
                       const DeviceModel& device);
 
-// A plan on groups as a plan file for the configuration, with the model's nodes in place of groups. Brings the plan's stages into the order
+// A plan of merged nodes as a plan file for the configuration, with the model's own in their place. Brings the plan's stages into the order
 // in which compiling it numbers them.
-PlanFile model_plan(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const PlanProblem& problem, Plan& plan);
+PlanFile model_plan(const Config& config, const ModelRegistry& models, const MergedNodes& merged, const PlanProblem& problem, Plan& plan);
 
 // The planner and the cluster that a configuration's model is planned for.
 struct ModelPlanning {

@@ -57,7 +57,7 @@ std::vector<Split> possible_splits(const Config& config, const ModelRegistry& mo
   return out;
 }
 
-PlanSplit model_split(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
+PlanSplit model_split(const Config& config, const ModelRegistry& models, const MergedNodes& merged, const std::vector<int>& sizes,
                       const DeviceModel& device, const PlanGraph& whole, const Split& split) {
   const Config changed = split_config(config, split);
   PlanSplit out;
@@ -66,7 +66,7 @@ PlanSplit model_split(const Config& config, const ModelRegistry& models, const N
     CompileOptions options = prepared.options;
     options.axes = axes_of(changed, *prepared.model);
     options.attention = SplitAttention::automatic;  // whether a split allows another way is seen when it is run
-    PlanSplit one = split_graph(eliminate_dead_code(training_graph(changed, prepared)), groups, device, options, whole);
+    PlanSplit one = split_graph(eliminate_dead_code(training_graph(changed, prepared)), merged, device, options, whole);
     if (out.graph.nodes.empty())
       out = std::move(one);
     else

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "plan/step_groups.h"
+#include "plan/merged_nodes.h"
 
 namespace penstock {
 
@@ -16,7 +16,7 @@ Config split_config(Config config, const Split& split);
 std::vector<Split> possible_splits(const Config& config, const ModelRegistry& models, int devices, int most, const DegreesLimits& only);
 
 // The graph of the model (`whole`) as the first device of a split has it, at each size of micro-batches.
-PlanSplit model_split(const Config& config, const ModelRegistry& models, const NodeGroups& groups, const std::vector<int>& sizes,
+PlanSplit model_split(const Config& config, const ModelRegistry& models, const MergedNodes& merged, const std::vector<int>& sizes,
                       const DeviceModel& device, const PlanGraph& whole, const Split& split);
 
 }  // namespace penstock

@@ -30,7 +30,7 @@ class ShapePrograms {
 
   // `microbatches` stand in the table's order; their samples follow on each other in the step's. Where they are of groups (degree), the
   // mesh has one axis inside of an actor, on which the groups stand one after the other, beginning anew when it is full. Where an actor's
-  // devices share micro-batches, each has as many parts of its shape as step_microbatches() says, one after the other. Throws Error as
+  // devices share micro-batches, each has as many shares of its shape as step_microbatches() says, one after the other. Throws Error as
   // compile() does.
   ShapeProgram program(const std::vector<BatchShape>& microbatches, const Schedule& schedule);
   // The step of one micro-batch of this shape, cut as the table splits and recomputes stages; kept until the next program is made.

@@ -71,9 +71,9 @@ LayerStages stages_of_layer(const GptConfig& c, std::int64_t i) {
   return {stage, stage, stage, stage};
 }
 
-class GptBlock {
+class GptLayer {
  public:
-  GptBlock(std::vector<ParameterSpec>& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
+  GptLayer(std::vector<ParameterSpec>& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
       : path_(concat("h.", number)),
         number_(number),
         ln_1_(norm(specs, path_ + ".ln_1", c)),
@@ -177,7 +177,7 @@ class Gpt : public Model {
   Gpt(const GptConfig& config, const MakeFeedForward& make)
       : c_(config), wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master, {"vocab"}, {"embed"}) {
     if (!c_.rotary) wpe_.emplace(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, DimName{"position"}, DimName{"embed"});
-    for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_, make);
+    for (std::int64_t i = 0; i < c_.layers; ++i) layers_.emplace_back(specs_, i, c_, make);
     head_.emplace(specs_, c_);
     freeze_base(specs_, c_.lora);
   }
@@ -185,7 +185,7 @@ class Gpt : public Model {
   std::vector<ParameterSpec> parameters() const override { return specs_; }
 
   bool reads(const TextRows& rows) const override {
-    return rows.inputs == 0 && ((!rows.several && !rows.shorter) || std::ranges::all_of(blocks_, &GptBlock::is_by_token));
+    return rows.inputs == 0 && ((!rows.several && !rows.shorter) || std::ranges::all_of(layers_, &GptLayer::is_by_token));
   }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
@@ -204,7 +204,7 @@ class Gpt : public Model {
   Fed trunk(const Parameters& p, const Batch& batch, Purpose purpose) const {
     Tensor x = embed(p, batch), penalty;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
-      const Fed fed = blocks_[i](c_, p, x, batch, purpose);
+      const Fed fed = layers_[i](c_, p, x, batch, purpose);
       x = fed.y;
       if (!fed.penalty) continue;
       const Stage stage(stages_of_layer(c_, i).behind);
@@ -228,7 +228,7 @@ class Gpt : public Model {
   GptConfig c_;
   nn::Embedding wte_;
   std::optional<nn::Embedding> wpe_;
-  std::vector<GptBlock> blocks_;
+  std::vector<GptLayer> layers_;
   std::optional<Head> head_;
 };
 

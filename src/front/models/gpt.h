@@ -26,7 +26,7 @@ struct GptConfig {
   LoraConfig lora;
   DType compute, master;
   double deviation = 0.02;
-  // Deviation of the projections that end a block's two branches: all branches of all blocks share the variance.
+  // Deviation of the projections that end a layer's two branches: all branches of all layers share the variance.
   double last_deviation() const;
   // The mark of the stage of this part, and behind the last one of what joins them.
   std::string head_stage(std::int64_t part) const;
@@ -39,7 +39,7 @@ std::map<std::string, std::string> gpt_words();
 
 enum class Purpose : std::uint8_t { training, evaluation, generation };
 
-// The second branch of a block: between its norm and its dropout.
+// The second branch of a layer: between its norm and its dropout.
 struct Fed {
   Tensor y;
   Tensor penalty;  // to be added to the summed loss, a scalar of the master dtype; may be none

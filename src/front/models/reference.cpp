@@ -23,9 +23,9 @@ Config read(const ModelOptions& options) {
   return c;
 }
 
-class ReferenceBlock {
+class ReferenceLayer {
  public:
-  ReferenceBlock(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+  ReferenceLayer(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
       : path_(concat("blocks.", number)),
         norm1_(specs, path_ + ".norm1", c.width, c.master, 1e-5, {"embed"}),
         norm2_(specs, path_ + ".norm2", c.width, c.master, 1e-5, {"embed"}),
@@ -50,7 +50,7 @@ class Reference : public Model {
  public:
   explicit Reference(const ModelOptions& options)
       : c_(read(options)), embedding_(specs_, "embedding", c_.vocabulary, c_.width, 1, c_.master, {"vocab"}, {"embed"}) {
-    for (std::int64_t i = 0; i < c_.layers; ++i) blocks_.emplace_back(specs_, i, c_);
+    for (std::int64_t i = 0; i < c_.layers; ++i) layers_.emplace_back(specs_, i, c_);
     head_.emplace(dense(specs_, "head", c_.width, c_.vocabulary, c_.master, {{"embed"}, {"vocab"}}));
   }
 
@@ -68,7 +68,7 @@ class Reference : public Model {
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(stage_name(spread(i, c_.layers, c_.stages)));
       if (i == 0) x = residual(to(embedding_(p, batch.tokens), c_.compute));
-      x = blocks_[i](c_, p, x);
+      x = layers_[i](c_, p, x);
     }
     const Stage stage(stage_name(c_.stages - 1));
     return (*head_)(p, x);
@@ -78,7 +78,7 @@ class Reference : public Model {
   std::vector<ParameterSpec> specs_;
   Config c_;
   nn::Embedding embedding_;
-  std::vector<ReferenceBlock> blocks_;
+  std::vector<ReferenceLayer> layers_;
   std::optional<nn::Linear> head_;
 };
 

@@ -23,8 +23,8 @@ struct Config {
   std::int64_t layers, width, heads, buckets, distance, context, vocabulary, stages;
   DType compute, master;
   LoraConfig lora;
-  // Stage of an encoder block; decoder block i has number layers + i.
-  std::string stage(std::int64_t block) const { return stage_name(spread(block, 2 * layers, stages)); }
+  // Stage of an encoder layer; decoder layer i has number layers + i.
+  std::string stage(std::int64_t layer) const { return stage_name(spread(layer, 2 * layers, stages)); }
 };
 
 Config read(const ModelOptions& options) {
@@ -61,7 +61,7 @@ Tensor relative_buckets(Tensor offsets, const Config& c, bool both_ways) {
   return bucket;
 }
 
-// The table of position biases that all blocks of a stack share; published files keep it with block 0.
+// The table of position biases that all layers of a stack share; published files keep it with layer 0.
 class RelativeBias : public nn::Module {
  public:
   RelativeBias(std::vector<ParameterSpec>& specs, const std::string& stack, const Config& c)
@@ -138,11 +138,11 @@ class Attention {
   AdaptedLinear q_, k_, v_, o_;
 };
 
-class T5Block {
+class T5Layer {
  public:
-  T5Block(std::vector<ParameterSpec>& specs, const std::string& stack, std::int64_t number, const Config& c)
+  T5Layer(std::vector<ParameterSpec>& specs, const std::string& stack, std::int64_t number, const Config& c)
       : path_(concat(stack, ".block.", number)), self_(specs, path_ + ".layer.0.SelfAttention", c) {
-    // The bias belongs to the stack; its parameter stands after those of the first block's attention.
+    // The bias belongs to the stack; its parameter stands after those of the first layer's attention.
     if (number == 0) bias_.emplace(specs, stack, c);
     self_norm_.emplace(norm(specs, path_ + ".layer.0.layer_norm", c));
     const bool is_decoder = stack == "decoder";
@@ -157,7 +157,7 @@ class T5Block {
     dense_norm_.emplace(norm(specs, last + ".layer_norm", c));
   }
 
-  const RelativeBias& bias() const { return *bias_; }  // only block 0 has it
+  const RelativeBias& bias() const { return *bias_; }  // only layer 0 has it
 
   // `memory` is the encoder's result, for a decoder.
   Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory,
@@ -234,7 +234,7 @@ class T5 : public Model {
   std::vector<ParameterSpec> specs_;
   Config c_;
   nn::Embedding shared_;
-  std::vector<T5Block> encoder_, decoder_;
+  std::vector<T5Layer> encoder_, decoder_;
   std::optional<nn::RMSNorm> encoder_norm_, decoder_norm_;
 };
 

@@ -8,9 +8,9 @@
 
 namespace penstock {
 
-// A standalone SVG of the stages from left to right. Stages stand in layers by the longest way to each, and in several rows where there are
-// many. A box shows name, devices, micro-batch, times, memory, and a bar for its share of the busiest stage's time; an edge shows the bytes
-// of one micro-batch. Long names take several lines. On a page the picture takes the page's colours.
+// A standalone SVG of the stages from left to right. Stages stand in layers by the longest path to each, and in several rows where there
+// are many. A box shows name, devices, micro-batch, times, memory, and a bar for its share of the busiest stage's time; an edge shows the
+// bytes of one micro-batch. Long names take several lines. On a page the picture takes the page's colours.
 std::string plan_svg(const PlanFile& plan);
 // The same with the timeline under it.
 std::string plan_svg(const PlanFile& plan, const Timeline& timeline);

@@ -191,7 +191,7 @@ std::string text_of(const Preference& preference) {
 }
 
 std::string text_of(const RulesOrder& order) {
-  if (order.way == RulesOrder::Way::groups) return "groups " + print(order.size);
+  if (order.way == RulesOrder::Way::bunches) return "groups " + print(order.size);
   return order.way == RulesOrder::Way::depth ? "depth" : "breadth";
 }
 

@@ -20,8 +20,8 @@ struct EngineLimit {
 };
 
 struct EngineOrder {
-  RulesOrder::Way way = RulesOrder::Way::groups;
-  std::vector<std::int64_t> size{};  // of groups, on each actor; empty: 1
+  RulesOrder::Way way = RulesOrder::Way::bunches;
+  std::vector<std::int64_t> size{};  // of bunches, on each actor; empty: 1
 };
 
 enum SchedulePhase { kWarmUp, kSteady, kDrain, kSchedulePhases };

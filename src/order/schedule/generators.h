@@ -87,8 +87,8 @@ struct ZeroBubbleActor {
 };
 Schedule zero_bubble(const ScheduleOptions& options, const std::function<ZeroBubbleActor(int actor)>& turns);
 
-// Chunks in groups of micro-batches (--group), a forward and a backward in turn; `split`: I and, as many turns later as the actor's number,
-// W.
+// Chunks in bunches of micro-batches (--group), a forward and a backward in turn; `split`: I and, as many turns later as the actor's
+// number, W.
 Schedule interleaved(const ScheduleOptions& options, bool split);
 
 // Throws Error that names the schedule for a table of so many chunks that is too large.

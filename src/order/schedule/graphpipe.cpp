@@ -1,8 +1,8 @@
-// GraphPipe (2406.17145): pipelines of stages that branch and join. A stage starts as many samples ahead as the longest way from it to the
+// GraphPipe (2406.17145): pipelines of stages that branch and join. A stage starts as many samples ahead as the longest path from it to the
 // end needs, so that parallel branches fill at once: i_x = max over the stages y that x feeds of i_y + max(b_x, b_y), b_x at the end,
 // with b_x samples in a micro-batch of stage x, in whole micro-batches. Each stage then runs a backward and a forward in turn.
 //
-// Bubble (d-1)(F+B) where d stages lie on the longest way; peak i_x. Of a chain it is 1f1b, which is what the name alone gives. Two
+// Bubble (d-1)(F+B) where d stages lie on the longest path; peak i_x. Of a chain it is 1f1b, which is what the name alone gives. Two
 // branches of two stages each into a head, m = 8: time 30, live 3 2 3 2 1; as a chain of five 36, live 5 4 3 2 1.
 //
 //   penstock schedule graphpipe --actors 4 --microbatches 8 --show

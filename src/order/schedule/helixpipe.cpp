@@ -1,11 +1,11 @@
 // HelixPipe (2507.00394): attention has no parameters, so it may run on any actor, and that of p micro-batches on p actors at once. Of L
 // layers stage 2l is P_l, what stands before the attention of layer l and behind that of layer l-1 (P_0 and P_L have half of it), and stage
-// 2l+1 is A_l, the attention. P_l is on actor l mod p. A round has p micro-batches, or p groups of --group (the paper's folds): A_l of the
+// 2l+1 is A_l, the attention. P_l is on actor l mod p. A round has p micro-batches, or p bunches of --group (the paper's folds): A_l of the
 // d-th of them is on actor (l+d+1) mod p, so the last one's is at home, and while P_l works on one after the other their attention is
 // spread.
 //
-// Forward bubble (p-1)(P_l) with one micro-batch in a group, for attention of any length and any depth; the backward is the forward
-// reversed, so both together have (p-1)P(1+B/F). Larger groups take longer to fill and hide latency; peak mA on every actor; one copy of
+// Forward bubble (p-1)(P_l) with one micro-batch in a bunch, for attention of any length and any depth; the backward is the forward
+// reversed, so both together have (p-1)P(1+B/F). Larger bunches take longer to fill and hide latency; peak mA on every actor; one copy of
 // the parameters. Layers per actor are --chunks. Whether QKV weights travel to the attention is the model's to say (models/gpt.cpp), and no
 // part of a table.
 //
@@ -28,9 +28,9 @@ class Helix {
  public:
   explicit Helix(const ScheduleOptions& options)
       : actors_(options.actors),
-        group_(std::max(options.group, 1)),
+        bunch_(std::max(options.group, 1)),
         layers_(options.actors * options.chunks),
-        depth_(options.microbatches / (actors_ * group_) * layers_) {}
+        depth_(options.microbatches / (actors_ * bunch_) * layers_) {}
 
   std::vector<Action> row(int actor) const {
     std::vector<Action> row;
@@ -44,7 +44,7 @@ class Helix {
 
  private:
   void push(int stage, int round, int offset, std::vector<Action>& row) const {
-    for (int i = 0; i < group_; ++i) row.push_back({stage, Kind::F, (round * actors_ + offset) * group_ + i});
+    for (int i = 0; i < bunch_; ++i) row.push_back({stage, Kind::F, (round * actors_ + offset) * bunch_ + i});
   }
   void push_attention(int layer, int offset, std::vector<Action>& row) const {
     if (layer >= 0 && layer < depth_) push(2 * (layer % layers_) + 1, layer / layers_, offset, row);
@@ -54,7 +54,7 @@ class Helix {
     if (layer < depth_) push(2 * (layer % layers_), layer / layers_, offset, row);
   }
 
-  int actors_, group_;
+  int actors_, bunch_;
   int layers_;  // of the model
   int depth_;   // layers of all rounds
 };
@@ -62,10 +62,10 @@ class Helix {
 }  // namespace
 
 Schedule helixpipe(const ScheduleOptions& options) {
-  const std::int64_t group = std::max(options.group, 1), round = options.actors * group;
+  const std::int64_t bunch = std::max(options.group, 1), round = options.actors * bunch;
   if (options.microbatches % round != 0) {
     throw Error(concat("helixpipe: ", options.microbatches, " micro-batches are not whole rounds of ", round),
-                {concat("a round has ", group, " for each of ", options.actors, " actors")},
+                {concat("a round has ", bunch, " for each of ", options.actors, " actors")},
                 concat("use --microbatches ", (options.microbatches + round - 1) / round * round));
   }
   const Helix helix(options);

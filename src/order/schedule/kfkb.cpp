@@ -1,4 +1,4 @@
-// kFkB (Ada-Grouper, 2303.01675): 1f1b in groups of k micro-batches, k forwards and k backwards in turn. While one micro-batch of a group
+// kFkB (Ada-Grouper, 2303.01675): 1f1b in bunches of k micro-batches, k forwards and k backwards in turn. While one micro-batch of a bunch
 // is on its way the next computes, so that k = 2 hides a latency of up to F where 1f1b waits in every round.
 //
 // Bubble (p-1)(F+B) for any k (k = 1 is 1f1b, k = m gpipe); peak k(p-i)A on actor i, at most mA; one copy of the parameters. --group gives
@@ -18,12 +18,12 @@ namespace penstock {
 
 Schedule k_forward_k_backward(const ScheduleOptions& options) {
   const int m = options.microbatches, k = options.group > 0 ? std::min(options.group, m) : 2;
-  const int groups = (m + k - 1) / k;  // the last may be smaller
+  const int bunches = (m + k - 1) / k;  // the last may be smaller
   Schedule schedule;
   for (int r = 0; r < options.actors; ++r) {
     auto& row = schedule.actors.emplace_back();
-    take_turns(groups, options.actors - r, [&](Kind kind, int group) {
-      for (int j = group * k; j < std::min(group * k + k, m); ++j) row.push_back({r, kind, j});
+    take_turns(bunches, options.actors - r, [&](Kind kind, int bunch) {
+      for (int j = bunch * k; j < std::min(bunch * k + k, m); ++j) row.push_back({r, kind, j});
     });
   }
   return schedule;

@@ -15,7 +15,7 @@ struct Place {
 // Moves one step of a row and keeps the row possible by itself.
 class RowMover {
  public:
-  explicit RowMover(const Lanes& lanes) : lanes_(lanes), counts_(lanes.lanes.size()) {}
+  explicit RowMover(const Legs& legs) : legs_(legs), counts_(legs.legs.size()) {}
 
   // False where the row cannot be in the new order. May bring W forward.
   bool move(std::vector<Step>& row, std::size_t from, std::size_t to) {
@@ -23,10 +23,10 @@ class RowMover {
     std::fill(counts_.begin(), counts_.end(), Counts{});
     std::int64_t live = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      if (row[i].kind == Kind::F && live + lanes_[row[i].lane].live > lanes_.limit && !bring_weight(row, i)) return false;
+      if (row[i].kind == Kind::F && live + legs_[row[i].leg].live > legs_.limit && !bring_weight(row, i)) return false;
       if (!run(row[i], live)) return false;
     }
-    return keeps_steps(lanes_, row);
+    return keeps_steps(legs_, row);
   }
 
  private:
@@ -35,15 +35,15 @@ class RowMover {
   };
 
   bool run(const Step& step, std::int64_t& live) {
-    Counts& counts = counts_[at(step.lane)];
+    Counts& counts = counts_[at(step.leg)];
     if (step.kind == Kind::F) {
       ++counts.open;
-      live += lanes_[step.lane].live;
-      return live <= lanes_.limit;
+      live += legs_[step.leg].live;
+      return live <= legs_.limit;
     }
     if (step.kind == Kind::W ? counts.pending-- == 0 : counts.open-- == 0) return false;
-    counts.pending += step.kind == Kind::I && lanes_[step.lane].has_weight;
-    if (lanes_.frees(step)) live -= lanes_[step.lane].live;
+    counts.pending += step.kind == Kind::I && legs_[step.leg].has_weight;
+    if (legs_.frees(step)) live -= legs_[step.leg].live;
     return true;
   }
 
@@ -51,51 +51,51 @@ class RowMover {
   bool bring_weight(std::vector<Step>& row, std::size_t i) const {
     const auto here = row.begin() + static_cast<std::ptrdiff_t>(i);
     const auto found =
-        std::find_if(here, row.end(), [&](const Step& step) { return step.kind == Kind::W && counts_[at(step.lane)].pending > 0; });
+        std::find_if(here, row.end(), [&](const Step& step) { return step.kind == Kind::W && counts_[at(step.leg)].pending > 0; });
     if (found == row.end()) return false;
     std::rotate(here, found, found + 1);
     return true;
   }
 
-  const Lanes& lanes_;
+  const Legs& legs_;
   std::vector<Counts> counts_;
 };
 
-// Where each lane's k-th F and backward stand.
+// Where each leg's k-th F and backward stand.
 class Places {
  public:
-  Places(const Lanes& lanes, const Rows& rows) : lanes_(lanes), index_(at(2 * lanes.size() * lanes.microbatches)) {
-    std::vector<std::int32_t> counts(at(2 * lanes.size()), 0);
+  Places(const Legs& legs, const Rows& rows) : legs_(legs), index_(at(2 * legs.size() * legs.microbatches)) {
+    std::vector<std::int32_t> counts(at(2 * legs.size()), 0);
     for (const auto& row : rows) {
       number_.emplace_back();
       for (std::size_t i = 0; i < row.size(); ++i) {
         const bool forward = row[i].kind == Kind::F;
-        number_.back().push_back(row[i].kind == Kind::W ? -1 : counts[2 * row[i].lane + !forward]++);
-        if (row[i].kind != Kind::W) index_[slot(row[i].lane, forward, number_.back().back())] = i;
+        number_.back().push_back(row[i].kind == Kind::W ? -1 : counts[2 * row[i].leg + !forward]++);
+        if (row[i].kind != Kind::W) index_[slot(row[i].leg, forward, number_.back().back())] = i;
       }
     }
   }
 
-  Place of(std::int32_t lane, bool forward, std::int32_t k) const { return {at(lanes_[lane].actor), index_[slot(lane, forward, k)]}; }
+  Place of(std::int32_t leg, bool forward, std::int32_t k) const { return {at(legs_[leg].actor), index_[slot(leg, forward, k)]}; }
   std::int32_t number(Place place) const { return number_[place.actor][place.index]; }  // -1 of W
 
  private:
-  std::size_t slot(std::int32_t lane, bool forward, std::int32_t k) const { return at((2 * lane + !forward) * lanes_.microbatches + k); }
+  std::size_t slot(std::int32_t leg, bool forward, std::int32_t k) const { return at((2 * leg + !forward) * legs_.microbatches + k); }
 
-  const Lanes& lanes_;
+  const Legs& legs_;
   std::vector<std::size_t> index_;
   std::vector<std::vector<std::int32_t>> number_;
 };
 
 // From the end back to the start: the step before in the row where a step begins as that ends, else what it needs that ended last.
-std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTimes& times) {
-  const Places places(lanes, rows);
+std::vector<Place> longest_path(const Legs& legs, const Rows& rows, const RowTimes& times) {
+  const Places places(legs, rows);
   Place here{0, 0};
   for (std::size_t a = 0; a < rows.size(); ++a)
     if (!rows[a].empty() && times.end[a].back() == times.makespan) here = {a, rows[a].size() - 1};
-  std::vector<Place> way;
+  std::vector<Place> path;
   for (;;) {
-    way.push_back(here);
+    path.push_back(here);
     const Step step = rows[here.actor][here.index];
     const bool forward = step.kind == Kind::F, follows = here.index > 0;
     if (follows && (step.kind == Kind::W || times.end[here.actor][here.index - 1] == times.start[here.actor][here.index])) {
@@ -104,12 +104,12 @@ std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTi
     }
     double latest = -1;
     Place from{};
-    for (const LaneNeed& need : forward ? lanes[step.lane].forward_needs : lanes[step.lane].backward_needs) {
+    for (const LegNeed& need : forward ? legs[step.leg].forward_needs : legs[step.leg].backward_needs) {
       if (need.slot < 0) continue;
-      const Place place = places.of(need.lane, forward, places.number(here));
+      const Place place = places.of(need.leg, forward, places.number(here));
       if (times.end[place.actor][place.index] > latest) latest = times.end[place.actor][place.index], from = place;
     }
-    if (latest < 0) return way;
+    if (latest < 0) return path;
     here = from;
   }
 }
@@ -117,10 +117,10 @@ std::vector<Place> longest_way(const Lanes& lanes, const Rows& rows, const RowTi
 struct Move {
   std::size_t actor, from, to;
 };
-// A change to a step of the way, or now and then to any; nothing where that would change nothing.
-std::optional<Move> random_move(const Rows& rows, const std::vector<Place>& way, std::mt19937_64& random) {
+// A change to a step of the path, or now and then to any; nothing where that would change nothing.
+std::optional<Move> random_move(const Rows& rows, const std::vector<Place>& path, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  Place place = way[below(way.size())];
+  Place place = path[below(path.size())];
   if (random() % 4 == 0) place.actor = below(rows.size()), place.index = 0;
   const std::vector<Step>& row = rows[place.actor];
   if (row.size() < 2) return {};
@@ -134,24 +134,24 @@ std::optional<Move> random_move(const Rows& rows, const std::vector<Place>& way,
 
 }  // namespace
 
-Improved improve(const Lanes& lanes, const Rows& rows, std::int64_t moves, double bound, std::mt19937_64& random,
+Improved improve(const Legs& legs, const Rows& rows, std::int64_t moves, double bound, std::mt19937_64& random,
                  const std::function<bool()>& is_late) {
-  PartialRun run(lanes);
-  RowMover mover(lanes);
-  RowTimes times = time_rows(lanes, rows, run), moved;
+  PartialRun run(legs);
+  RowMover mover(legs);
+  RowTimes times = time_rows(legs, rows, run), moved;
   Rows current = rows;
   Improved best{rows, times.makespan};
-  std::vector<Place> way = longest_way(lanes, current, times);
+  std::vector<Place> path = longest_path(legs, current, times);
   std::size_t actor = 0;  // whose row has changed
   std::vector<Step> before;
   const auto goes_on = [&](std::int64_t n) { return best.makespan > bound * (1 + 1e-9) && (n % 64 != 0 || !is_late()); };
   const auto change = [&](double) -> std::optional<double> {
-    const std::optional<Move> move = random_move(current, way, random);
+    const std::optional<Move> move = random_move(current, path, random);
     if (!move) return {};
     actor = move->actor;
     before = current[actor];
     if (!mover.move(current[actor], move->from, move->to)) return kInfinity;
-    moved = time_rows(lanes, current, run);
+    moved = time_rows(legs, current, run);
     return moved.makespan;
   };
   const auto settle = [&](double cost, bool stays) {
@@ -160,7 +160,7 @@ Improved improve(const Lanes& lanes, const Rows& rows, std::int64_t moves, doubl
       return;
     }
     times = std::move(moved);
-    way = longest_way(lanes, current, times);
+    path = longest_path(legs, current, times);
     if (cost < best.makespan) best = {current, cost};
   };
   anneal(moves, LateAcceptance(times.makespan), goes_on, change, settle);

@@ -4,7 +4,7 @@
 #include <functional>
 #include <random>
 
-#include "search/lanes.h"
+#include "search/legs.h"
 
 namespace penstock {
 
@@ -12,10 +12,10 @@ struct Improved {
   Rows rows;
   double makespan;
 };
-// By late acceptance: steps of the longest way through the rows, and now and then any others, move within
+// By late acceptance: steps of the longest path through the rows, and now and then any others, move within
 // their row as far as what they need and the memory limit allow; where a forward no longer fits, the next W moves before it. Ends after
 // `moves`, at the bound, or when is_late().
-Improved improve(const Lanes& lanes, const Rows& rows, std::int64_t moves, double bound, std::mt19937_64& random,
+Improved improve(const Legs& legs, const Rows& rows, std::int64_t moves, double bound, std::mt19937_64& random,
                  const std::function<bool()>& is_late);
 
 }  // namespace penstock

@@ -6,7 +6,7 @@
 
 #include "base/numbers.h"
 #include "search/bound.h"
-#include "search/lanes.h"
+#include "search/legs.h"
 
 namespace penstock {
 
@@ -24,11 +24,11 @@ struct Policy {
 std::string text(const Policy& policy);
 
 // Empty where the policy ran into a dead end. Never more memory than the limit.
-Rows list_schedule(const Lanes& lanes, const HeadsAndTails& ends, const Policy& policy);
-std::vector<Policy> policies(const Lanes& lanes);
+Rows list_schedule(const Legs& legs, const HeadsAndTails& ends, const Policy& policy);
+std::vector<Policy> policies(const Legs& legs);
 
 // Actor r of a chain with one stage per actor runs e(r) forwards, then of each micro-batch j its I, W of j - d(r) and the next forward
 // (the zero-bubble paper's form, 2401.10241): e = 1 + warm_up * (p-1-r), d = delay * r, as memory allows. Empty for other placements.
-Rows zero_bubble_rows(const Lanes& lanes, double warm_up, double delay);
+Rows zero_bubble_rows(const Legs& legs, double warm_up, double delay);
 
 }  // namespace penstock

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "search/bound.h"
-#include "search/lanes.h"
+#include "search/legs.h"
 
 namespace penstock {
 
@@ -21,6 +21,6 @@ struct Proof {
 // - the step leaves a gap in which another one of the actor could have run without delaying anything, or
 // - the same steps had been run before, none of them later.
 // Takes links that are not shared by several actors. Ends after `nodes` or when is_late().
-Proof prove(const Lanes& lanes, const HeadsAndTails& ends, double beat, std::int64_t nodes, const std::function<bool()>& is_late);
+Proof prove(const Legs& legs, const HeadsAndTails& ends, double beat, std::int64_t nodes, const std::function<bool()>& is_late);
 
 }  // namespace penstock

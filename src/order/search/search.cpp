@@ -15,7 +15,7 @@
 #include "schedule/versions.h"
 #include "search/improve.h"
 #include "search/judge.h"
-#include "search/lanes.h"
+#include "search/legs.h"
 #include "search/list_schedule.h"
 #include "search/prove.h"
 #include "search/search_classes.h"
@@ -26,11 +26,10 @@ namespace {
 
 // One placement's state of the search.
 struct Ground {
-  Lanes lanes;
+  Legs legs;
   HeadsAndTails ends;
   double bound;
-  Ground(const SearchProblem& problem, const Placement& placement)
-      : lanes(lanes_of(problem, placement)), ends(lanes), bound(ends.bound()) {}
+  Ground(const SearchProblem& problem, const Placement& placement) : legs(legs_of(problem, placement)), ends(legs), bound(ends.bound()) {}
 };
 
 struct Candidate {
@@ -140,9 +139,9 @@ class Search {
   bool is_best_known(std::size_t g) const { return best_ <= grounds_[g].bound * (1 + kRounding); }
 
   Candidate candidate(std::size_t g, Rows rows, std::string name) {
-    PartialRun run(grounds_[g].lanes);
+    PartialRun run(grounds_[g].legs);
     const double makespan =
-        rows.empty() || !keep_steps(grounds_[g].lanes, rows) ? kInfinity : time_rows(grounds_[g].lanes, rows, run).makespan;
+        rows.empty() || !keep_steps(grounds_[g].legs, rows) ? kInfinity : time_rows(grounds_[g].legs, rows, run).makespan;
     return {std::move(rows), makespan, std::move(name), g};
   }
 
@@ -152,7 +151,7 @@ class Search {
       if (placement_of(table.schedule) != placements_[g]) continue;
       const TableTime time = time_of(problem_, table.schedule);
       if (!keeps_limit(problem_, time.peak())) continue;
-      if (std::optional<Rows> rows = rows_of(grounds_[g].lanes, table.schedule)) add(candidate(g, std::move(*rows), table.title()));
+      if (std::optional<Rows> rows = rows_of(grounds_[g].legs, table.schedule)) add(candidate(g, std::move(*rows), table.title()));
       if (!result_.generator.empty() && time.makespan >= result_.generator_time) continue;
       result_.generator = table.title();
       result_.generator_time = time.makespan;
@@ -165,10 +164,10 @@ class Search {
     const double until = kHeuristics * static_cast<double>(g + 1) / static_cast<double>(grounds_.size());
     for (const double warm_up : {0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0})
       for (const double delay : {0.0, 0.5, 1.0, 1.5, 2.0, 3.0})
-        add(candidate(g, zero_bubble_rows(ground.lanes, warm_up, delay), concat("zero bubble, warm-up ", warm_up, ", delay ", delay)));
-    for (const Policy& policy : policies(ground.lanes)) {
+        add(candidate(g, zero_bubble_rows(ground.legs, warm_up, delay), concat("zero bubble, warm-up ", warm_up, ", delay ", delay)));
+    for (const Policy& policy : policies(ground.legs)) {
       if (is_best_known(g) || clock_.is_after(until)) return;
-      add(candidate(g, list_schedule(ground.lanes, ground.ends, policy), text(policy)));
+      add(candidate(g, list_schedule(ground.legs, ground.ends, policy), text(policy)));
     }
   }
 
@@ -187,7 +186,7 @@ class Search {
       const Ground& ground = grounds_[start.ground];
       if (is_best_known(start.ground)) continue;
       const double until = from + (to - from) * static_cast<double>(i + 1) / static_cast<double>(starts.size());
-      Improved improved = improve(ground.lanes, start.rows, options_.moves, ground.bound, random_, [&] { return clock_.is_after(until); });
+      Improved improved = improve(ground.legs, start.rows, options_.moves, ground.bound, random_, [&] { return clock_.is_after(until); });
       const std::string name = start.name.ends_with(", improved") ? start.name : start.name + ", improved";
       if (improved.makespan < start.makespan) add({std::move(improved.rows), improved.makespan, name, start.ground});
     }
@@ -196,7 +195,7 @@ class Search {
   // Raises the placement's bound: to the best makespan, or, where that cannot be proven, to what can.
   void bound_by_proof(std::size_t g) {
     Ground& ground = grounds_[g];
-    if (ground.lanes.shared_links) return;  // transfers of several actors' rows wait for each other
+    if (ground.legs.shared_links) return;  // transfers of several actors' rows wait for each other
     const double until = kImprovement + (1 - kImprovement) * static_cast<double>(g + 1) / static_cast<double>(grounds_.size());
     if (prove_beyond(g, best_, until)) return;
     for (int round = 0; round < kRounds && !is_best_known(g) && !clock_.is_after(until); ++round)
@@ -208,11 +207,11 @@ class Search {
     Ground& ground = grounds_[g];
     if (is_best_known(g)) return true;
     std::int64_t steps = 0;
-    for (const StageLane& lane : ground.lanes.lanes) steps += 3 * lane.count();
+    for (const StageLeg& leg : ground.legs.legs) steps += 3 * leg.count();
     // A node takes time proportional to the steps, and there is no hope where there are many.
     const double share = std::min(1.0, 1e4 / static_cast<double>(steps * steps));
     const std::int64_t nodes = static_cast<std::int64_t>(share * static_cast<double>(options_.nodes));
-    const Proof proof = prove(ground.lanes, ground.ends, target, nodes, [&] { return clock_.is_after(until); });
+    const Proof proof = prove(ground.legs, ground.ends, target, nodes, [&] { return clock_.is_after(until); });
     result_.nodes += proof.nodes;
     if (!proof.rows.empty()) add({proof.rows, proof.makespan, "branch and bound", g});
     if (proof.complete) ground.bound = std::max(ground.bound, proof.rows.empty() ? target : proof.makespan);
@@ -231,14 +230,14 @@ class Search {
     out.lower_bound = kInfinity;
     for (const Ground& ground : grounds_) out.lower_bound = std::min(out.lower_bound, ground.bound);
     judge(problem_, out);
-    invariant(registered || grounds_[candidates_[0].ground].lanes.shared_links ||
+    invariant(registered || grounds_[candidates_[0].ground].legs.shared_links ||
                   std::abs(out.time.makespan - candidates_[0].makespan) <= kRounding * out.time.makespan,
               "rows and tables take the same time");
     return std::move(out);
   }
 
   Schedule table_of(const Candidate& candidate) const {
-    Schedule schedule = schedule_of(grounds_[candidate.ground].lanes, candidate.rows);
+    Schedule schedule = schedule_of(grounds_[candidate.ground].legs, candidate.rows);
     schedule.predecessors = told_predecessors(problem_.shape);
     return problem_.steps > 1 ? with_step_updates(std::move(schedule), problem_.steps) : schedule;
   }
@@ -263,7 +262,7 @@ class Search {
   std::mt19937_64 random_;
   std::vector<RegisteredTable> tables_;
   std::vector<Placement> placements_;
-  std::deque<Ground> grounds_;         // of the placements; HeadsAndTails refer to their lanes
+  std::deque<Ground> grounds_;         // of the placements; HeadsAndTails refer to their legs
   std::vector<Candidate> candidates_;  // the fastest first
   double best_ = kInfinity;
   Schedule generator_;

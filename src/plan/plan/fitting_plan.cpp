@@ -25,7 +25,7 @@ std::size_t actions_of(const PlanFile& plan) {
   return actions * at(plan.split.devices());
 }
 
-std::optional<Program> program_of(const GroupedProblem& of, PlannedModel& planned) {
+std::optional<Program> program_of(const MergedProblem& of, PlannedModel& planned) {
   const PlanFile& plan = planned.file;
   if (!planned.cannot_run.empty() || actions_of(plan) > kMostActions) return {};
   try {
@@ -37,7 +37,7 @@ std::optional<Program> program_of(const GroupedProblem& of, PlannedModel& planne
 }
 
 // Sets peak_bytes to what the devices hold in the plan's program, where one says it.
-void take_program(const GroupedProblem& of, PlannedModel& planned) {
+void take_program(const MergedProblem& of, PlannedModel& planned) {
   PlanFile& plan = planned.file;
   const std::optional<Program> program = program_of(of, planned);
   if (!program) return;
@@ -67,7 +67,7 @@ double share_of(const std::vector<double>& bytes, const ClusterSpec& cluster) {
 
 struct Fitting {
   const StepOfSize& step;
-  const GroupedProblem& of;
+  const MergedProblem& of;
   const PlannerInfo& planner;
   PlanOptions options;
   double counted = 0;        // share of the memory that the last plan's planner counted
@@ -77,7 +77,7 @@ struct Fitting {
 
   // The plan for devices of so much memory, with what its program holds.
   PlannedModel plan(const std::function<double(double)>& memory) {
-    GroupedProblem smaller = of;
+    MergedProblem smaller = of;
     for (ClusterDevice& device : smaller.problem.cluster.devices) device.memory = memory(device.memory);
     PlannedModel out = counted_model(step, smaller, planner, options);
     out.problem.cluster = of.problem.cluster;
@@ -103,7 +103,7 @@ struct Fitting {
 
 }  // namespace
 
-PlannedModel planned_model(const StepOfSize& step, const GroupedProblem& of, const PlannerInfo& planner, const PlanOptions& options) {
+PlannedModel planned_model(const StepOfSize& step, const MergedProblem& of, const PlannerInfo& planner, const PlanOptions& options) {
   if (!of.program || std::isinf(weakest(of.problem.cluster).memory)) return counted_model(step, of, planner, options);
   Fitting fitting{step, of, planner, options};
   TimeLimit limit(options.seconds, options.clock);

@@ -7,6 +7,6 @@ namespace penstock {
 
 // planned_model() with the memory that the planner counts: that of its nodes. A program also holds what kernels need for themselves, copies
 // and sums that lie beside, and gaps between tensors.
-PlannedModel counted_model(const StepOfSize& step, const GroupedProblem& of, const PlannerInfo& planner, const PlanOptions& options);
+PlannedModel counted_model(const StepOfSize& step, const MergedProblem& of, const PlannerInfo& planner, const PlanOptions& options);
 
 }  // namespace penstock

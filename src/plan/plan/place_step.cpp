@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
-#include "plan/step_groups.h"
+#include "plan/merged_nodes.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -18,7 +18,7 @@ void place_actors(const PlanFile& plan, Schedule table, PlacedStep& out) {
     if (!plan.schedule.actors[a].empty()) out.options.devices.push_back(devices[a]);
   std::erase_if(table.actors, [](const std::vector<Action>& row) { return row.empty(); });
   out.options.local = plan.local;
-  out.options.zero = zero_level(std::max(plan.zero, 0), parts_of(out.options.devices), plan.local);
+  out.options.zero = zero_level(std::max(plan.zero, 0), shares_of(out.options.devices), plan.local);
   out.schedule = out.options.zero >= 2 && !has_gathers(table) ? with_gathers(std::move(table), /*turns=*/true) : std::move(table);
 }
 
@@ -36,7 +36,7 @@ int zero_level(int level, int devices, int local) {
 }
 
 int step_microbatches(const PlanFile& plan) {
-  return plan.microbatches * parts_of(devices_of_actors(plan));
+  return plan.microbatches * shares_of(devices_of_actors(plan));
 }
 
 Program placed_program(const Graph& step, const PlanFile& plan) {

@@ -269,7 +269,7 @@ std::vector<int> devices_of_actors(const PlanFile& plan) {
 
 void check_runnable(const PlanFile& plan, std::int64_t batch) {
   const std::vector<int> devices = devices_of_actors(plan);
-  const int parts = parts_of(devices);
+  const int parts = shares_of(devices);
   if (batch % (static_cast<std::int64_t>(plan.microbatches) * parts) == 0) return;
   const std::string what = concat(plan.file, ": ", batch, " samples cannot be cut into ", plan.microbatches, " micro-batches");
   if (parts == 1) throw Error(what);

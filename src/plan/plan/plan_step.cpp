@@ -6,9 +6,9 @@
 #include "cost/cost_model.h"
 #include "cost/figures_for.h"
 #include "lower/lower.h"
+#include "plan/merged_nodes.h"
 #include "plan/place_step.h"
 #include "plan/planned_model.h"
-#include "plan/step_groups.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 
@@ -16,12 +16,12 @@ namespace penstock {
 PlannedStep plan_step(const Graph& traced, const ClusterSpec& cluster, const PlannerInfo& planner, const std::string& device,
                       const PlanOptions& options, int most_nodes) {
   const Graph step = eliminate_dead_code(drop_constraints(traced));
-  const NodeGroups groups = group_nodes(step, most_nodes);
+  const MergedNodes merged = merge_nodes(step, most_nodes);
   PlanProblem problem{
-      .graph = plan_graph(step, groups, published_devices().device(figures_for(cluster, device))), .cluster = cluster, .replicas = false};
+      .graph = plan_graph(step, merged, published_devices().device(figures_for(cluster, device))), .cluster = cluster, .replicas = false};
   problem.graph.name = step.name;
   problem.samples = measured_samples(problem.graph) * static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
-  const GroupedProblem of{groups, problem, {}, [&](const PlanFile& plan) { return std::optional(placed_program(step, plan)); }};
+  const MergedProblem of{merged, problem, {}, [&](const PlanFile& plan) { return std::optional(placed_program(step, plan)); }};
   PlannedStep out;
   out.plan = planned_model([&](int) { return step; }, of, planner, options).file;
   out.step = mark_stages(step, out.plan);

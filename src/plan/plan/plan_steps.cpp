@@ -7,8 +7,8 @@
 #include "cost/figures_for.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
+#include "plan/merged_nodes.h"
 #include "plan/place_step.h"
-#include "plan/step_groups.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 
@@ -32,19 +32,19 @@ std::map<int, Graph> by_size(const std::vector<Graph>& steps) {
   return out;
 }
 
-// With the times that were measured of the grouped step, or published ones.
-PlanGraph costed_graph(const Graph& step, const NodeGroups& groups, const StepPlanning& planning) {
-  if (planning.costs) return measured_graph(mark_stages(step, groups), *planning.costs, {});
-  return plan_graph(step, groups, published_devices().device(figures_for(planning.cluster, planning.device)));
+// With the times that were measured of the merged step, or published ones.
+PlanGraph costed_graph(const Graph& step, const MergedNodes& merged, const StepPlanning& planning) {
+  if (planning.costs) return measured_graph(mark_stages(step, merged), *planning.costs, {});
+  return plan_graph(step, merged, published_devices().device(figures_for(planning.cluster, planning.device)));
 }
 
-GroupedProblem problem_of(const std::map<int, Graph>& steps, const StepPlanning& planning, int nodes) {
+MergedProblem problem_of(const std::map<int, Graph>& steps, const StepPlanning& planning, int nodes) {
   const auto& [least, first] = *steps.begin();
-  GroupedProblem out{.groups = group_nodes(first, nodes), .problem = {}};
+  MergedProblem out{.merged = merge_nodes(first, nodes), .problem = {}};
   std::vector<int> sizes;
   for (const auto& [size, step] : steps) sizes.push_back(size);
   out.problem.graph = graph_of_sizes([&](int size) { return steps.at(size); }, sizes,
-                                     [&](const Graph& step) { return costed_graph(step, out.groups, planning); });
+                                     [&](const Graph& step) { return costed_graph(step, out.merged, planning); });
   out.problem.graph.name = planning.name;
   out.problem.graph.samples = least * microbatches_of(first);
   out.problem.cluster = planning.cluster;
@@ -94,10 +94,10 @@ PlannedModel plan_steps(const std::vector<Graph>& steps, const StepPlanning& pla
   const Held held = held_by(steps.front());
   if (held.elements > 0) count_states(held, options.degrees);
   // Equal groups are planned by trained parameters and published times alone.
-  std::optional<GroupedProblem> equal;
+  std::optional<MergedProblem> equal;
   if (planning.planner.races && !planning.costs && planning.replicas && held.frozen < 0.01 * held.parameters)
     equal = problem_of(sizes, planning, kMostNodes);
-  const GroupedProblem own = problem_of(sizes, planning, planning.planner.equal_groups ? kMostNodes : planning.nodes);
+  const MergedProblem own = problem_of(sizes, planning, planning.planner.equal_groups ? kMostNodes : planning.nodes);
   // Nodes are the same at all sizes, so any step will do where replicas together have a size that none was given in.
   const StepOfSize any = [&](int size) { return sizes.contains(size) ? sizes.at(size) : sizes.begin()->second; };
   std::vector<PlannedModel> found = planned_models(any, own, equal, planning.planner, std::move(options));
@@ -109,9 +109,9 @@ PlannedModel plan_steps(const std::vector<Graph>& steps, const StepPlanning& pla
 
 std::vector<Program> planning_programs(const std::vector<Graph>& steps, int nodes) {
   const std::map<int, Graph> sizes = by_size(steps);
-  const NodeGroups groups = group_nodes(sizes.begin()->second, nodes);
+  const MergedNodes merged = merge_nodes(sizes.begin()->second, nodes);
   std::vector<Program> out;
-  for (const auto& [size, step] : sizes) out.push_back(grouped_program(mark_stages(step, groups)));
+  for (const auto& [size, step] : sizes) out.push_back(merged_program(mark_stages(step, merged)));
   return out;
 }
 

@@ -29,16 +29,16 @@ std::string why_not_run(const PlannedModel& planned) {
 
 namespace {
 
-// The number of parts in which each of the table's micro-batches is cut for the stages' devices.
-int parts_for(const std::vector<PlanStage>& stages) {
+// The number of shares in which each of the table's micro-batches is cut for the stages' devices.
+int shares_for(const std::vector<PlanStage>& stages) {
   std::vector<int> replicas;
   for (const PlanStage& stage : stages) replicas.push_back(stage.replicas());
-  return parts_of(replicas);
+  return shares_of(replicas);
 }
 
 // The plan with all stages in micro-batches of one size, so that a run cuts the step into `parts`. None where it does not fit.
 std::optional<Plan> in_parts(const PlanProblem& problem, Plan plan, int parts) {
-  const int shares = parts_for(plan.stages), samples = step_samples(problem);
+  const int shares = shares_for(plan.stages), samples = step_samples(problem);
   if (parts % shares != 0 || samples % parts != 0) return {};
   for (PlanStage& stage : plan.stages) stage.samples = samples / parts * shares;
   if (!evaluate(problem, plan)) return {};
@@ -48,9 +48,9 @@ std::optional<Plan> in_parts(const PlanProblem& problem, Plan plan, int parts) {
 }
 
 // The plan, in one of the numbers of parts that the step may be cut into: planners give stages the sizes that are fastest by themselves.
-std::optional<Plan> in_allowed_parts(const GroupedProblem& of, Plan plan) {
+std::optional<Plan> in_allowed_parts(const MergedProblem& of, Plan plan) {
   if (plan.degrees || of.parts.empty()) return plan;
-  const int own = figures_of(of.problem, plan.stages).microbatches * parts_for(plan.stages);
+  const int own = figures_of(of.problem, plan.stages).microbatches * shares_for(plan.stages);
   if (std::ranges::find(of.parts, own) != of.parts.end()) return plan;
   std::optional<Plan> best;
   for (const int parts : of.parts)
@@ -59,7 +59,7 @@ std::optional<Plan> in_allowed_parts(const GroupedProblem& of, Plan plan) {
   return best;
 }
 
-Plan plan_in_parts(GroupedProblem of, const PlannerInfo& planner, const PlanOptions& options) {
+Plan plan_in_parts(MergedProblem of, const PlannerInfo& planner, const PlanOptions& options) {
   if (std::optional<Plan> plan = in_allowed_parts(of, make_plan(planner, of.problem, options))) return std::move(*plan);
   of.problem.replicas = false;
   if (std::optional<Plan> plan = in_allowed_parts(of, make_plan(planner, of.problem, options))) return std::move(*plan);
@@ -82,9 +82,9 @@ PlanGraph graph_of_sizes(const StepOfSize& step, const std::vector<int>& sizes, 
   return graph;
 }
 
-PlannedModel counted_model(const StepOfSize& step, const GroupedProblem& of, const PlannerInfo& planner, const PlanOptions& options) {
+PlannedModel counted_model(const StepOfSize& step, const MergedProblem& of, const PlannerInfo& planner, const PlanOptions& options) {
   PlannedModel out{.problem = of.problem, .plan = plan_in_parts(of, planner, options), .file = {}};
-  out.file = plan_of_nodes(step(batch_of(out.problem, out.plan.stages[0])), of.groups, out.problem, out.plan);
+  out.file = plan_of_nodes(step(batch_of(out.problem, out.plan.stages[0])), of.merged, out.problem, out.plan);
   out.cannot_run = why_not_run(out);
   return out;
 }
@@ -98,13 +98,13 @@ bool is_better(const PlannedModel& a, const PlannedModel& b) {
 
 // The fastest equal groups whose replicas share micro-batches of the problem's sizes. To planner degrees these are one replica's, so it is
 // asked for each number of replicas.
-PlannedModel shared_groups(const StepOfSize& step, const GroupedProblem& of, PlanOptions options) {
+PlannedModel shared_groups(const StepOfSize& step, const MergedProblem& of, PlanOptions options) {
   const int devices = static_cast<int>(of.problem.cluster.devices.size()), asked = options.degrees.only.data;
   const int most = of.problem.replicas ? devices : 1;
   TimeLimit limit(options.seconds, options.clock);
   std::optional<PlannedModel> best;
   for (int data = 1; data <= most; ++data) {
-    GroupedProblem shares = of;
+    MergedProblem shares = of;
     shares.problem.batches.clear();
     for (const int size : of.problem.batches)
       if (size % data == 0) shares.problem.batches.push_back(size / data);
@@ -122,13 +122,13 @@ PlannedModel shared_groups(const StepOfSize& step, const GroupedProblem& of, Pla
   return std::move(*best);
 }
 
-PlannedModel equal_groups(const StepOfSize& step, const GroupedProblem& of, const PlanOptions& options) {
+PlannedModel equal_groups(const StepOfSize& step, const MergedProblem& of, const PlanOptions& options) {
   return of.problem.batches.empty() ? planned_model(step, of, groups_planner(), options) : shared_groups(step, of, options);
 }
 
 }  // namespace
 
-std::vector<PlannedModel> planned_models(const StepOfSize& step, const GroupedProblem& own, const std::optional<GroupedProblem>& equal,
+std::vector<PlannedModel> planned_models(const StepOfSize& step, const MergedProblem& own, const std::optional<MergedProblem>& equal,
                                          const PlannerInfo& planner, PlanOptions options) {
   std::vector<PlannedModel> found;
   if (equal) {

@@ -30,9 +30,9 @@ struct Cut {
   int end = 0;              // border at which the first of these stages ends
 };
 
-// For s stages on the last s devices, the best cuts of the blocks from each border on, at [s][border]. Incomplete where the time is over.
+// For s stages on the last s devices, the best cuts of the atoms from each border on, at [s][border]. Incomplete where the time is over.
 std::vector<std::vector<Cut>> cuts_of(const ChainView& view, const std::vector<int>& devices, Warmup warmup, TimeLimit& limit) {
-  const int n = view.blocks(), p = static_cast<int>(devices.size());
+  const int n = view.atoms(), p = static_cast<int>(devices.size());
   std::vector<std::vector<Cut>> cuts(at(p + 1), std::vector<Cut>(at(n + 1)));
   cuts[0][n].load = 0;
   for (int s = 1; s <= p; ++s) {

@@ -42,22 +42,22 @@ Crossings crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
   return crossings;
 }
 
-// Borders of blocks. Around each even share of `load` (sums up to each place) it is the place that least crosses.
-std::vector<int> borders_of(const std::vector<double>& load, const Crossings& crossings, int most_blocks) {
+// Borders of atoms. Around each even share of `load` (sums up to each place) it is the place that least crosses.
+std::vector<int> borders_of(const std::vector<double>& load, const Crossings& crossings, int most_atoms) {
   const int n = static_cast<int>(load.size()) - 1;
   std::vector<int> places = {0};
-  const double share = load.back() / most_blocks;
+  const double share = load.back() / most_atoms;
   const auto crossing = [&](int place) { return std::pair(crossings.seconds[place], crossings.bytes[place]); };
-  for (int place = 1, block = 1; place < n; ++block) {
-    if (n <= most_blocks) {
+  for (int place = 1, atom = 1; place < n; ++atom) {
+    if (n <= most_atoms) {
       places.push_back(place++);
       continue;
     }
     int best = -1;
-    for (; place < n && (load[place] <= (block + 0.5) * share || block + 1 == most_blocks); ++place)
-      if (load[place] > (block - 0.5) * share && (best < 0 || crossing(place) < crossing(best))) best = place;
+    for (; place < n && (load[place] <= (atom + 0.5) * share || atom + 1 == most_atoms); ++place)
+      if (load[place] > (atom - 0.5) * share && (best < 0 || crossing(place) < crossing(best))) best = place;
     if (best > 0) places.push_back(best);
-    if (block + 1 == most_blocks) break;
+    if (atom + 1 == most_atoms) break;
   }
   places.push_back(n);
   return places;
@@ -80,7 +80,7 @@ std::vector<double> loads_of(const PlanProblem& problem, const std::vector<int>&
 
 }  // namespace
 
-ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, int samples, int most_blocks, int most_replicas) {
+ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, int samples, int most_atoms, int most_replicas) {
   ChainView view;
   view.problem = &problem;
   view.samples = samples;
@@ -88,7 +88,7 @@ ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, 
   view.order = branch_order(problem.graph);
   view.choices = std::move(choices);
   const Crossings crossings = crossings_of(problem.graph, view.order);
-  view.places = borders_of(loads_of(problem, view.order, view.choices, samples), crossings, most_blocks);
+  view.places = borders_of(loads_of(problem, view.order, view.choices, samples), crossings, most_atoms);
   for (const int place : view.places) {
     view.bytes.push_back(crossings.bytes[place]);
     view.seconds.push_back(crossings.seconds[place]);
@@ -156,7 +156,7 @@ int coarse_unit(int devices) {
 
 std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in_flight, int unit, TimeLimit& limit) {
   const bool one = in_flight == InFlight::one;
-  const int n = view.blocks(), most = one ? view.devices() : most_stages(view);
+  const int n = view.atoms(), most = one ? view.devices() : most_stages(view);
   if (!one) unit = 1;
   std::vector<std::vector<double>> least(at(most + 1), std::vector<double>(at(n + 1), kInfinity));
   least[0][n] = 0;
@@ -181,7 +181,7 @@ std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in
 }
 
 int most_stages(const ChainView& view) {
-  return std::min({view.devices(), view.blocks(), most_stages(*view.problem, view.samples)});
+  return std::min({view.devices(), view.atoms(), most_stages(*view.problem, view.samples)});
 }
 
 namespace {
@@ -227,7 +227,7 @@ Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const Cha
   TimeLimit limit(options.seconds, options.clock);
   const auto view_of = [&](bool lean, int samples) {
     const int replicas = problem.replicas && limits.replicas ? static_cast<int>(problem.cluster.devices.size()) : 1;
-    return make_chain_view(problem, ways_on_one_device(problem.graph, lean, samples), samples, limits.most_blocks, replicas);
+    return make_chain_view(problem, ways_on_one_device(problem.graph, lean, samples), samples, limits.most_atoms, replicas);
   };
   std::optional<ChainPlan> best;
   for (const int samples : allowed_batches(problem))

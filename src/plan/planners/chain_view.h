@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// Blocks are consecutive nodes of the order; stages begin and end at borders of blocks. Borders are numbered from 0 to blocks().
+// Atoms are consecutive nodes of the order; stages begin and end at borders of atoms. Borders are numbered from 0 to atoms().
 struct ChainView {
   const PlanProblem* problem = nullptr;
   int samples = 0;           // in a micro-batch
@@ -23,14 +23,14 @@ struct ChainView {
   mutable std::vector<std::vector<SetCost>> before;
   std::vector<double> bytes, seconds;  // for each border, what one sample moves over it forward, each output once
 
-  int blocks() const { return static_cast<int>(places.size()) - 1; }
+  int atoms() const { return static_cast<int>(places.size()) - 1; }
   int devices() const { return static_cast<int>(problem->cluster.devices.size()); }
   int most_replicas() const { return static_cast<int>(before.size()); }
 };
 
-// `choices`: the way of each node, indexed by node. Where there are more nodes than `most_blocks`, several share a block; blocks have even
+// `choices`: the way of each node, indexed by node. Where there are more nodes than `most_atoms`, several share an atom; atoms have even
 // time and memory and are cut where little crosses.
-ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, int samples, int most_blocks, int most_replicas);
+ChainView make_chain_view(const PlanProblem& problem, std::vector<int> choices, int samples, int most_atoms, int most_replicas);
 
 // The cost of the nodes between two borders.
 SetCost cost_of(const ChainView& view, int begin, int end, int replicas = 1);
@@ -44,12 +44,12 @@ PlanStage stage_of(const ChainView& view, int begin, int end, std::vector<int> d
 enum class InFlight { one, pipelined };
 // Many devices are counted in units of a power of two of devices, few one by one.
 int coarse_unit(int devices);
-// The least memory of equal devices with which the blocks from a border on fit, at [devices][border]. InFlight::one: one micro-batch on at
-// most so many devices, with replicas. InFlight::pipelined: in so many stages of one device each. Infinite where there are too few blocks.
+// The least memory of equal devices with which the atoms from a border on fit, at [devices][border]. InFlight::one: one micro-batch on at
+// most so many devices, with replicas. InFlight::pipelined: in so many stages of one device each. Infinite where there are too few atoms.
 // Only multiples of `unit` devices are computed; a number between them has the value of the next smaller one. Where the time is over the
 // rest is infinite.
 std::vector<std::vector<double>> least_memory(const ChainView& view, InFlight in_flight, int unit, TimeLimit& limit);
-// The most stages that a chain may have, by its devices, its blocks, and what can be simulated.
+// The most stages that a chain may have, by its devices, its atoms, and what can be simulated.
 int most_stages(const ChainView& view);
 
 struct ChainPlan {
@@ -62,7 +62,7 @@ struct ChainPlan {
 ChainPlan timed_chain(const ChainView& view, std::vector<PlanStage> stages, double bottleneck, TimeLimit& limit);
 
 struct ChainLimits {
-  int most_blocks = 512;
+  int most_atoms = 512;
   bool replicas = false;               // whether stages have any, where the problem allows them
   InFlight in_flight = InFlight::one;  // what the planner needs memory for,
   bool by_trial = false;               // unless only planning with more of it tells what would do

@@ -1,7 +1,7 @@
-// DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the machines of a cluster.
+// DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the hosts of a cluster.
 //
-// Partial plans grow from the front: the first j blocks lie on n devices in stages, the rest is one replicated stage on all other devices,
-// of which a piece becomes the next stage. The next stage's devices are chosen in three ways: on fresh machines first, on machines in use
+// Partial plans grow from the front: the first j atoms lie on n devices in stages, the rest is one replicated stage on all other devices,
+// of which a piece becomes the next stage. The next stage's devices are chosen in three ways: on fresh hosts first, on hosts in use
 // first, or scattered evenly over all. The original keeps the best partial plan of each (j, n) by its latency with the rest as one stage;
 // here a few are kept, by a lower bound of their latency. Those whose rest cannot fit any more are dropped.
 //
@@ -19,13 +19,13 @@
 namespace penstock {
 namespace {
 
-// ---- Devices by machine. Machines are the innermost groups of the cluster; the first devices of a machine are taken first.
+// ---- Devices by host. Hosts are the innermost groups of the cluster; the first devices of a host are taken first.
 
 enum class Placement { fresh, append, scatter };
 
-class Machines {
+class Hosts {
  public:
-  explicit Machines(const ClusterSpec& cluster) : devices_(static_cast<int>(cluster.devices.size())), size_(devices_) {
+  explicit Hosts(const ClusterSpec& cluster) : devices_(static_cast<int>(cluster.devices.size())), size_(devices_) {
     for (const ClusterSpec::Level& level : cluster.levels)
       if (level.size > 1) {
         size_ = level.size;
@@ -36,7 +36,7 @@ class Machines {
   int size() const { return size_; }
   std::vector<int> none_taken() const { return std::vector<int>(at((devices_ + size_ - 1) / size_), 0); }
 
-  // Takes `count` devices, returned in ascending order. `taken`: how many of each machine are in use.
+  // Takes `count` devices, returned in ascending order. `taken`: how many of each host are in use.
   std::vector<int> take(std::vector<int>& taken, int count, Placement placement) const {
     std::vector<int> devices;
     const auto take_one = [&](std::size_t m) { devices.push_back(static_cast<int>(m) * size_ + taken[m]++); };
@@ -80,11 +80,11 @@ struct Piece {
   std::vector<int> devices;
 };
 
-// A partial plan: the stages of the first blocks.
+// A partial plan: the stages of the first atoms.
 struct Partial {
   std::vector<Piece> pieces = {};
   std::vector<DapplePart> parts = {};
-  std::vector<int> taken = {};  // devices in use, by machine
+  std::vector<int> taken = {};  // devices in use, by host
   double bound = 0;             // lower bound of the latency, whatever follows
 };
 
@@ -92,7 +92,7 @@ struct Partial {
 struct Searched {
   const ChainView& view;
   const ClusterSpec& cluster;
-  Machines machines;
+  Hosts hosts;
   int devices, unit;
   std::size_t most_stages;
   std::size_t kept;                             // how many partial plans are kept for each (border, devices)
@@ -104,13 +104,8 @@ struct Searched {
 Searched searched(const ChainView& view, TimeLimit& limit) {
   const ClusterSpec& cluster = view.problem->cluster;
   const int devices = view.devices();
-  Searched in{view,
-              cluster,
-              Machines(cluster),
-              devices,
-              coarse_unit(devices),
-              at(most_stages(*view.problem, view.samples)),
-              at(devices > 16 ? 4 : 8)};
+  Searched in{
+      view, cluster, Hosts(cluster), devices, coarse_unit(devices), at(most_stages(*view.problem, view.samples)), at(devices > 16 ? 4 : 8)};
   double largest = 0;
   for (const ClusterDevice& device : cluster.devices) {
     largest = std::max(largest, device.memory);
@@ -144,10 +139,10 @@ DapplePart link_part(const ChainView& view, int border, const ClusterLink& link,
   return {seconds + link.latency, seconds + link.latency, seconds, 0};
 }
 
-// Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole machines; of very many only whole
+// Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole hosts; of very many only whole
 // units.
 bool tried(const Searched& in, int count) {
-  return in.devices <= 16 || (count % in.unit == 0 && ((count & (count - 1)) == 0 || count % in.machines.size() == 0));
+  return in.devices <= 16 || (count % in.unit == 0 && ((count & (count - 1)) == 0 || count % in.hosts.size() == 0));
 }
 
 // The devices that are left for the last stage.
@@ -160,7 +155,7 @@ Rest rest_of(const Searched& in, const Partial& partial) {
   std::vector<int> taken = partial.taken;
   int left = in.devices;
   for (const int count : taken) left -= count;
-  Rest rest{group_of(in.cluster, in.machines.take(taken, in.view.problem->replicas ? left : 1, Placement::append)), {}};
+  Rest rest{group_of(in.cluster, in.hosts.take(taken, in.view.problem->replicas ? left : 1, Placement::append)), {}};
   if (!partial.pieces.empty()) rest.link = slowest_link(in.cluster, partial.pieces.back().devices, rest.group.devices);
   return rest;
 }
@@ -186,7 +181,7 @@ bool one_forward_one_backward_waits(const std::vector<DapplePart>& parts, int mi
 // assumes that replicas with half the samples take half the time or more.
 double bound_of(const Searched& in, const std::vector<DapplePart>& parts, int border, int left) {
   const int microbatches = in.view.microbatches;
-  const SetCost cost = cost_of(in.view, border, in.view.blocks());
+  const SetCost cost = cost_of(in.view, border, in.view.atoms());
   double passed = 0, bound = 0, backward = 0, reduce = 0;
   for (const DapplePart& part : parts) {
     bound = std::max(bound, passed + microbatches * part.busy);
@@ -201,13 +196,13 @@ double bound_of(const Searched& in, const std::vector<DapplePart>& parts, int bo
 class Search {
  public:
   Search(const ChainView& view, TimeLimit& limit)
-      : in_(searched(view, limit)), limit_(limit), partials_(at(in_.devices), std::vector<std::vector<Partial>>(at(view.blocks()))) {}
+      : in_(searched(view, limit)), limit_(limit), partials_(at(in_.devices), std::vector<std::vector<Partial>>(at(view.atoms()))) {}
 
   std::optional<ChainPlan> run() {
-    const Partial& none = partials_[0][0].emplace_back(Partial{.taken = in_.machines.none_taken()});
+    const Partial& none = partials_[0][0].emplace_back(Partial{.taken = in_.hosts.none_taken()});
     finish(none, rest_of(in_, none));
     for (int used = 0; used < in_.devices; ++used) {
-      for (int border = 0; border < in_.view.blocks(); ++border)
+      for (int border = 0; border < in_.view.atoms(); ++border)
         for (const Partial& partial : partials_[at(used)][at(border)])
           if (partial.bound < best_.value) grow(partial, used, border);
       partials_[at(used)].clear();
@@ -227,7 +222,7 @@ class Search {
       seen.clear();
       for (const Placement placement : {Placement::fresh, Placement::append, Placement::scatter}) {
         std::vector<int> taken = partial.taken;
-        std::vector<int> devices = in_.machines.take(taken, count, placement);
+        std::vector<int> devices = in_.hosts.take(taken, count, placement);
         if (std::find(seen.begin(), seen.end(), devices) != seen.end()) continue;
         seen.push_back(devices);
         add_stages(partial, used + count, border, group_of(in_.cluster, std::move(devices)), taken);
@@ -248,7 +243,7 @@ class Search {
     next.parts.emplace_back();
     next.pieces.push_back({border, 0, group.devices});
     const Rest rest = rest_of(in_, next);
-    for (int end = border + 1; end < in_.view.blocks() && holds(in_.view, group, border, end); ++end) {
+    for (int end = border + 1; end < in_.view.atoms() && holds(in_.view, group, border, end); ++end) {
       if (limit_.is_over(static_cast<std::int64_t>(next.parts.size()))) return;
       if (!in_.least.empty() && !fits(in_.least[at(in_.devices - used)][at(end)], in_.memory)) continue;
       next.pieces.back().end = end;
@@ -264,17 +259,17 @@ class Search {
   // Completes the partial plan with everything that is left as one stage.
   void finish(const Partial& partial, const Rest& rest) {
     const int border = partial.pieces.empty() ? 0 : partial.pieces.back().end;
-    if (!holds(in_.view, rest.group, border, in_.view.blocks())) return;
+    if (!holds(in_.view, rest.group, border, in_.view.atoms())) return;
     std::vector<DapplePart> parts = partial.parts;
     if (!partial.pieces.empty())
       parts.push_back(link_part(in_.view, border, rest.link, partial.pieces.back().devices.size(), rest.group.devices.size()));
-    parts.push_back(stage_part(in_.view, rest.group, border, in_.view.blocks()));
+    parts.push_back(stage_part(in_.view, rest.group, border, in_.view.atoms()));
     const double latency = dapple_latency(parts, in_.view.microbatches);
     if (latency >= best_.value) return;
     best_.value = best_.bottleneck = latency;
     best_.stages.clear();
     for (const Piece& piece : partial.pieces) best_.stages.push_back(stage_of(in_.view, piece.begin, piece.end, piece.devices));
-    best_.stages.push_back(stage_of(in_.view, border, in_.view.blocks(), rest.group.devices));
+    best_.stages.push_back(stage_of(in_.view, border, in_.view.atoms(), rest.group.devices));
     const int p = static_cast<int>(best_.stages.size());
     const bool waits = one_forward_one_backward_waits(parts, in_.view.microbatches, latency);
     for (int i = 0; i < p && waits; ++i) best_.stages[at(i)].ahead = 2 * (p - i) - 1;
@@ -315,7 +310,7 @@ double dapple_latency(std::span<const DapplePart> parts, int microbatches, Dappl
 }
 
 Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options) {
-  return plan_of_chain("dapple", problem, {.most_blocks = 64, .replicas = true}, options,
+  return plan_of_chain("dapple", problem, {.most_atoms = 64, .replicas = true}, options,
                        [](const ChainView& view, TimeLimit& limit) { return Search(view, limit).run(); });
 }
 

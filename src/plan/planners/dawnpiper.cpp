@@ -59,7 +59,7 @@ struct Range {
 class Halving {
  public:
   Halving(const ChainView& view, std::vector<int> devices, TimeLimit& limit)
-      : view_(view), limit_(limit), devices_(std::move(devices)), n_(view.blocks()), p_(static_cast<int>(devices_.size())) {
+      : view_(view), limit_(limit), devices_(std::move(devices)), n_(view.atoms()), p_(static_cast<int>(devices_.size())) {
     const std::vector<Exchange> exchanges = exchanges_of(view);
     for (int in_flight = 1; in_flight <= p_; ++in_flight) add_exchanges(exchanges, in_flight);
     add_range(0, p_);
@@ -114,7 +114,7 @@ class Halving {
 
   int size(int range) const { return ranges_[range].end - ranges_[range].first; }
 
-  // The least memory that the blocks need, as a share of a device's memory, on the device that needs most.
+  // The least memory that the atoms need, as a share of a device's memory, on the device that needs most.
   double memory(int range, int begin, int end) {
     double& known = memory_[key(range, begin, end)];
     if (known != kUnknown) return known;
@@ -130,7 +130,7 @@ class Halving {
     return memory_[key(range, begin, end)] = std::max(memory(here.left, begin, cut), memory(here.right, cut, end));
   }
 
-  // The memory-balanced cut. With each block the left half needs more and the right half less.
+  // The memory-balanced cut. With each atom the left half needs more and the right half less.
   int memory_cut(int range, int begin, int end) {
     const Range here = ranges_[range];
     // The first cut whose left half needs at least as much as its right half.
@@ -181,7 +181,7 @@ class Halving {
     return (known = found).seconds;
   }
 
-  // The blocks as the stage of device i.
+  // The atoms as the stage of device i.
   Leaf leaf(int i, int begin, int end) const {
     const SetCost cost = cost_of(view_, begin, end);
     const int flying = in_flight(i);
@@ -251,7 +251,7 @@ std::optional<ChainPlan> best_halving(const ChainView& view, TimeLimit& limit) {
 }  // namespace
 
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options) {
-  return plan_of_chain("dawnpiper", problem, {.most_blocks = 128, .in_flight = InFlight::pipelined}, options, best_halving);
+  return plan_of_chain("dawnpiper", problem, {.most_atoms = 128, .in_flight = InFlight::pipelined}, options, best_halving);
 }
 
 }  // namespace penstock

@@ -88,7 +88,7 @@ bool is_within(const std::vector<DegreeAxis>& limit, const AxisOrder& order) {
   return std::is_sorted(limit.begin(), limit.end(), [&](DegreeAxis a, DegreeAxis b) { return place(a) < place(b); });
 }
 
-// Returns the numbers of replicas of a group that may hold the same parameters: 1 or, where a group spans several nodes, all of a node.
+// Returns the numbers of replicas of a group that may hold the same parameters: 1 or, where a group spans several hosts, all of a host.
 std::vector<int> locals_of(const ClusterSpec& cluster, const Degrees& degrees) {
   std::vector<int> out = {1};
   const int apart = stride_along(degrees, DegreeAxis::data);
@@ -130,14 +130,14 @@ class Candidates {
   }
 
   void add_schedules() {
-    const int blocks = static_cast<int>(steps_.blocks(degrees_).size());
+    const int atoms = static_cast<int>(steps_.atoms(degrees_).size());
     for (const Order& order : kOrders) {
       degrees_.schedule = order.name;
       if (!only_.schedule.empty() && only_.schedule != order.name) continue;
-      for (const int chunks : chunks_of(only_, order.chunked, blocks / degrees_.pipe))
+      for (const int chunks : chunks_of(only_, order.chunked, atoms / degrees_.pipe))
         for (const int unit : units_of(only_, order.name, degrees_.pipe, degrees_.microbatches)) {
           const std::int64_t forwards = std::int64_t{degrees_.pipe} * chunks * degrees_.microbatches;
-          if (degrees_.pipe > blocks || forwards > kMostForwards) continue;
+          if (degrees_.pipe > atoms || forwards > kMostForwards) continue;
           degrees_.chunks = chunks;
           degrees_.unit = unit;
           add_levels();
@@ -151,12 +151,12 @@ class Candidates {
         for (const bool recompute : {false, true}) {
           if (!is_within(only_.zero, zero, -1) || !is_within(only_.by_block, by_block, -1) || !is_within(only_.recompute, recompute, -1))
             continue;
-          if (by_block && (zero < 3 || degrees_.chunks > 1)) continue;  // with several chunks each chunk is a block itself
+          if (by_block && (zero < 3 || degrees_.chunks > 1)) continue;  // with several chunks each chunk is an atom itself
           degrees_.zero = zero;
           degrees_.by_block = by_block;
           degrees_.recompute = recompute;
-          const bool on_nodes = zero == 3 && !by_block;
-          for (const int local : on_nodes ? locals_of(problem_.cluster, degrees_) : std::vector{1}) {
+          const bool on_hosts = zero == 3 && !by_block;
+          for (const int local : on_hosts ? locals_of(problem_.cluster, degrees_) : std::vector{1}) {
             degrees_.local = local;
             if (is_within(only_.local, local, 0)) out_.push_back(degrees_);
           }
@@ -253,7 +253,7 @@ std::string splits_text(const PlanProblem& problem) {
                       join(sizes, ", ", [](int size) { return std::to_string(size); })),
                concat("a replica is split over ", splits_text(problem), "; the degrees multiply to the number of devices"),
                "data degree times micro-batch divides the step",
-               concat("a stage has a block at least, a table ", kMostForwards, " forwards at most")},
+               concat("a stage has an atom at least, a table ", kMostForwards, " forwards at most")},
               "give other --micro-batches or another --batch, or fix less with --only");
 }
 
@@ -277,7 +277,7 @@ std::string text(const Degrees& d) {
   if (order_text(d) != order_text(usual)) out += concat(" as ", order_text(d));
   out += concat(", ZeRO-", d.zero);
   if (d.by_block) out += " by block";
-  if (d.local > 1) out += concat(" among nodes of ", d.local);
+  if (d.local > 1) out += concat(" among hosts of ", d.local);
   if (d.recompute) out += ", recompute";
   return out + concat(", ", d.microbatches, " x ", d.samples);
 }

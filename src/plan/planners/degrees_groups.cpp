@@ -79,9 +79,9 @@ DegreesGroups groups_of(const ClusterSpec& cluster, const Degrees& degrees) {
     ClusterLink between, inside;
     for (int inner = 0; inner < degrees.split.devices(); ++inner) {
       const std::vector<int> replicas = group_along(degrees, DegreeAxis::data, group[inner]);
-      std::vector<int> nodes;
-      for (std::size_t i = 0; i < replicas.size(); i += degrees.local) nodes.push_back(replicas[i]);
-      between = slowest_of_ring(cluster, nodes, between);
+      std::vector<int> hosts;
+      for (std::size_t i = 0; i < replicas.size(); i += degrees.local) hosts.push_back(replicas[i]);
+      between = slowest_of_ring(cluster, hosts, between);
       inside = slowest_of_ring(cluster, {replicas.begin(), replicas.begin() + degrees.local}, inside);
     }
     out.between.push_back(link_of(between));

@@ -12,7 +12,7 @@ namespace penstock {
 // A ring is as fast as its slowest link.
 struct DegreesGroups {
   Network pipes{};                        // between actors that follow each other: each device sends to its own of the next group
-  std::vector<Link> between{}, inside{};  // by actor: of the rings among its nodes of Degrees::local replicas, and inside of these
+  std::vector<Link> between{}, inside{};  // by actor: of the rings among its hosts of Degrees::local replicas, and inside of these
   std::vector<ClusterDevice> weakest{};   // by actor
   Link tensor{}, context{};               // of any ring along these axes
 };

@@ -46,20 +46,20 @@ std::vector<Action> with_end(const std::vector<Action>& row, bool reduce, std::s
   return out;
 }
 
-// Seconds of collectives for a stage, or a block, on its actor: between its nodes or, where its devices form one node, between all of them.
+// Seconds of collectives for a stage, or an atom, on its actor: between its hosts or, where its devices form one host, between all of them.
 class Collectives {
  public:
   Collectives(const DegreesGroups& groups, const StateBytes& states, const Degrees& degrees)
-      : groups_(groups), states_(states), nodes_(degrees.data / degrees.local), local_(degrees.local) {}
+      : groups_(groups), states_(states), hosts_(degrees.data / degrees.local), local_(degrees.local) {}
 
   double gather(std::size_t actor, double parameters) const { return between(Opcode::all_gather, actor, bytes_of(parameters)); }
   double scatter(std::size_t actor, double parameters) const {
     return between(Opcode::reduce_scatter, actor, parameters * states_.gradient);
   }
   double reduce(std::size_t actor, double parameters) const { return between(Opcode::all_reduce, actor, parameters * states_.gradient); }
-  // The end of a step inside of a node: its share of the gradients is scattered, its share of the parameters gathered.
+  // The end of a step inside of a host: its share of the gradients is scattered, its share of the parameters gathered.
   double settle(std::size_t actor, double parameters) const {
-    const double share = parameters / nodes_;
+    const double share = parameters / hosts_;
     const Link& link = groups_.inside[actor];
     return seconds(Opcode::reduce_scatter, share * states_.gradient, local_, link) +
            seconds(Opcode::all_gather, bytes_of(share), local_, link);
@@ -67,14 +67,14 @@ class Collectives {
 
  private:
   double bytes_of(double parameters) const { return parameters * states_.parameter; }
-  double between(Opcode opcode, std::size_t actor, double bytes) const { return seconds(opcode, bytes, nodes_, groups_.between[actor]); }
+  double between(Opcode opcode, std::size_t actor, double bytes) const { return seconds(opcode, bytes, hosts_, groups_.between[actor]); }
   static double seconds(Opcode opcode, double bytes, int members, const Link& link) {
     return bytes > 0 && members > 1 ? collective_seconds(opcode, bytes, at(members), link) : 0;
   }
 
   const DegreesGroups& groups_;
   StateBytes states_;
-  int nodes_, local_;
+  int hosts_, local_;
 };
 
 struct Figures {
@@ -87,41 +87,41 @@ struct Figures {
 // The costs of one stage on a device of some speed.
 class Stage {
  public:
-  Stage(const Degrees& degrees, const StateBytes& states, std::span<const Block> blocks, double speed)
-      : degrees_(degrees), states_(states), blocks_(blocks), speed_(speed) {}
+  Stage(const Degrees& degrees, const StateBytes& states, std::span<const Atom> atoms, double speed)
+      : degrees_(degrees), states_(states), atoms_(atoms), speed_(speed) {}
 
-  double sum(double Block::* what) const {
+  double sum(double Atom::* what) const {
     double out = 0;
-    for (const Block& block : blocks_) out += block.*what;
+    for (const Atom& atom : atoms_) out += atom.*what;
     return out;
   }
 
   // `input_bytes`: bytes of the stage's input.
   StageCosts free(double input_bytes) const {
     StageCosts out;
-    set(out, Kind::F, sum(&Block::forward));
-    set(out, Kind::R, sum(&Block::forward));
-    set(out, Kind::B, sum(&Block::backward));
-    set(out, Kind::I, sum(&Block::backward) - sum(&Block::weight));
-    set(out, Kind::W, sum(&Block::weight));
-    set(out, Kind::U, sum(&Block::update) / (degrees_.zero > 0 ? degrees_.data : 1));
-    out.forward_bytes = out.backward_bytes = blocks_.back().bytes;
-    out.live = sum(&Block::live_bytes);
+    set(out, Kind::F, sum(&Atom::forward));
+    set(out, Kind::R, sum(&Atom::forward));
+    set(out, Kind::B, sum(&Atom::backward));
+    set(out, Kind::I, sum(&Atom::backward) - sum(&Atom::weight));
+    set(out, Kind::W, sum(&Atom::weight));
+    set(out, Kind::U, sum(&Atom::update) / (degrees_.zero > 0 ? degrees_.data : 1));
+    out.forward_bytes = out.backward_bytes = atoms_.back().bytes;
+    out.live = sum(&Atom::live_bytes);
     out.kept = std::min(input_bytes, out.live);
-    const double parameters = sum(&Block::parameters);
+    const double parameters = sum(&Atom::parameters);
     if (degrees_.zero == 3 && !degrees_.by_block) out.parameters = parameters * states_.parameter;
     if (degrees_.zero >= 2 && !degrees_.by_block) out.gradients = parameters * states_.gradient;
     return out;
   }
 
   StageCosts with(const Collectives& collectives, std::size_t actor, StageCosts out) const {
-    const double parameters = sum(&Block::parameters);
-    add(out, Kind::F, sum(&Block::wait_forward));
-    add(out, Kind::R, sum(&Block::wait_forward));
-    add(out, Kind::B, sum(&Block::wait_backward));
-    add(out, Kind::I, sum(&Block::wait_input));
-    add(out, Kind::W, sum(&Block::wait_weight));
-    add(out, Kind::U, sum(&Block::wait_update));
+    const double parameters = sum(&Atom::parameters);
+    add(out, Kind::F, sum(&Atom::wait_forward));
+    add(out, Kind::R, sum(&Atom::wait_forward));
+    add(out, Kind::B, sum(&Atom::wait_backward));
+    add(out, Kind::I, sum(&Atom::wait_input));
+    add(out, Kind::W, sum(&Atom::wait_weight));
+    add(out, Kind::U, sum(&Atom::wait_update));
     if (degrees_.by_block) return by_block(collectives, actor, out);
     if (degrees_.zero == 0) add(out, Kind::REDUCE_GRAD, collectives.reduce(actor, parameters));
     if (degrees_.zero > 0) add(out, Kind::REDUCE_GRAD, collectives.scatter(actor, parameters));
@@ -135,55 +135,55 @@ class Stage {
   void set(StageCosts& out, Kind kind, double seconds) const { out.time[static_cast<int>(kind)] = seconds / speed_; }
   static void add(StageCosts& out, Kind kind, double seconds) { out.time[static_cast<int>(kind)] += seconds; }
 
-  // A block's parameters arrive while the block before is at work, and its gradients leave while the next one is; so the longer of work and
+  // An atom's parameters arrive while the atom before is at work, and its gradients leave while the next one is; so the longer of work and
   // communication counts. A backward that recomputes needs the parameters for both.
   StageCosts by_block(const Collectives& collectives, std::size_t actor, StageCosts out) const {
-    for (const Block& block : blocks_) {
-      const double gather = collectives.gather(actor, block.parameters), scatter = collectives.scatter(actor, block.parameters);
+    for (const Atom& atom : atoms_) {
+      const double gather = collectives.gather(actor, atom.parameters), scatter = collectives.scatter(actor, atom.parameters);
       const auto wait = [&](Kind kind, double work, double communication) { add(out, kind, std::max(0.0, communication - work / speed_)); };
-      const double again = degrees_.recompute ? block.forward : 0;
-      wait(Kind::F, block.forward, gather);
-      wait(Kind::B, again + block.backward, gather + scatter);
-      wait(Kind::I, again + block.backward - block.weight, gather);
-      wait(Kind::W, block.weight, scatter);
+      const double again = degrees_.recompute ? atom.forward : 0;
+      wait(Kind::F, atom.forward, gather);
+      wait(Kind::B, again + atom.backward, gather + scatter);
+      wait(Kind::I, again + atom.backward - atom.weight, gather);
+      wait(Kind::W, atom.weight, scatter);
     }
     return out;
   }
 
   const Degrees& degrees_;
   const StateBytes& states_;
-  std::span<const Block> blocks_;
+  std::span<const Atom> atoms_;
   double speed_;
 };
 
 // Seconds that a device waits in a step for the collectives of its stage's split.
 double split_seconds_of(const Stage& stage, const Degrees& degrees, bool splits) {
-  const double backward = splits ? stage.sum(&Block::wait_input) + stage.sum(&Block::wait_weight) : stage.sum(&Block::wait_backward);
-  return degrees.microbatches * ((degrees.recompute ? 2 : 1) * stage.sum(&Block::wait_forward) + backward) + stage.sum(&Block::wait_update);
+  const double backward = splits ? stage.sum(&Atom::wait_input) + stage.sum(&Atom::wait_weight) : stage.sum(&Atom::wait_backward);
+  return degrees.microbatches * ((degrees.recompute ? 2 : 1) * stage.sum(&Atom::wait_forward) + backward) + stage.sum(&Atom::wait_update);
 }
 
-Figures figures_of(const DegreesGroups& groups, const StateBytes& states, const Degrees& degrees, const std::vector<Block>& blocks,
+Figures figures_of(const DegreesGroups& groups, const StateBytes& states, const Degrees& degrees, const std::vector<Atom>& atoms,
                    const std::vector<int>& cuts) {
   const std::size_t pipe = at(degrees.pipe);
   Figures out;
   for (const ClusterDevice& device : groups.weakest) out.memory.push_back(device.memory);
   out.parameters.assign(pipe, 0);
-  std::vector<double> largest(pipe, 0);  // parameters of the largest block, by actor
+  std::vector<double> largest(pipe, 0);  // parameters of the largest atom, by actor
   const Collectives collectives(groups, states, degrees);
   const bool splits = splits_backward(degrees.schedule);
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
     const std::size_t begin = at(cuts[s]), actor = s % pipe;
-    const std::span<const Block> own(blocks.data() + begin, at(cuts[s + 1]) - begin);
+    const std::span<const Atom> own(atoms.data() + begin, at(cuts[s + 1]) - begin);
     const Stage stage(degrees, states, own, groups.weakest[actor].speed);
-    out.free.stages.push_back(stage.free(begin > 0 ? blocks[begin - 1].bytes : 0));
+    out.free.stages.push_back(stage.free(begin > 0 ? atoms[begin - 1].bytes : 0));
     out.costs.stages.push_back(stage.with(collectives, actor, out.free.stages.back()));
-    out.parameters[actor] += stage.sum(&Block::parameters);
+    out.parameters[actor] += stage.sum(&Atom::parameters);
     out.split_seconds += split_seconds_of(stage, degrees, splits) / degrees.pipe;
-    for (const Block& block : own) largest[actor] = std::max(largest[actor], block.parameters);
+    for (const Atom& atom : own) largest[actor] = std::max(largest[actor], atom.parameters);
   }
   for (std::size_t a = 0; a < pipe; ++a) {
     out.resident.push_back(resident_bytes(states, out.parameters[a], degrees));
-    // Two blocks are in memory: one at work, and one whose parameters arrive or whose gradients leave.
+    // Two atoms are in memory: one at work, and one whose parameters arrive or whose gradients leave.
     if (degrees.by_block) out.resident[a] += 2 * largest[a] * (states.parameter + states.gradient);
   }
   return out;
@@ -221,8 +221,8 @@ const PlanGraph& graph_of(const PlanProblem& problem, const Split& split) {
 
 double resident_bytes(const StateBytes& states, double parameters, const Degrees& degrees) {
   const auto share = [&](double bytes, int from, int shares) { return degrees.zero >= from ? bytes / shares : bytes; };
-  const int nodes = degrees.data / degrees.local;
-  return parameters * (share(states.optimiser, 1, degrees.data) + share(states.gradient, 2, nodes) + share(states.parameter, 3, nodes));
+  const int hosts = degrees.data / degrees.local;
+  return parameters * (share(states.optimiser, 1, degrees.data) + share(states.gradient, 2, hosts) + share(states.parameter, 3, hosts));
 }
 
 Schedule computing_table(const Degrees& degrees) {
@@ -240,8 +240,8 @@ Schedule table_of(const Degrees& degrees) {
   const auto erase = [&](auto&& unwanted) {
     for (std::vector<Action>& row : table.actors) std::erase_if(row, [&](const Action& action) { return unwanted(action.kind); });
   };
-  const bool per_run = degrees.zero >= 2 && !degrees.by_block;
-  if (per_run) table = with_gathers(std::move(table));
+  const bool per_stretch = degrees.zero >= 2 && !degrees.by_block;
+  if (per_stretch) table = with_gathers(std::move(table));
   if (degrees.zero == 2) erase([](Kind kind) { return kind == Kind::UNSHARD || kind == Kind::RESHARD; });
   const bool at_end = degrees.zero < 2 && degrees.data > 1;
   for (std::vector<Action>& row : table.actors) row = with_end(row, at_end, at(degrees.pipe * degrees.chunks));
@@ -265,17 +265,17 @@ double step_seconds(const NodeStep& step, const Degrees& degrees, const DegreesG
 
 }  // namespace
 
-const std::vector<Block>& DegreesSteps::blocks(const Degrees& degrees) {
-  const auto [found, added] = blocks_.try_emplace(key(degrees));
+const std::vector<Atom>& DegreesSteps::atoms(const Degrees& degrees) {
+  const auto [found, added] = atoms_.try_emplace(key(degrees));
   if (added)
-    found->second = blocks_of(graph_of(problem_, degrees.split), degrees.samples, options_.parameter_bytes,
-                              [&](const NodeStep& step) { return step_seconds(step, degrees, groups(degrees)); });
+    found->second = atoms_of(graph_of(problem_, degrees.split), degrees.samples, options_.parameter_bytes,
+                             [&](const NodeStep& step) { return step_seconds(step, degrees, groups(degrees)); });
   return found->second;
 }
 
 const std::vector<int>& DegreesSteps::cuts(const Degrees& degrees) {
   const auto [found, added] = cuts_.try_emplace({key(degrees), degrees.pipe, degrees.chunks});
-  if (added) found->second = even_cuts(blocks(degrees), degrees.pipe, degrees.chunks);
+  if (added) found->second = even_cuts(atoms(degrees), degrees.pipe, degrees.chunks);
   return found->second;
 }
 
@@ -286,11 +286,11 @@ const DegreesGroups& DegreesSteps::groups(const Degrees& degrees) {
 }
 
 std::int64_t DegreesSteps::work(const Degrees& degrees) {
-  return static_cast<std::int64_t>(degrees.pipe) * degrees.chunks * 64 + static_cast<std::int64_t>(blocks(degrees).size());
+  return static_cast<std::int64_t>(degrees.pipe) * degrees.chunks * 64 + static_cast<std::int64_t>(atoms(degrees).size());
 }
 
 DegreesSteps::Bound DegreesSteps::bound(const Degrees& degrees) {
-  const Figures figures = figures_of(groups(degrees), options_.states, degrees, blocks(degrees), cuts(degrees));
+  const Figures figures = figures_of(groups(degrees), options_.states, degrees, atoms(degrees), cuts(degrees));
   // After the last input gradient of a split backward its actor may still be at work on weight gradients, so nothing is known to follow.
   const bool split = splits_backward(degrees.schedule);
   const std::vector<StageCosts>& stages = figures.costs.stages;
@@ -336,7 +336,7 @@ const std::vector<DegreesSteps::FirstBackward>& DegreesSteps::first_backwards(co
 }
 
 double DegreesSteps::least_memory(const Degrees& degrees) {
-  const Figures figures = figures_of(groups(degrees), options_.states, degrees, blocks(degrees), cuts(degrees));
+  const Figures figures = figures_of(groups(degrees), options_.states, degrees, atoms(degrees), cuts(degrees));
   const std::vector<FirstBackward>& firsts = first_backwards(degrees);
   double most = 0;
   for (std::size_t a = 0; a < firsts.size(); ++a) {
@@ -353,7 +353,7 @@ double DegreesSteps::least_memory(const Degrees& degrees) {
 }
 
 DegreesResult DegreesSteps::run(const Degrees& degrees) {
-  const std::vector<Block>& row = blocks(degrees);
+  const std::vector<Atom>& row = atoms(degrees);
   const std::vector<int>& cut = cuts(degrees);
   const Figures figures = figures_of(groups(degrees), options_.states, degrees, row, cut);
   const Schedule table = table_of(degrees);

@@ -8,7 +8,7 @@
 #include "cost/time_limit.h"
 #include "penstock/degrees.h"
 #include "penstock/table.h"
-#include "planners/degrees_blocks.h"
+#include "planners/degrees_atoms.h"
 #include "planners/degrees_groups.h"
 
 namespace penstock {
@@ -21,7 +21,7 @@ class DegreesSteps {
  public:
   DegreesSteps(const PlanProblem& problem, const DegreesOptions& options) : problem_(problem), options_(options) {}
 
-  const std::vector<Block>& blocks(const Degrees& degrees);
+  const std::vector<Atom>& atoms(const Degrees& degrees);
 
   // A lower bound that is known without a table: no step of these degrees is shorter, and no device of a plan that fits holds less.
   struct Bound {
@@ -50,7 +50,7 @@ class DegreesSteps {
 
   const PlanProblem& problem_;
   DegreesOptions options_;
-  std::map<SplitKey, std::vector<Block>> blocks_;
+  std::map<SplitKey, std::vector<Atom>> atoms_;
   std::map<std::tuple<SplitKey, int, int>, std::vector<int>> cuts_;  // by actors and chunks
   std::map<std::tuple<int, int, Split, AxisOrder, int>, DegreesGroups> groups_;
   std::map<std::tuple<std::string, int, int, int, int>, std::vector<FirstBackward>> first_backwards_;  // schedule, pipe, chunks, ...

@@ -1,9 +1,9 @@
 // GraphPipe (2406.17145): stages that branch and join. None is slower per sample than a target, the least that can be kept, and the longest
-// way through them is as short as possible, because what a step takes beyond its bottleneck depends on the depth of the pipeline and not on
-// its number of stages.
+// path through them is as short as possible, because what a step takes beyond its bottleneck depends on the depth of the pipeline and not
+// on its number of stages.
 //
-// T = B * slowest + longest way (iteration_time.h). Bisection finds the least target for which there are stages (graphpipe_search.h); from
-// there the target rises by a hundredth (for large graphs by three) as long as a shorter way could still make up for it, and every answer
+// T = B * slowest + longest path (iteration_time.h). Bisection finds the least target for which there are stages (graphpipe_search.h); from
+// there the target rises by a hundredth (for large graphs by three) as long as a shorter path could still make up for it, and every answer
 // is a candidate. So the formula's best over all targets is missed by as much at most. The formula leaves out how transfers and
 // micro-batches of different sizes meet, so the plan is the candidate that is fastest in simulation. The candidates include those with one
 // size for all stages, and those of the plain line of nodes without branches: a pipeline in a row is taken where it is better.
@@ -176,15 +176,15 @@ SeriesParallel tree_of(const PlanGraph& graph, const std::vector<double>& work) 
   return series_parallel(work, edges);
 }
 
-// The tree with the parts of its parallels in every order, up to kMostOrders of them.
+// The tree with the components of its parallels in every order, up to kMostOrders of them.
 std::vector<SeriesParallel> all_orders(SeriesParallel tree) {
   std::vector<SeriesParallel> orders;
   while (static_cast<int>(orders.size()) < kMostOrders) {
     orders.push_back(tree);
     bool more = false;  // works like counting: the first parallel that has another order takes it, those before it start anew
-    for (SeriesParallel::Part& part : tree.parts) {
-      if (part.kind != SeriesParallel::Kind::kParallel) continue;
-      more = std::next_permutation(part.parts.begin(), part.parts.end());
+    for (SeriesParallel::Component& component : tree.components) {
+      if (component.kind != SeriesParallel::Kind::kParallel) continue;
+      more = std::next_permutation(component.components.begin(), component.components.end());
       if (more) break;
     }
     if (!more) break;
@@ -192,17 +192,18 @@ std::vector<SeriesParallel> all_orders(SeriesParallel tree) {
   return orders;
 }
 
-// Orders each parallel as: the heaviest part, the lightest, the second heaviest, ...
+// Orders each parallel as: the heaviest component, the lightest, the second heaviest, ...
 SeriesParallel alternating(SeriesParallel tree, const std::vector<double>& node_work) {
   std::vector<double> work;
-  for (SeriesParallel::Part& part : tree.parts) {
-    double sum = part.node >= 0 ? node_work[part.node] : 0;
-    for (const int inside : part.parts) sum += work[inside];
+  for (SeriesParallel::Component& component : tree.components) {
+    double sum = component.node >= 0 ? node_work[component.node] : 0;
+    for (const int inside : component.components) sum += work[inside];
     work.push_back(sum);
-    if (part.kind != SeriesParallel::Kind::kParallel) continue;
-    std::vector<int> sorted = part.parts;
+    if (component.kind != SeriesParallel::Kind::kParallel) continue;
+    std::vector<int> sorted = component.components;
     std::stable_sort(sorted.begin(), sorted.end(), [&](int a, int b) { return work[a] > work[b]; });
-    for (std::size_t i = 0; i < sorted.size(); ++i) part.parts[i] = i % 2 == 0 ? sorted[i / 2] : sorted[sorted.size() - 1 - i / 2];
+    for (std::size_t i = 0; i < sorted.size(); ++i)
+      component.components[i] = i % 2 == 0 ? sorted[i / 2] : sorted[sorted.size() - 1 - i / 2];
   }
   return tree;
 }
@@ -276,7 +277,7 @@ std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageT
     if (!stages) return std::nullopt;
     Made made = make_candidate(line, *stages);
     if (made.fits || in_flight == InFlight::squeezed) return std::move(made.candidate);
-    if (!target.any_way) finder.squeezed.push_back(std::move(made.candidate));
+    if (!target.any_path) finder.squeezed.push_back(std::move(made.candidate));
   }
   return std::nullopt;
 }
@@ -312,7 +313,7 @@ double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
   const double highest = highest_target(line, finder.limit), lowest = std::max(lowest_target(line), highest * 1e-12);
   // The slowest stage's seconds per sample; infinite where no stages are found.
   const auto slowest_at = [&](double target) {
-    const auto found = at_target(finder, line, {.per_sample = target, .any_way = true}, in_flight);
+    const auto found = at_target(finder, line, {.per_sample = target, .any_path = true}, in_flight);
     if (found) finder.last = found;
     return found ? found->plan.bottleneck : kInfinity;
   };
@@ -330,7 +331,7 @@ double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
   return slowest;
 }
 
-// A lower bound of the longest way through the graph.
+// A lower bound of the longest path through the graph.
 double least_way(const StageLine& line) {
   const std::vector<int> ones(line.order.size(), 1);
   std::vector<double> seconds(line.order.size());
@@ -338,7 +339,7 @@ double least_way(const StageLine& line) {
   StageShape nodes;
   nodes.predecessors.resize(line.order.size());
   for (const PlanEdge& edge : line.graph->edges) nodes.predecessors[edge.to].push_back(edge.from);
-  return longest_way(nodes, ones, seconds);
+  return longest_path(nodes, ones, seconds);
 }
 
 // The plans with the shortest ways for the least target and for higher ones, as long as these could be faster by the formula.
@@ -351,7 +352,7 @@ std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFl
   if (std::isinf(target)) return candidates;
   do {
     // The target is rounded up, because sums along other ways differ in their last digits.
-    if (auto found = at_target(finder, line, {.per_sample = target * (1 + 1e-12), .way_limit = limit}, in_flight)) {
+    if (auto found = at_target(finder, line, {.per_sample = target * (1 + 1e-12), .path_limit = limit}, in_flight)) {
       best = std::min(best, found->time);
       finder.best = std::min(finder.best, best);
       candidates.push_back(std::move(*found));
@@ -390,7 +391,7 @@ std::vector<Choice> choices_of(const PlanProblem& problem, const GraphpipePlans&
   const std::vector<StageCosting> costings = costings_of(problem);
   const StageCosting& costing = costings.front();  // all devices, the smallest micro-batches
   const StageLine line = make_line(problem.graph, costing, tree_of(problem.graph, node_work(problem.graph, costing)));
-  StageTarget target{.per_sample = highest_target(line, limit), .any_way = true};
+  StageTarget target{.per_sample = highest_target(line, limit), .any_path = true};
   std::int64_t states = 0;
   const auto fits = [&](double memory) {
     target.memory = memory;

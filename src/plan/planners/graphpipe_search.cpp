@@ -1,6 +1,6 @@
 // The search goes from the sinks to the sources. A state is a position of the line, with all nodes after it (up to the end, or to the end
 // of the branches in hand) already in stages. The ways of a state differ in what matters to the rest: devices, what is in flight, and the
-// longest way; none is better than another in all of them. Before a position ends either
+// longest path; none is better than another in all of them. Before a position ends either
 //   - a stage of any interval: the series of the paper; where the interval runs over branches, it runs these one after the other; or
 //   - a fork: its branches form groups of neighbours, which work side by side. Each group is a line of its own that starts with what was in
 //   flight after the
@@ -28,7 +28,7 @@ namespace {
 struct Way {
   int devices = 0;
   int in_flight = 0, with_next = 0;  // of the stages right after the position: max i_y, max (i_y + k_y); 0 where they do not count
-  double seconds = 0;                // the longest way through the stages
+  double seconds = 0;                // the longest path through the stages
   int step = -1;                     // the step taken last; -1: none
 };
 using Ways = std::vector<Way>;
@@ -86,12 +86,12 @@ void add_stage(Search& search, const Ways& ways, const LineStage& stage, int las
   const StageLine& line = search.line;
   const StageTarget& target = search.target;
   const StageOption& option = line.costing->options[stage.option];
-  const double seconds = target.any_way ? 0 : seconds_per_sample(line, stage.begin, stage.end, option) * option.samples;
+  const double seconds = target.any_path ? 0 : seconds_per_sample(line, stage.begin, stage.end, option) * option.samples;
   for (const Way& after : ways) {
     Way way = after;
     way.devices += option.replicas;
     way.seconds += seconds;
-    if (way.seconds > target.way_limit || wasteful(search, way, stage.begin, last)) continue;
+    if (way.seconds > target.path_limit || wasteful(search, way, stage.begin, last)) continue;
     if (target.in_flight) {
       const int in_flight = std::max(after.with_next, after.in_flight + option.samples);
       way.in_flight = (in_flight + option.samples - 1) / option.samples * option.samples;
@@ -135,7 +135,7 @@ void add_fork(Search& search, int fork, std::size_t j, int first, int last, std:
         Way way = inside;
         way.devices += after.devices;
         way.seconds += after.seconds;
-        if (way.seconds <= search.target.way_limit && !wasteful(search, way, bounds[i], last))
+        if (way.seconds <= search.target.path_limit && !wasteful(search, way, bounds[i], last))
           insert(search, at_position[bounds[i] - first], way, {{0, 0, -1}, after.step, inside.step});
       }
     }

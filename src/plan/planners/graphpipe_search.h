@@ -1,4 +1,4 @@
-// GraphPipe's dynamic program (2406.17145, section 5). It finds stages of a line, none slower than a target, with the shortest longest way
+// GraphPipe's dynamic program (2406.17145, section 5). It finds stages of a line, none slower than a target, with the shortest longest path
 // through them.
 #pragma once
 
@@ -18,13 +18,13 @@ struct LineStage {
 };
 
 struct StageTarget {
-  double per_sample = 0;         // the most seconds per sample of every stage
-  double way_limit = kInfinity;  // the most seconds of the longest way
+  double per_sample = 0;          // the most seconds per sample of every stage
+  double path_limit = kInfinity;  // the most seconds of the longest path
   // Whether samples in flight count against the memory. If not, a stage needs room for one micro-batch only, which is faster to search and
   // gives a bound.
   bool in_flight = false;
   double memory = kInfinity;
-  bool any_way = false;  // whether the length of the way does not matter
+  bool any_path = false;  // whether the length of the path does not matter
 };
 
 // The stages in the order of the line; none where there are none, the time is over or the search would take more than some 500 MB. The

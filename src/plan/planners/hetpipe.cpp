@@ -81,9 +81,9 @@ Cut best_behind(const Workers& w, const Cuts& cuts, std::size_t state, int borde
 
 Cut best_cut_at(const Workers& w, const Cuts& cuts, std::size_t state, std::size_t kind, int begin) {
   const std::size_t behind = state - w.strides[kind];
-  const int device = w.devices(state, kind)[0], blocks = w.view.blocks(), stages = w.stages(state);
+  const int device = w.devices(state, kind)[0], atoms = w.view.atoms(), stages = w.stages(state);
   Cut best;
-  for (int end = behind == 0 ? blocks : begin + 1; end <= blocks - (stages - 1); ++end) {
+  for (int end = behind == 0 ? atoms : begin + 1; end <= atoms - (stages - 1); ++end) {
     const SetCost cost = cost_of(w.view, begin, end, w.workers);
     const double load = (cost.forward + cost.backward) / w.kinds[kind].speed;
     if (load >= best.load || !fits(bytes_of(w.view, begin, end, w.workers, stages), w.kinds[kind].memory)) break;
@@ -95,13 +95,13 @@ Cut best_cut_at(const Workers& w, const Cuts& cuts, std::size_t state, std::size
 
 // Incomplete where the time is over.
 Cuts cuts_of(const Workers& w, TimeLimit& limit) {
-  const int blocks = w.view.blocks();
-  Cuts cuts(w.strides.back(), std::vector(w.kinds.size(), std::vector<Cut>(at(blocks + 1))));
+  const int atoms = w.view.atoms();
+  Cuts cuts(w.strides.back(), std::vector(w.kinds.size(), std::vector<Cut>(at(atoms + 1))));
   for (std::size_t state = 1; state < cuts.size(); ++state)
     for (std::size_t kind = 0; kind < w.kinds.size(); ++kind) {
       if (w.left(state, kind) == 0) continue;
-      for (int begin = 0; begin < blocks; ++begin) {
-        if (limit.is_over(blocks - begin)) return cuts;
+      for (int begin = 0; begin < atoms; ++begin) {
+        if (limit.is_over(atoms - begin)) return cuts;
         cuts[state][kind][at(begin)] = best_cut_at(w, cuts, state, kind, begin);
       }
     }
@@ -146,7 +146,7 @@ std::optional<ChainPlan> best_workers(const ChainView& view, TimeLimit& limit) {
 }  // namespace
 
 Plan plan_by_hetpipe(const PlanProblem& problem, const PlanOptions& options) {
-  return plan_of_chain("hetpipe", problem, {.most_blocks = 128, .replicas = true, .by_trial = true}, options, best_workers);
+  return plan_of_chain("hetpipe", problem, {.most_atoms = 128, .replicas = true, .by_trial = true}, options, best_workers);
 }
 
 }  // namespace penstock

@@ -6,7 +6,7 @@
 // Completion. A connected set without such a cut is no series-parallel order (it holds an N; Valdes, Tarjan & Lawler 1982). It gets a
 // barrier: one cut whose first side comes before the second from then on, as level-based synchronisation does for all levels at once
 // (González Escribano, van Gemund & Cardeñoso Payo, "Mapping unstructured applications into nested parallelism", 2002). Barriers are added
-// one at a time, since each side may then be series-parallel by itself: the one that lengthens the longest way least and, of equal ones,
+// one at a time, since each side may then be series-parallel by itself: the one that lengthens the longest path least and, of equal ones,
 // that with the fewest new dependencies between sinks and sources. The cuts tried are those of the orders by distance from the sources and
 // from the sinks, in nodes and in weight.
 #include "planners/series_parallel.h"
@@ -93,51 +93,51 @@ std::vector<std::vector<int>> pieces_of(Decomposer& d, const std::vector<int>& s
   return pieces;
 }
 
-// For each node of the set, the longest ways by weight up to it and from it, both including it; and the same counted in nodes.
-struct Ways {
+// For each node of the set, the longest paths by weight up to it and from it, both including it; and the same counted in nodes.
+struct Paths {
   std::vector<double> up, down;
   std::vector<int> level_up, level_down;
 };
 
-Ways ways_of(Decomposer& d, const std::vector<int>& set) {
+Paths paths_of(Decomposer& d, const std::vector<int>& set) {
   enter(d, set);
   const std::size_t n = set.size();
-  Ways ways{std::vector<double>(n), std::vector<double>(n), std::vector<int>(n), std::vector<int>(n)};
-  const auto extend = [&](std::size_t i, const std::vector<int>& neighbours, std::vector<double>& way, std::vector<int>& level) {
+  Paths paths{std::vector<double>(n), std::vector<double>(n), std::vector<int>(n), std::vector<int>(n)};
+  const auto extend = [&](std::size_t i, const std::vector<int>& neighbours, std::vector<double>& path, std::vector<int>& level) {
     for_inside(d, neighbours, [&](int other) {
-      way[i] = std::max(way[i], way[other]);
+      path[i] = std::max(path[i], path[other]);
       level[i] = std::max(level[i], level[other]);
     });
-    way[i] += d.weights[set[i]];
+    path[i] += d.weights[set[i]];
     ++level[i];
   };
-  for (std::size_t i = 0; i < n; ++i) extend(i, d.before[set[i]], ways.up, ways.level_up);
-  for (std::size_t i = n; i-- > 0;) extend(i, d.next[set[i]], ways.down, ways.level_down);
-  return ways;
+  for (std::size_t i = 0; i < n; ++i) extend(i, d.before[set[i]], paths.up, paths.level_up);
+  for (std::size_t i = n; i-- > 0;) extend(i, d.next[set[i]], paths.down, paths.level_down);
+  return paths;
 }
 
 struct Barrier {
-  double way = kInfinity;  // length of the longest way with the barrier
-  long added = 0;          // number of new dependencies
+  double path = kInfinity;  // length of the longest path with the barrier
+  long added = 0;           // number of new dependencies
   std::vector<int> order;
   std::size_t cut = 0;  // number of nodes of `order` on the first side
 };
 
 // Takes the best cut of an order of the places in `set` if it is better than the best so far.
-void try_order(Decomposer& d, const std::vector<int>& set, const Ways& ways, const std::vector<int>& places, Barrier& best) {
+void try_order(Decomposer& d, const std::vector<int>& set, const Paths& paths, const std::vector<int>& places, Barrier& best) {
   const std::size_t n = places.size();
   std::vector<int> order(n);
   for (std::size_t i = 0; i < n; ++i) order[i] = set[places[i]];
   const CutCounts counts = count_cuts(d, order);
-  std::vector<double> second_way(n + 1);
-  for (std::size_t i = n; i-- > 0;) second_way[i] = std::max(second_way[i + 1], ways.down[places[i]]);
-  double first_way = 0;
+  std::vector<double> second_path(n + 1);
+  for (std::size_t i = n; i-- > 0;) second_path[i] = std::max(second_path[i + 1], paths.down[places[i]]);
+  double first_path = 0;
   std::size_t cut = 0;
   for (std::size_t i = 1; i < n; ++i) {
-    first_way = std::max(first_way, ways.up[places[i - 1]]);
-    const double way = first_way + second_way[i];
+    first_path = std::max(first_path, paths.up[places[i - 1]]);
+    const double path = first_path + second_path[i];
     const long added = counts.sinks[i] * counts.sources[i] - counts.edges[i];
-    if (std::pair(way, added) < std::pair(best.way, best.added)) best.way = way, best.added = added, cut = i;
+    if (std::pair(path, added) < std::pair(best.path, best.added)) best.path = path, best.added = added, cut = i;
   }
   if (cut > 0) best.order = std::move(order), best.cut = cut;
 }
@@ -160,45 +160,45 @@ std::vector<std::vector<int>> series_of(Decomposer& d, const std::vector<int>& s
   if (cuts.size() > 2) return split(set, cuts);
 
   d.tree.exact = false;
-  const Ways ways = ways_of(d, set);
+  const Paths paths = paths_of(d, set);
   Barrier barrier;
   std::vector<int> places(set.size());
   std::iota(places.begin(), places.end(), 0);
   const auto try_by = [&](auto&& key) {
     std::stable_sort(places.begin(), places.end(), [&](int a, int b) { return key(at(a)) < key(at(b)); });
-    try_order(d, set, ways, places, barrier);
+    try_order(d, set, paths, places, barrier);
   };
-  try_by([&](std::size_t i) { return std::pair<double, int>(ways.level_up[i], 0); });
-  try_by([&](std::size_t i) { return std::pair<double, int>(-ways.level_down[i], 0); });
-  try_by([&](std::size_t i) { return std::pair(ways.up[i], ways.level_up[i]); });
-  try_by([&](std::size_t i) { return std::pair(-ways.down[i], -ways.level_down[i]); });
+  try_by([&](std::size_t i) { return std::pair<double, int>(paths.level_up[i], 0); });
+  try_by([&](std::size_t i) { return std::pair<double, int>(-paths.level_down[i], 0); });
+  try_by([&](std::size_t i) { return std::pair(paths.up[i], paths.level_up[i]); });
+  try_by([&](std::size_t i) { return std::pair(-paths.down[i], -paths.level_down[i]); });
   return split(barrier.order, {0, barrier.cut, set.size()});
 }
 
-int add_part(Decomposer& d, const std::vector<int>& set);
+int add_component(Decomposer& d, const std::vector<int>& set);
 
-// Makes one part of `kind` out of sets; those that turn out to be of the same kind are dissolved into it.
+// Makes one component of `kind` out of sets; those that turn out to be of the same kind are dissolved into it.
 int join(Decomposer& d, Kind kind, const std::vector<std::vector<int>>& sets) {
-  SeriesParallel::Part whole{.kind = kind, .parts = {}};
+  SeriesParallel::Component whole{.kind = kind, .components = {}};
   for (const std::vector<int>& set : sets) {
-    const int part = add_part(d, set);
-    SeriesParallel::Part& made = d.tree.parts[part];
+    const int component = add_component(d, set);
+    SeriesParallel::Component& made = d.tree.components[component];
     if (made.kind == kind) {
-      whole.parts.insert(whole.parts.end(), made.parts.begin(), made.parts.end());
-      d.tree.parts.pop_back();  // the part that was made last
+      whole.components.insert(whole.components.end(), made.components.begin(), made.components.end());
+      d.tree.components.pop_back();  // the component that was made last
     } else {
-      whole.parts.push_back(part);
+      whole.components.push_back(component);
     }
   }
-  d.tree.parts.push_back(std::move(whole));
-  return static_cast<int>(d.tree.parts.size()) - 1;
+  d.tree.components.push_back(std::move(whole));
+  return static_cast<int>(d.tree.components.size()) - 1;
 }
 
-// Adds the part for a set; `set` ascends and is convex.
-int add_part(Decomposer& d, const std::vector<int>& set) {
+// Adds the component for a set; `set` ascends and is convex.
+int add_component(Decomposer& d, const std::vector<int>& set) {
   if (set.size() == 1) {
-    d.tree.parts.push_back({.kind = Kind::kNode, .node = set[0], .parts = {}});
-    return static_cast<int>(d.tree.parts.size()) - 1;
+    d.tree.components.push_back({.kind = Kind::kNode, .node = set[0], .components = {}});
+    return static_cast<int>(d.tree.components.size()) - 1;
   }
   const std::vector<std::vector<int>> pieces = pieces_of(d, set);
   return pieces.size() > 1 ? join(d, Kind::kParallel, pieces) : join(d, Kind::kSeries, series_of(d, set));
@@ -216,7 +216,7 @@ SeriesParallel series_parallel(const std::vector<double>& weights, const std::ve
   for (const auto& [from, to] : once) d.next[from].push_back(to), d.before[to].push_back(from);
   std::vector<int> all(weights.size());
   std::iota(all.begin(), all.end(), 0);
-  if (!all.empty()) add_part(d, all);
+  if (!all.empty()) add_component(d, all);
   return std::move(d.tree);
 }
 

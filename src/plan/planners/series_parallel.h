@@ -1,4 +1,4 @@
-// A graph as a tree of series and parallel parts, which a planner can take apart.
+// A graph as a tree of series and parallel components, which a planner can take apart.
 #pragma once
 
 #include <utility>
@@ -6,18 +6,18 @@
 
 namespace penstock {
 
-// A tree over the nodes of an acyclic graph. Everything in a part of a series comes before everything in the parts after it; parts of a
-// parallel do not depend on each other. So the tree is an order of the nodes that keeps every edge. Where `exact` holds, it orders nothing
-// that the graph leaves open (several sources or sinks are as good as one before and one after them all).
+// A tree over the nodes of an acyclic graph. Everything in a component of a series comes before everything in the components after it;
+// components of a parallel do not depend on each other. So the tree is an order of the nodes that keeps every edge. Where `exact` holds, it
+// orders nothing that the graph leaves open (several sources or sinks are as good as one before and one after them all).
 struct SeriesParallel {
   enum class Kind { kNode, kSeries, kParallel };
-  struct Part {
+  struct Component {
     Kind kind = Kind::kNode;
     int node = -1;  // for kNode
     // For the others: at least two, none of the own kind; a series lists them from first to last, a parallel by smallest node.
-    std::vector<int> parts;
+    std::vector<int> components;
   };
-  std::vector<Part> parts;  // a part stands behind those inside of it; the last is the whole
+  std::vector<Component> components;  // a component stands behind those inside of it; the last is the whole
   bool exact = true;
 };
 

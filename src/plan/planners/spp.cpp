@@ -49,7 +49,7 @@ class Prm {
     links_.resize(at(devices_) * counts_.size() * counts_.size());
     for (int first = 0; first < devices_; ++first)
       for (std::size_t r = 0; r < counts_.size() && first + counts_[r] <= devices_; ++r) add_group(first, r);
-    const std::size_t cells = at(view.blocks() + 1) * at(devices_ + 1) * counts_.size();
+    const std::size_t cells = at(view.atoms() + 1) * at(devices_ + 1) * counts_.size();
     for (int s = 0; s <= stages && (s < 2 || at(s + 1) * cells <= kMostCells) && !limit_.is_over(0); ++s) add_stage();
   }
 
@@ -97,7 +97,7 @@ class Prm {
 
   // Adds the table of one stage more.
   void add_stage() {
-    const int n = view_.blocks(), stages = static_cast<int>(cells_.size());
+    const int n = view_.atoms(), stages = static_cast<int>(cells_.size());
     cells_.emplace_back(at(n + 1) * at(devices_ + 1) * counts_.size());
     for (int begin = 0; stages > 0 && begin + stages <= n; ++begin)
       for (int first = 0; first + stages <= devices_; ++first)
@@ -110,7 +110,7 @@ class Prm {
 
   Cell best_cell(int stages, int begin, int first, std::size_t r) const {
     const Group& here = groups_[group(first, r)];
-    const int n = view_.blocks(), next = first + counts_[r];
+    const int n = view_.atoms(), next = first + counts_[r];
     Cell best;
     if (stages == 1 && next < devices_) return best;
     for (int end = stages == 1 ? n : begin + 1; end <= n - (stages - 1); ++end) {
@@ -148,7 +148,7 @@ class Prm {
 
 std::optional<ChainPlan> plan_view(const ChainView& view, TimeLimit& limit) {
   double bytes = 0;
-  for (int border = 1; border < view.blocks(); ++border) bytes += view.bytes[border] * view.samples / view.blocks();
+  for (int border = 1; border < view.atoms(); ++border) bytes += view.bytes[border] * view.samples / view.atoms();
   std::optional<ChainPlan> best;
   for (SppCut& cut : spp_cuts(view, device_order(view.problem->cluster, bytes, limit), limit)) {
     if (cut.stages.empty() || (best && limit.is_over())) continue;
@@ -177,7 +177,7 @@ std::vector<SppCut> spp_cuts(const ChainView& view, const std::vector<int>& orde
 }
 
 Plan plan_by_spp(const PlanProblem& problem, const PlanOptions& options) {
-  return plan_of_chain("spp", problem, {.most_blocks = 96, .replicas = true}, options, plan_view);
+  return plan_of_chain("spp", problem, {.most_atoms = 96, .replicas = true}, options, plan_view);
 }
 
 }  // namespace penstock

@@ -72,13 +72,13 @@ void add_sums(StageLine& line) {
   }
 }
 
-// Appends a part's nodes; a fork is appended before those inside of it.
-void append(const SeriesParallel& tree, int part, std::vector<int>& order, std::vector<Fork>& forks) {
-  const SeriesParallel::Part& p = tree.parts[part];
+// Appends a component's nodes; a fork is appended before those inside of it.
+void append(const SeriesParallel& tree, int component, std::vector<int>& order, std::vector<Fork>& forks) {
+  const SeriesParallel::Component& p = tree.components[component];
   if (p.kind == SeriesParallel::Kind::kNode) return order.push_back(p.node);
   const std::size_t fork = forks.size();
   if (p.kind == SeriesParallel::Kind::kParallel) forks.push_back({{static_cast<int>(order.size())}});
-  for (const int inside : p.parts) {
+  for (const int inside : p.components) {
     append(tree, inside, order, forks);
     if (p.kind == SeriesParallel::Kind::kParallel) forks[fork].bounds.push_back(static_cast<int>(order.size()));
   }
@@ -122,7 +122,7 @@ StageLine make_line(const PlanGraph& graph, const StageCosting& costing, std::ve
 StageLine make_line(const PlanGraph& graph, const StageCosting& costing, const SeriesParallel& tree) {
   std::vector<int> order;
   std::vector<Fork> forks;
-  append(tree, static_cast<int>(tree.parts.size()) - 1, order, forks);
+  append(tree, static_cast<int>(tree.components.size()) - 1, order, forks);
   return make_line(graph, costing, std::move(order), std::move(forks));
 }
 

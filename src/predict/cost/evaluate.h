@@ -11,7 +11,7 @@ namespace penstock {
 
 // Fills schedule, predicted_time and peak_bytes of a plan that check_plan accepts. A stage is an actor; its replicas share every
 // micro-batch and sum their gradients once after their last backward; then it updates its parameters. The order is GraphPipe's (each stage
-// as far ahead as the longest way to the end needs, or as the plan asks for), with fewer in flight where the devices' memory requires it.
+// as far ahead as the longest path to the end needs, or as the plan asks for), with fewer in flight where the devices' memory requires it.
 // Returns false where even the fewest that can run do not fit (peak_bytes then says what they need). Linear in micro-batches times stages.
 bool evaluate(const PlanProblem& problem, Plan& plan);
 
@@ -67,7 +67,7 @@ double step_seconds(const PlanFigures& figures);
 enum class PlanOrder { own, any };
 // A lower bound of the step: for each stage, its own work, what comes before its first forward and backward, and what comes after its last.
 double step_bound(const PlanFigures& figures, PlanOrder order = PlanOrder::own);
-// A lower bound for all plans, the largest of: all nodes' work on all devices, the longest way of one micro-batch, and the way to a node
+// A lower bound for all plans, the largest of: all nodes' work on all devices, the longest path of one micro-batch, and the path to a node
 // with all the node's work; each with the update that comes last.
 double least_step_seconds(const PlanProblem& problem);
 

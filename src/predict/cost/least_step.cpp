@@ -86,9 +86,9 @@ double least_step_seconds(const PlanProblem& problem) {
     least.push_back(least_seconds(problem, node, sizes));
     work += least.back().work;
   }
-  // The longest ways of one micro-batch from the beginning to each node and from it to the end, without its own time. While a node does
+  // The longest paths of one micro-batch from the beginning to each node and from it to the end, without its own time. While a node does
   // its work, others may do what comes after it, but what comes before it stands before its first forward and after its last backward.
-  // The update of the way's first node, or its own, is after that.
+  // The update of the path's first node, or its own, is after that.
   std::vector<double> before, after(nodes.size(), 0);
   for (const LeastSeconds& node : least) before.push_back(node.update);
   std::vector<PlanEdge> edges = problem.graph.edges;

@@ -42,7 +42,7 @@ void check_own_stages(const Config& config, const Prepared& prepared);
 
 // Plans batches of sequences as [batch] of the configuration says (batch/batch_planners.h). Where the devices of an actor
 // share every micro-batch, what is planned are teams: as many samples of nearly one length as there are devices, each of which takes one.
-// So all parts of a micro-batch have one shape. All calls come from one thread, whichever it is.
+// So all shares of a micro-batch have one shape. All calls come from one thread, whichever it is.
 class BatchSteps {
  public:
   // All must outlive it. Throws Error where there are more stages than actors, or a limit of memory, which the planner does not have, or

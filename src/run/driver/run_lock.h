@@ -1,4 +1,4 @@
-// Lets only one process at a time write into a run's folder.
+// Lets only one process at a time write into a training run's folder.
 #pragma once
 
 #include <string>

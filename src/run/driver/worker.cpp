@@ -49,7 +49,7 @@ void Worker::obey(const Command& command, Reply& reply) {
       if (programs_.emplace(command.program, command.body).second) order_.push_back(command.program);
       return bind(command.program);
     case Command::Kind::unload:
-      actors_.erase(command.program);
+      runners_.erase(command.program);
       programs_.erase(command.program);
       std::erase(order_, command.program);
       return;
@@ -66,12 +66,12 @@ void Worker::obey(const Command& command, Reply& reply) {
       reply.shared = share_state();
       return;
     case Command::Kind::disconnect:
-      actors_.clear();
+      runners_.clear();
       transport_.reset();
       stopped_ = true;
       return;
     case Command::Kind::reconnect:
-      actors_.clear();
+      runners_.clear();
       transport_.reset();
       transport_ = connect_(command.text);
       stopped_ = executor_->lanes() && !executor_->lanes()->goes_on();
@@ -90,7 +90,7 @@ void Worker::bind(std::uint64_t program) {
   // Only what an asynchronous device has recorded is worth being kept.
   if (const std::uint64_t placement = executor_->placement();
       std::exchange(placement_, placement) != placement || !executor_->asynchronous())
-    actors_.clear();
+    runners_.clear();
   bound_ = program;
   is_bound_ = true;
 }
@@ -100,18 +100,18 @@ void Worker::step(const Command& command, Reply& reply) {
   if (program == programs_.end()) return;
   if (stopped_) throw Error("the device stopped after an earlier failure");
   bind(command.program);
-  std::unique_ptr<Actor>& actor = actors_[command.program];
-  if (!actor) actor = std::make_unique<Actor>(program->second, device_, *executor_, *transport_, *data_, *commit_, deadline_);
+  std::unique_ptr<DeviceRunner>& runner = runners_[command.program];
+  if (!runner) runner = std::make_unique<DeviceRunner>(program->second, device_, *executor_, *transport_, *data_, *commit_, deadline_);
   try {
-    reply.report = actor->step(command.input, command.record_spans);
+    reply.report = runner->step(command.input, command.record_spans);
   } catch (const NotRecorded&) {
     throw;
   } catch (...) {
-    actors_.clear();
+    runners_.clear();
     stopped_ = executor_->lanes() && !executor_->lanes()->goes_on();
     throw;
   }
-  for (const Actor::Output& output : actor->outputs())
+  for (const DeviceRunner::Output& output : runner->outputs())
     reply.outputs[program->second->outputs[output.port].name].assign(output.bytes.begin(), output.bytes.end());
 }
 

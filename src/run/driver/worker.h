@@ -9,8 +9,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "devices/actor.h"
 #include "devices/cluster.h"
+#include "devices/device_runner.h"
 #include "devices/executor.h"
 #include "driver/messages.h"
 
@@ -63,9 +63,9 @@ class Worker {
   std::vector<std::uint64_t> order_;                                            // as they came
   std::uint64_t bound_ = 0;
   bool is_bound_ = false;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Actor>> actors_;  // of programs that made steps since addresses changed
-  std::uint64_t placement_ = 0;                                       // of the executor, when that was
-  bool stopped_ = false;                                              // a step failed, and its lanes are stopped or its transport is gone
+  std::unordered_map<std::uint64_t, std::unique_ptr<DeviceRunner>> runners_;  // of programs that made steps since addresses changed
+  std::uint64_t placement_ = 0;                                               // of the executor, when that was
+  bool stopped_ = false;  // a step failed, and its lanes are stopped or its transport is gone
 };
 
 }  // namespace penstock

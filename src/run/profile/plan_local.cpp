@@ -27,7 +27,7 @@ struct Local {
   const LocalPlanning& planning;
   CostContext context{};
   ProfileOptions profiling{};
-  NodeGroups groups{};
+  MergedNodes merged{};
 
   int actors() const { return bench.config.pipeline.table.actors; }
   void say(const std::string& text) const {
@@ -40,11 +40,11 @@ Costs measured(const Local& of, Cluster& cluster, std::vector<Program>& programs
   return measure_costs(cluster, nullptr, programs, fresh_start(of.bench.config, prepared).state, of.profiling);
 }
 
-// The groups as a graph with times on one device, in micro-batches of `size`.
+// The merged nodes as a graph with times on one device, in micro-batches of `size`.
 PlanGraph graph_of(const Local& of, int size) {
   of.say(concat("measuring ", of.bench.config.model.name, " in micro-batches of ", size));
-  const Graph step = grouped_step(of.bench.config, of.bench.models, of.groups, size);
-  std::vector<Program> programs = {grouped_program(step)};
+  const Graph step = merged_step(of.bench.config, of.bench.models, of.merged, size);
+  std::vector<Program> programs = {merged_program(step)};
   const std::unique_ptr<Cluster> one = of.bench.threads(1);
   const Costs costs = measured(of, *one, programs, prepare_sequential(of.bench.config, of.bench.models));
   const auto seconds = action_seconds(programs[0], durations_of(programs[0], costs, of.context));
@@ -89,7 +89,7 @@ Schedule on_devices(const Schedule& table, const Plan& plan, int actors) {
 PlannedModel planned(const Local& of, const std::string& planner, PlanProblem problem, const PlanOptions& options) {
   PlannedModel out{.problem = std::move(problem), .plan = {}, .file = {}};
   out.plan = make_plan(planner, out.problem, options);
-  out.file = model_plan(of.bench.config, of.bench.models, of.groups, out.problem, out.plan);
+  out.file = model_plan(of.bench.config, of.bench.models, of.merged, out.problem, out.plan);
   out.file.schedule = on_devices(out.file.schedule, out.plan, of.actors());
   return out;
 }
@@ -311,7 +311,7 @@ std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanni
   of.context.file = "the measured costs";
   of.profiling = profile_options(config, planning.rounds);
   of.profiling.input = [&](std::int64_t number, const Program&) { return bench.input(number); };
-  of.groups = planning_nodes(config, bench.models, planning.nodes);
+  of.merged = planning_nodes(config, bench.models, planning.nodes);
   std::vector<PlannedModel> found = plan_sizes(of);
   const auto faster = [](const PlannedModel& a, const PlannedModel& b) { return a.file.predicted_time < b.file.predicted_time; };
   std::stable_sort(found.begin(), found.end(), faster);

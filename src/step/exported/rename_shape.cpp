@@ -93,7 +93,7 @@ std::int64_t end_of(const NamedCall& call) {
   return attribute_or(call.op, "end", std::numeric_limits<std::int64_t>::max());
 }
 
-// A slice of everything is the value itself.
+// A range of everything is the value itself.
 Tensors sliced(const NamedCall& call) {
   if (call.results[0].shape == call.operand(0).shape()) return same(call);
   return {slice(call.operand(0), dim_of(call), attribute_or(call.op, "start", std::int64_t{0}), end_of(call),
@@ -213,7 +213,7 @@ Tensor with_part(Tensor x, Tensor part, int dim, std::int64_t begin, std::int64_
   return all.size() == 1 ? all[0] : cat(all, dim);
 }
 
-// (x, part) -> x, with a slice replaced
+// (x, part) -> x, with a range replaced
 Tensors slice_replaced(const NamedCall& call) {
   if (attribute_or(call.op, "step", std::int64_t{1}) != 1) return {};
   const Tensor x = call.operand(0), part = call.operand(1);

@@ -65,7 +65,7 @@ Layout unequal_slices(const Deciding& d, const Op& op, std::int64_t dim, std::in
 std::optional<Layout> constraint(const Deciding& d, const Op& op) {
   if (op.name != "constrain") return std::nullopt;
   const Shape& shape = d.graph.type(op.operands[0]).shape;
-  if (is_link(op)) return link_layout(op, shape, d.wishes.members);
+  if (is_link_end(op)) return link_end_layout(op, shape, d.wishes.members);
   if (d.wishes.in_slices && !attribute_or(op, "causal", true)) return kWhole;
   const std::vector<std::string> names = split(attribute<std::string>(op, "dims"), ',');
   if (names.size() != shape.size())
@@ -392,7 +392,7 @@ double conversion_bytes(const Layout& from, const Layout& to, double bytes, std:
   const auto t = static_cast<double>(members);
   if (from == to) return 0;
   if (to.is_term() || from.is_flat()) return kNever;
-  if (from.is_whole()) return bytes * 1e-9;  // a slice: nothing is sent, but something is copied
+  if (from.is_whole()) return bytes * 1e-9;  // a range of it: nothing is sent, but something is copied
   if (to.is_whole()) return (from.is_term() ? 2 : 1) * bytes * (t - 1) / t;
   const bool exchanged = from.is_split() && from.dim != to.dim;  // else it is gathered first
   return bytes * (t - 1) / (exchanged ? t * t : t);

@@ -3,7 +3,7 @@
 //
 // An op takes the layouts (penstock/layout.h) that its operands come in with the fewest bytes; where one lies otherwise than the op needs
 // it, a conversion stands: term -> whole an all_reduce, term -> split a reduce_scatter, split -> whole an all_gather, split -> another
-// split an all_to_all, whole -> split a slice. The step is differentiated already, so no collective needs a gradient.
+// split an all_to_all, whole -> split the range that a member has. The step is differentiated already, so no collective needs a gradient.
 #pragma once
 
 #include <algorithm>
@@ -73,12 +73,12 @@ bool has_split_loss(const Graph& step, const GraphLayouts& layouts);
 Graph losses_in_parts(const Graph& step, const GraphLayouts& layouts, std::int64_t members);
 
 // The steps of all members of the axes before, in which each value that a stage reads of another and that is no split along this axis has
-// two links: ops by which it is split where it is made, if kLinks lies along the axis there, and whole again where it is read (`layouts`:
+// two ends: ops by which it is split where it is made, if kLinks lies along the axis there, and whole again where it is read (`layouts`:
 // of the first step; those of the new steps are to be decided). So what goes over a link between stages is each member's part. A value
 // that cannot be split has none.
 std::vector<Graph> with_links(const std::vector<const Graph*>& steps, const GraphLayouts& layouts, const AxisWishes& wishes);
-bool is_link(const Op& op);
-Layout link_layout(const Op& link, const Shape& shape, std::int64_t members);
+bool is_link_end(const Op& op);
+Layout link_end_layout(const Op& end, const Shape& shape, std::int64_t members);
 
 // The values of a step in the step of one member, by their numbers in the first.
 struct LocalValues {

@@ -115,7 +115,7 @@ std::string_view conversion_name(const Layout& from, const Layout& to) {
 std::string reader_text(const Graph& graph, const LayoutConversion& c) {
   if (!c.reader) return "what the step gives";
   const Op& op = graph.ops[c.reader];
-  if (is_link(op)) return c.to.is_whole() ? "what another stage gives" : "what other stages read";
+  if (is_link_end(op)) return c.to.is_whole() ? "what another stage gives" : "what other stages read";
   return concat(op.name, op.origin.empty() ? "" : " of " + op.origin, op.phase == Phase::backward ? " (backward)" : "");
 }
 

@@ -96,12 +96,12 @@ Graph in_parts(const Graph& body, const Links& links) {
 
 }  // namespace
 
-bool is_link(const Op& op) {
+bool is_link_end(const Op& op) {
   return op.attributes.contains("link");
 }
 
-Layout link_layout(const Op& link, const Shape& shape, std::int64_t members) {
-  const auto dim = attribute<std::int64_t>(link, "link");
+Layout link_end_layout(const Op& end, const Shape& shape, std::int64_t members) {
+  const auto dim = attribute<std::int64_t>(end, "link");
   return dim == kWholeAgain ? kWhole : split_layout(dim, 1, shape[dim], members);
 }
 

@@ -109,7 +109,7 @@ Graph local_graph(Local l) {
       add_loop(l, op, row);
     else if (is_in_parts(op, row))
       add_attention_in_parts(l, i, row);
-    else if (is_link(op))
+    else if (is_link_end(op))
       l.value[op.results[0]] = converted(l, op.operands[0], row.operands[0], op);
     else
       add_op(l, op, row);

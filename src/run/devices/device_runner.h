@@ -21,15 +21,15 @@ namespace penstock {
 
 // Runs the same program any number of times. Everything is allocated here: nothing while a step runs, except what is asked for
 // (spans) or what a transport does inside. All calls come from the device's own thread.
-class Actor {
+class DeviceRunner {
  public:
-  // `executor` has loaded this device's program and loads no other while the actor lives. All references outlive the actor.
+  // `executor` has loaded this device's program and loads no other while the runner lives. All references outlive the runner.
   // A wait longer than `deadline` ends the step. `commit` is told before state is written.
-  Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
-        Commit& commit, std::chrono::nanoseconds deadline);
+  DeviceRunner(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
+               Commit& commit, std::chrono::nanoseconds deadline);
 
   // Throws Error naming device, instruction and peer when a wait passes its deadline or a peer is lost, Aborted where the step was given
-  // up; the actor is then unusable.
+  // up; the runner is then unusable.
   // Where the transport has a recorder, the second step of the program is recorded, and from then on it is replayed, unless spans are asked
   // for. Throws NotRecorded, with nothing done.
   DeviceReport step(const StepInput& input, bool record_spans);

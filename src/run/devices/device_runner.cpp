@@ -1,4 +1,4 @@
-#include "devices/actor.h"
+#include "devices/device_runner.h"
 
 #include <algorithm>
 #include <cstring>
@@ -47,8 +47,8 @@ void number_microbatches(const Port& port, const StepInput& input, std::int64_t 
 
 }  // namespace
 
-Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport, const DataSource& data,
-             Commit& commit, std::chrono::nanoseconds deadline)
+DeviceRunner::DeviceRunner(std::shared_ptr<const Program> program, int device, Executor& executor, Transport& transport,
+                           const DataSource& data, Commit& commit, std::chrono::nanoseconds deadline)
     : program_(std::move(program)),
       device_(device),
       own_(program_->devices[device]),
@@ -80,7 +80,7 @@ Actor::Actor(std::shared_ptr<const Program> program, int device, Executor& execu
 }
 
 // Gives inputs of an executor with lanes, and outputs, their places in one block.
-void Actor::place_on_host() {
+void DeviceRunner::place_on_host() {
   constexpr std::size_t kLine = 64;  // bytes: no two of them share a cache line
   std::vector<std::pair<std::span<std::byte>*, std::size_t>> places;
   for (const Instruction& instruction : own_.instructions)
@@ -97,7 +97,7 @@ void Actor::place_on_host() {
   }
 }
 
-DeviceReport Actor::step(const StepInput& input, bool record_spans) {
+DeviceReport DeviceRunner::step(const StepInput& input, bool record_spans) {
   input_ = &input;
   record_ = record_spans;
   busy_ = waiting_ = {};
@@ -136,7 +136,7 @@ DeviceReport Actor::step(const StepInput& input, bool record_spans) {
   return report;
 }
 
-void Actor::issue() {
+void DeviceRunner::issue() {
   next_output_ = 0;
   tail_ = kNoEvent;
   seen_.fill(kNoEvent);
@@ -147,14 +147,14 @@ void Actor::issue() {
   if (readiness_ == StepRecorder::Readiness::fresh) readiness_ = StepRecorder::Readiness::issued;
 }
 
-StepRecorder::Turn Actor::turn() {
+StepRecorder::Turn DeviceRunner::turn() {
   if (!recorder_) return StepRecorder::Turn::issue;
   const StepRecorder::Readiness mine = record_ ? StepRecorder::Readiness::fresh : readiness_;
   if (mine == StepRecorder::Readiness::recorded) place_inputs();
   return recorder_->arrive(mine, commit_, Clock::now() + deadline_);
 }
 
-void Actor::record() {
+void DeviceRunner::record() {
   try {
     recorder_->begin(*lanes_);
     recording_ = true;
@@ -170,21 +170,21 @@ void Actor::record() {
   readiness_ = StepRecorder::Readiness::recorded;
 }
 
-void Actor::place_inputs() {
+void DeviceRunner::place_inputs() {
   for (const Instruction& instruction : own_.instructions)
     if (instruction.opcode == Opcode::input) read_rows(rows_of(instruction), inputs_[number(instruction)]);
 }
 
-bool Actor::on_compute_lane(std::size_t instruction) const {
+bool DeviceRunner::on_compute_lane(std::size_t instruction) const {
   return lane_of(first_[instruction].opcode) == DeviceLane::compute;
 }
 
-bool Actor::on_executor(std::size_t instruction) const {
+bool DeviceRunner::on_executor(std::size_t instruction) const {
   return lane_of(first_[instruction].opcode) != DeviceLane::transfer;
 }
 
 // The order that a host keeps by waiting: the compute lane waits for what was noted, and another lane for all that the compute lane has.
-void Actor::order(DeviceLane lane) {
+void DeviceRunner::order(DeviceLane lane) {
   for (const Event event : noted_) put_behind(DeviceLane::compute, event);
   if (lane == DeviceLane::compute || !noted_.empty()) tail_ = kNoEvent;
   noted_.clear();
@@ -193,23 +193,23 @@ void Actor::order(DeviceLane lane) {
   if (Event& seen = seen_[static_cast<std::size_t>(lane)]; seen != tail_) put_behind(lane, seen = tail_);
 }
 
-void Actor::put_behind(DeviceLane lane, Event event) {
+void DeviceRunner::put_behind(DeviceLane lane, Event event) {
   if (lanes_->after(lane, event, Clock::now() + deadline_)) return;
   fail_late(static_cast<std::size_t>(std::ranges::find(inner_, event) - inner_.begin()));
 }
 
 // An asynchronous device's own clock is read when the step has ended.
-void Actor::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
+void DeviceRunner::span(std::size_t instruction, Clock::time_point begin, Clock::time_point end, bool waited) {
   if (record_)
     spans_.push_back({device_, static_cast<std::uint32_t>(instruction), waited, (begin - begin_).count(), (end - begin_).count(), 0});
 }
 
-void Actor::note_begin(std::size_t instruction) {
+void DeviceRunner::note_begin(std::size_t instruction) {
   if (record_ && asynchronous_) begins_.push_back(lanes_->record(lane_of(first_[instruction].opcode)));
 }
 
 // Gives the spans the times of the device, on which they lie otherwise than its host has issued them.
-void Actor::take_times() {
+void DeviceRunner::take_times() {
   if (!asynchronous_) return;
   busy_ = {};
   for (std::size_t i = 0; i < begins_.size(); ++i) {
@@ -222,11 +222,11 @@ void Actor::take_times() {
   std::ranges::stable_sort(spans_, {}, &Span::begin);
 }
 
-void Actor::begin_to_write(std::size_t instruction) {
+void DeviceRunner::begin_to_write(std::size_t instruction) {
   if (writes_state_[instruction] && !recording_ && !commit_.begin()) throw Aborted();
 }
 
-Event Actor::run(const Instruction& instruction) {
+Event DeviceRunner::run(const Instruction& instruction) {
   const std::size_t index = number(instruction);
   begin_to_write(index);
   const Clock::time_point begin = Clock::now();
@@ -240,7 +240,7 @@ Event Actor::run(const Instruction& instruction) {
   return inner_[index] == kNoEvent ? kNoEvent : static_cast<Event>(index);
 }
 
-Event Actor::start(const Instruction& instruction) {
+Event DeviceRunner::start(const Instruction& instruction) {
   const std::size_t index = number(instruction);
   begin_to_write(index);
   const Clock::time_point begin = record_ ? Clock::now() : Clock::time_point();
@@ -268,7 +268,7 @@ Event Actor::start(const Instruction& instruction) {
   return inner_[index] == kNoEvent ? kNoEvent : static_cast<Event>(index);
 }
 
-Event Actor::transfer(const Instruction& instruction) {
+Event DeviceRunner::transfer(const Instruction& instruction) {
   const std::span<std::byte> bytes = memory_[instruction.slot];
   try {
     return instruction.opcode == Opcode::send ? transport_.send(instruction.peer, instruction.tag, bytes)
@@ -278,7 +278,7 @@ Event Actor::transfer(const Instruction& instruction) {
   }
 }
 
-Event Actor::collective(const Instruction& instruction) {
+Event DeviceRunner::collective(const Instruction& instruction) {
   const std::vector<std::int32_t>& members = program_->groups[instruction.group];
   CollectiveCall call{instruction.opcode, instruction.group, instruction.tag, place_in_group(members, device_).value()};
   if (instruction.opcode == Opcode::broadcast) call.root = place_in_group(members, instruction.peer).value();
@@ -294,7 +294,7 @@ Event Actor::collective(const Instruction& instruction) {
   }
 }
 
-Actor::InputRows Actor::rows_of(const Instruction& instruction) const {
+DeviceRunner::InputRows DeviceRunner::rows_of(const Instruction& instruction) const {
   const Port& port = program_->data[instruction.port];
   const std::int64_t all = port.type.shape.empty() ? 1 : port.type.shape[0];
   const bool part = port.split && instruction.microbatch >= 0;
@@ -303,7 +303,7 @@ Actor::InputRows Actor::rows_of(const Instruction& instruction) const {
           all == 0 ? 0 : port.type.bytes() / all * rows};
 }
 
-void Actor::read_rows(const InputRows& rows, std::span<std::byte> out) const {
+void DeviceRunner::read_rows(const InputRows& rows, std::span<std::byte> out) const {
   if (rows.port->name == kMicrobatchPort)
     number_microbatches(*rows.port, *input_, rows.first, out);
   else
@@ -311,7 +311,7 @@ void Actor::read_rows(const InputRows& rows, std::span<std::byte> out) const {
 }
 
 // A part of the batch.
-Event Actor::fill(const Instruction& instruction) {
+Event DeviceRunner::fill(const Instruction& instruction) {
   const std::size_t index = number(instruction);
   const InputRows rows = rows_of(instruction);
   if (by_reader(index)) return reader_->read({rows.port, input_, rows.first, rows.count, memory_[instruction.slot].first(rows.bytes)});
@@ -321,11 +321,11 @@ Event Actor::fill(const Instruction& instruction) {
   return executor_.write(instruction.slot, 0, out);
 }
 
-Event Actor::collect(const Instruction& instruction) {
+Event DeviceRunner::collect(const Instruction& instruction) {
   return executor_.read(instruction.slot, 0, outputs_[next_output_++].bytes);
 }
 
-bool Actor::done(Event event) {
+bool DeviceRunner::done(Event event) {
   const std::size_t index = event;
   if (asynchronous_) {
     if (!on_compute_lane(index)) noted_.push_back(inner_[index]);
@@ -336,7 +336,7 @@ bool Actor::done(Event event) {
 }
 
 // Time spent waiting for the compute lane is the device's own work; only transfers and host copies make it wait.
-void Actor::wait(Event event) {
+void DeviceRunner::wait(Event event) {
   const std::size_t index = event;
   const bool compute = on_compute_lane(index);
   const Clock::time_point begin = Clock::now();
@@ -358,7 +358,7 @@ void Actor::wait(Event event) {
 
 // An asynchronous device's only wait of its host; of others that have lanes, the one that shows what failed on them. The deadline is one of
 // each instruction's, as where the host waits for each.
-void Actor::finish() {
+void DeviceRunner::finish() {
   const Clock::time_point begin = Clock::now();
   order(DeviceLane::compute);
   const Event last = lanes_->record(DeviceLane::compute);
@@ -367,7 +367,7 @@ void Actor::finish() {
   waiting_ += Clock::now() - begin;
 }
 
-bool Actor::wait_on_lanes(Event event) {
+bool DeviceRunner::wait_on_lanes(Event event) {
   try {
     return lanes_->wait(event, Clock::now() + deadline_);
   } catch (const PeerLost& lost) {
@@ -382,26 +382,26 @@ bool Actor::wait_on_lanes(Event event) {
   }
 }
 
-std::size_t Actor::first_under_way(std::size_t from) const {
+std::size_t DeviceRunner::first_under_way(std::size_t from) const {
   while (from < inner_.size() && (inner_[from] == kNoEvent || lanes_->done(inner_[from]))) ++from;
   return from;
 }
 
 // The instruction that could not go on.
-std::string Actor::waiter() const {
+std::string DeviceRunner::waiter() const {
   if (state_.next >= own_.instructions.size()) return "the end of the step";
   return describe(*program_, device_, state_.next);
 }
 
 // Whom it waits for.
-std::vector<std::int32_t> Actor::peers_of(const Instruction& instruction) const {
+std::vector<std::int32_t> DeviceRunner::peers_of(const Instruction& instruction) const {
   if (!is_collective(instruction.opcode)) return {instruction.peer};
   std::vector<std::int32_t> members = program_->groups[instruction.group];
   std::erase(members, device_);
   return members;
 }
 
-void Actor::fail_late(std::size_t waited_for) const {
+void DeviceRunner::fail_late(std::size_t waited_for) const {
   const std::string what = concat("device ", device_, " waited longer than the deadline of ", seconds(deadline_), " s in ",
                                   describe(*program_, device_, waited_for));
   const std::vector<std::string> details = {concat("needed by: ", waiter()), concat("program: ", program_->name)};
@@ -411,7 +411,7 @@ void Actor::fail_late(std::size_t waited_for) const {
   throw PeerLost(peers, what, details, concat("see what device ", join_devices(peers, " or "), " was doing; ", hint));
 }
 
-void Actor::fail_lost(const PeerLost& lost, std::size_t waited_for) const {
+void DeviceRunner::fail_lost(const PeerLost& lost, std::size_t waited_for) const {
   const std::vector<std::int32_t> peers = peers_of(first_[waited_for]);
   throw PeerLost(peers,
                  concat("device ", join_devices(peers, " or "), " was lost while device ", device_, " waited in ",

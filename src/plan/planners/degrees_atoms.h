@@ -1,4 +1,4 @@
-// A costed graph as a row of blocks, and its cut into even pieces.
+// A costed graph as a row of atoms, and its cut into even pieces.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-// A block: neighbouring nodes of a topological order. At most one output goes on behind each block, beside those that many nodes read.
-struct Block {
+// An atom: neighbouring nodes of a topological order. At most one output goes on behind each atom, beside those that many nodes read.
+struct Atom {
   std::vector<int> nodes;
   // Seconds of a micro-batch on a device of speed 1; weight: the part of backward that weight gradients take.
   double forward = 0, backward = 0, weight = 0;
@@ -25,14 +25,14 @@ struct Block {
 // Seconds that a collective of a node takes.
 using StepSeconds = std::function<double(const NodeStep&)>;
 
-// The blocks, with costs for micro-batches of so many samples. parameter_bytes: bytes that NodeCost::parameter_bytes counts for each
+// The atoms, with costs for micro-batches of so many samples. parameter_bytes: bytes that NodeCost::parameter_bytes counts for each
 // parameter. Throws Error for a node that runs on no single device, and where transfers were measured as times: replicas have other links.
-std::vector<Block> blocks_of(const PlanGraph& graph, double samples, double parameter_bytes, const StepSeconds& seconds = {});
+std::vector<Atom> atoms_of(const PlanGraph& graph, double samples, double parameter_bytes, const StepSeconds& seconds = {});
 
-// Cuts the blocks into actors * chunks pieces, none empty: returns the first block of each and the number of blocks. Piece s belongs to
+// Cuts the atoms into actors * chunks pieces, none empty: returns the first atom of each and the number of atoms. Piece s belongs to
 // actor s % actors. Among the cuts whose largest piece (forward and backward, with what they wait) is least the most even is taken (the
-// least sum of squares); then single blocks go to a neighbouring piece while that makes the actors' sums more even and no piece larger than
-// the largest. Quadratic in blocks, times pieces.
-std::vector<int> even_cuts(const std::vector<Block>& blocks, int actors, int chunks);
+// least sum of squares); then single atoms go to a neighbouring piece while that makes the actors' sums more even and no piece larger than
+// the largest. Quadratic in atoms, times pieces.
+std::vector<int> even_cuts(const std::vector<Atom>& atoms, int actors, int chunks);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "program/placement.h"
+#include "program/offsets.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// A growing arena with a best-fit free list. Free blocks are kept by place, to join neighbours, and by size, to find the smallest that
+// A growing arena with a best-fit free list. Free blocks are kept by offset, to join neighbours, and by size, to find the smallest that
 // fits.
 class Arena {
  public:
@@ -26,10 +26,10 @@ class Arena {
     if (bytes == 0) return;
     auto after = by_offset_.lower_bound(offset);
     if (after != by_offset_.begin()) {
-      const auto [place, size] = *std::prev(after);
-      if (place + size == offset) {
-        remove(place, size);
-        offset = place;
+      const auto [begin, size] = *std::prev(after);
+      if (begin + size == offset) {
+        remove(begin, size);
+        offset = begin;
         bytes += size;
       }
     }
@@ -49,10 +49,10 @@ class Arena {
   std::int64_t grow(std::int64_t bytes) {
     std::int64_t offset = end_;
     if (!by_offset_.empty()) {
-      const auto [place, size] = *by_offset_.rbegin();
-      if (place + size == end_) {
-        remove(place, size);
-        offset = place;
+      const auto [begin, size] = *by_offset_.rbegin();
+      if (begin + size == end_) {
+        remove(begin, size);
+        offset = begin;
       }
     }
     end_ = offset + bytes;
@@ -93,15 +93,15 @@ ArenaLayout best_fit(const std::vector<Lifetime>& lifetimes) {
   return out;
 }
 
-// Places each piece, the largest first, in the tightest gap between those placed before it that live at the same time. Quadratic.
+// Puts each piece, the largest first, in the tightest gap between those put before it that live at the same time. Quadratic.
 ArenaLayout largest_first(const std::vector<Lifetime>& lifetimes) {
   ArenaLayout out{std::vector<std::int64_t>(lifetimes.size(), 0), 0};
-  std::vector<std::size_t> placed;  // by offset
+  std::vector<std::size_t> put;  // by offset
   const auto key = [&](std::size_t i) { return std::pair(-lifetimes[i].bytes, lifetimes[i].begin - lifetimes[i].end); };
   for (const std::size_t i : sorted_by(lifetimes.size(), key)) {
     const Lifetime& piece = lifetimes[i];
     std::int64_t free_from = 0, best = -1, best_gap = std::numeric_limits<std::int64_t>::max();
-    for (const std::size_t p : placed) {
+    for (const std::size_t p : put) {
       if (lifetimes[p].end <= piece.begin || piece.end <= lifetimes[p].begin) continue;
       const std::int64_t gap = out.offsets[p] - free_from;
       if (gap >= piece.bytes && gap < best_gap) {
@@ -112,16 +112,15 @@ ArenaLayout largest_first(const std::vector<Lifetime>& lifetimes) {
     }
     out.offsets[i] = best < 0 ? free_from : best;
     out.bytes = std::max(out.bytes, out.offsets[i] + piece.bytes);
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), i, [&](std::size_t a, std::size_t b) { return out.offsets[a] < out.offsets[b]; }),
-        i);
+    put.insert(std::upper_bound(put.begin(), put.end(), i, [&](std::size_t a, std::size_t b) { return out.offsets[a] < out.offsets[b]; }),
+               i);
   }
   return out;
 }
 
 }  // namespace
 
-ArenaLayout place(const std::vector<Lifetime>& lifetimes) {
+ArenaLayout find_offsets(const std::vector<Lifetime>& lifetimes) {
   constexpr std::size_t kFew = 2000;
   ArenaLayout best = best_fit(lifetimes);
   const auto try_other = [&](ArenaLayout other) {

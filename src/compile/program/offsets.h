@@ -1,4 +1,4 @@
-// Places pieces of memory whose lifetimes are known.
+// Finds offsets for pieces of memory whose lifetimes are known.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ struct Lifetime {
 };
 
 struct ArenaLayout {
-  std::vector<std::int64_t> offsets;  // by lifetime; those that overlap in time do not overlap in place
+  std::vector<std::int64_t> offsets;  // by lifetime; those that overlap in time do not overlap in memory
   std::int64_t bytes = 0;             // size of the whole arena
 };
 
 // The smallest of three layouts: best fit forward in time, best fit backward, and, for up to a few thousand pieces, largest first. On
 // random lifetimes that is within 1.3 of the bytes needed at once (1.1 on average). O(n log n) beyond the few thousand.
-ArenaLayout place(const std::vector<Lifetime>& lifetimes);
+ArenaLayout find_offsets(const std::vector<Lifetime>& lifetimes);
 
 }  // namespace penstock

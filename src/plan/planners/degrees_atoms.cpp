@@ -1,4 +1,4 @@
-#include "planners/degrees_blocks.h"
+#include "planners/degrees_atoms.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// An output that more nodes read goes on behind many blocks: positions, a mask, an encoder's output.
+// An output that more nodes read goes on behind many atoms: positions, a mask, an encoder's output.
 constexpr int kFewReaders = 4;
 
 // Crossings of a place between nodes of the order: the number of outputs that move bytes to few readers, and the bytes for one sample of
@@ -86,47 +86,47 @@ double waiting(const PlanNode& node, Kind kind, double samples, const StepSecond
   return std::max(computed, lane) - work;
 }
 
-void add_waits(const PlanNode& node, double samples, const StepSeconds& seconds, Block& block) {
-  block.wait_forward += waiting(node, Kind::F, samples, seconds);
-  block.wait_backward += waiting(node, Kind::B, samples, seconds);
-  block.wait_input += waiting(node, Kind::I, samples, seconds);
-  block.wait_weight += waiting(node, Kind::W, samples, seconds);
-  block.wait_update += waiting(node, Kind::U, node.costs[0].samples, seconds);  // of gradients, whatever the micro-batches
+void add_waits(const PlanNode& node, double samples, const StepSeconds& seconds, Atom& atom) {
+  atom.wait_forward += waiting(node, Kind::F, samples, seconds);
+  atom.wait_backward += waiting(node, Kind::B, samples, seconds);
+  atom.wait_input += waiting(node, Kind::I, samples, seconds);
+  atom.wait_weight += waiting(node, Kind::W, samples, seconds);
+  atom.wait_update += waiting(node, Kind::U, node.costs[0].samples, seconds);  // of gradients, whatever the micro-batches
 }
 
 }  // namespace
 
-std::vector<Block> blocks_of(const PlanGraph& graph, double samples, double parameter_bytes, const StepSeconds& seconds) {
+std::vector<Atom> atoms_of(const PlanGraph& graph, double samples, double parameter_bytes, const StepSeconds& seconds) {
   for (const PlanNode& node : graph.nodes) check_node(node);
   const std::vector<int> order = branch_order(graph);
   const std::vector<Crossing> crossings = crossings_of(graph, order);
-  std::vector<Block> blocks;
+  std::vector<Atom> atoms;
   bool begins = true;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    if (begins) blocks.emplace_back();
-    Block& block = blocks.back();
+    if (begins) atoms.emplace_back();
+    Atom& atom = atoms.back();
     const SetCost cost = cost_of(graph.nodes[order[i]], 0, samples);
-    block.nodes.push_back(order[i]);
-    block.forward += cost.forward;
-    block.backward += cost.backward;
-    block.weight += cost.weight;
-    block.live_bytes += cost.live_bytes;
-    block.parameters += cost.parameter_bytes / parameter_bytes;
-    block.update += cost.update;
-    block.bytes = crossings[i].bytes * samples;
-    if (seconds) add_waits(graph.nodes[order[i]], samples, seconds, block);
+    atom.nodes.push_back(order[i]);
+    atom.forward += cost.forward;
+    atom.backward += cost.backward;
+    atom.weight += cost.weight;
+    atom.live_bytes += cost.live_bytes;
+    atom.parameters += cost.parameter_bytes / parameter_bytes;
+    atom.update += cost.update;
+    atom.bytes = crossings[i].bytes * samples;
+    if (seconds) add_waits(graph.nodes[order[i]], samples, seconds, atom);
     begins = crossings[i].outputs <= 1;
   }
-  for (Block& block : blocks) std::sort(block.nodes.begin(), block.nodes.end());
-  return blocks;
+  for (Atom& atom : atoms) std::sort(atom.nodes.begin(), atom.nodes.end());
+  return atoms;
 }
 
 namespace {
 
-// Cuts the blocks into even pieces. `before`: seconds of all blocks before each block, and of all.
+// Cuts the atoms into even pieces. `before`: seconds of all atoms before each atom, and of all.
 std::vector<int> even_pieces(const std::vector<double>& before, std::size_t pieces) {
   const std::size_t n = before.size() - 1;
-  // The best cut of the blocks [0, i) into k pieces: the least largest piece, then the least sum of squares; `begin` is where the last
+  // The best cut of the atoms [0, i) into k pieces: the least largest piece, then the least sum of squares; `begin` is where the last
   // piece begins.
   struct Best {
     double largest = kInfinity, squares = kInfinity;
@@ -149,7 +149,7 @@ std::vector<int> even_pieces(const std::vector<double>& before, std::size_t piec
   return cuts;
 }
 
-// Moves the border before piece s by one block, forward or back, if that lowers the sum of squares of the two actors' loads and makes no
+// Moves the border before piece s by one atom, forward or back, if that lowers the sum of squares of the two actors' loads and makes no
 // piece larger than `largest`. Returns whether it did.
 bool improve(std::vector<int>& cuts, std::size_t s, int by, const std::vector<double>& before, double largest, std::vector<double>& load) {
   const int to = cuts[s] + by;
@@ -167,12 +167,11 @@ bool improve(std::vector<int>& cuts, std::size_t s, int by, const std::vector<do
 
 }  // namespace
 
-std::vector<int> even_cuts(const std::vector<Block>& blocks, int actors, int chunks) {
+std::vector<int> even_cuts(const std::vector<Atom>& atoms, int actors, int chunks) {
   const std::size_t pieces = at(actors) * at(chunks);
-  invariant(pieces >= 1 && pieces <= blocks.size(), "a block for each piece");
+  invariant(pieces >= 1 && pieces <= atoms.size(), "an atom for each piece");
   std::vector<double> before = {0};
-  for (const Block& block : blocks)
-    before.push_back(before.back() + block.forward + block.backward + block.wait_forward + block.wait_backward);
+  for (const Atom& atom : atoms) before.push_back(before.back() + atom.forward + atom.backward + atom.wait_forward + atom.wait_backward);
   std::vector<int> cuts = even_pieces(before, pieces);
   if (actors == 1 || chunks == 1) return cuts;  // they are as even as possible
   std::vector<double> load(at(actors), 0);

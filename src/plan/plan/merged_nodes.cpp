@@ -1,4 +1,4 @@
-#include "plan/step_groups.h"
+#include "plan/merged_nodes.h"
 
 #include <algorithm>
 
@@ -27,8 +27,8 @@ TaskSeconds by_roofline(const DeviceModel& device) {
 
 }  // namespace
 
-NodeGroups group_nodes(const Graph& step, int most) {
-  NodeGroups own;
+MergedNodes merge_nodes(const Graph& step, int most) {
+  MergedNodes own;
   for (const std::string& node : nodes_of(step)) own[node] = node;
   const DeviceModel device = any_device();
   PlanGraph graph = plan_graph_of(prepare_stages(mark_stages(step, own)), by_roofline(device));
@@ -36,20 +36,20 @@ NodeGroups group_nodes(const Graph& step, int most) {
   return merged_nodes(graph, most);
 }
 
-PlanGraph plan_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device) {
-  const Graph grouped = mark_stages(step, groups);
-  PlanGraph out = plan_graph_of(prepare_stages(grouped), by_roofline(device));
-  const Program program = grouped_program(grouped);
+PlanGraph plan_graph(const Graph& step, const MergedNodes& merged, const DeviceModel& device) {
+  const Graph marked = mark_stages(step, merged);
+  PlanGraph out = plan_graph_of(prepare_stages(marked), by_roofline(device));
+  const Program program = merged_program(marked);
   CostContext context;
   context.roofline = device;
   share_update(out, update_seconds(program, task_seconds(program, {}, context)));
   return out;
 }
 
-PlanGraph measured_graph(const Graph& grouped, const Costs& costs, const CostContext& context) {
-  const Program program = grouped_program(grouped);
+PlanGraph measured_graph(const Graph& marked, const Costs& costs, const CostContext& context) {
+  const Program program = merged_program(marked);
   const auto seconds = action_seconds(program, durations_of(program, costs, context));
-  PlanGraph out = plan_graph_of(prepare_stages(grouped), [&](const StageTask& task) {
+  PlanGraph out = plan_graph_of(prepare_stages(marked), [&](const StageTask& task) {
     const auto found = seconds.find({task.stage.value, task.kind});
     return found == seconds.end() ? 0 : found->second;
   });
@@ -57,9 +57,9 @@ PlanGraph measured_graph(const Graph& grouped, const Costs& costs, const CostCon
   return out;
 }
 
-PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceModel& device, const CompileOptions& options,
+PlanSplit split_graph(const Graph& step, const MergedNodes& merged, const DeviceModel& device, const CompileOptions& options,
                       const PlanGraph& whole) {
-  const StagedStep member = first_member(prepare_stages(mark_stages(step, groups), true, options.axes), options);
+  const StagedStep member = first_member(prepare_stages(mark_stages(step, merged), true, options.axes), options);
   PlanSplit out{.split = {}, .graph = plan_graph_of(member, by_roofline(device))};
   check_same_nodes(whole, out.graph);
   // An update takes as long as the bytes that it moves.
@@ -71,7 +71,7 @@ PlanSplit split_graph(const Graph& step, const NodeGroups& groups, const DeviceM
   return out;
 }
 
-Program grouped_program(const Graph& step) {
+Program merged_program(const Graph& step) {
   ScheduleOptions options;
   options.actors = 1;
   const StageShape shape = shape_of(step);
@@ -127,14 +127,14 @@ Schedule without_missing(Schedule schedule, const StageShape& shape) {
   return schedule;
 }
 
-PlanFile plan_of_nodes(const Graph& step, const NodeGroups& groups, const PlanProblem& problem, Plan& plan) {
-  std::map<std::string, std::vector<std::string>> nodes_of_group, nodes_of_stage;
-  for (const std::string& node : nodes_of(step)) nodes_of_group[groups.at(node)].push_back(node);
-  NodeGroups stage_of;
+PlanFile plan_of_nodes(const Graph& step, const MergedNodes& merged, const PlanProblem& problem, Plan& plan) {
+  std::map<std::string, std::vector<std::string>> nodes_of_merged, nodes_of_stage;
+  for (const std::string& node : nodes_of(step)) nodes_of_merged[merged.at(node)].push_back(node);
+  MergedNodes stage_of;
   for (PlanStage& stage : plan.stages) {
-    std::vector<std::string> nodes;  // in the order of tracing, as groups are
+    std::vector<std::string> nodes;  // in the order of tracing, as merged ones are
     for (const int node : stage.nodes) {
-      const std::vector<std::string>& more = nodes_of_group.at(problem.graph.nodes[node].name);
+      const std::vector<std::string>& more = nodes_of_merged.at(problem.graph.nodes[node].name);
       nodes.insert(nodes.end(), more.begin(), more.end());
     }
     if (!plan.degrees) stage.name = nodes.size() == 1 ? nodes[0] : concat(nodes.front(), " .. ", nodes.back());
