@@ -7,6 +7,7 @@ import unittest
 from support import ProgramTest, run
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/papers.md"
+DYNAPIPE = "dynapipe is a batch planner: --set batch.planner=dynapipe; penstock papers dynapipe says more"
 
 
 class Papers(ProgramTest):
@@ -38,6 +39,24 @@ class Papers(ProgramTest):
     def test_refused(self):
         self.assert_fails(run("papers", "dynapip"), 'there is no paper "dynapip"', 'did you mean "dynapipe"?')
         self.assert_fails(run("papers", "dip", "--markdown"), "--markdown prints the whole page", "leave out dip")
+
+    def test_names_are_known_elsewhere(self):
+        chain = ("--devices", 2, "--bandwidth", 1e9)
+        for command in (
+            ["schedule", "dynapipe"],
+            ["simulate", "dynapipe"],
+            ["check", "dynapipe"],
+            ["train", "--set", "pipeline.schedule=dynapipe"],
+            ["plan", "gpt", *chain, "--planner", "dynapipe"],
+            ["plan", "dynapipe", *chain],
+            ["batch", "dynapipe", "{}"],
+        ):
+            with self.subTest(command):
+                self.assert_fails(run(*command, cwd=self.folder), f"hint: {DYNAPIPE}")
+        self.assertIn(f"hint: {DYNAPIPE}", run("dynapipe").err)
+        self.assert_fails(run("train", "--set", "batch.planner=zeropp"), 'unknown planner "zeropp"', "hint: zeropp is a schedule: --schedule zeropp")
+        self.assert_fails(run("schedule", "pipeweaver"), "hint: pipeweaver is a batch planner: --set batch.planner=dip, for texts with images; penstock papers dip")
+        self.assert_fails(run("schedule", "dapple"), "hint: dapple is a planner: penstock plan --planner dapple")
 
 
 if __name__ == "__main__":
