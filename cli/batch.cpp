@@ -6,7 +6,7 @@
 #include <iostream>
 #include <memory>
 
-#include "base/words.h"
+#include "base/papers/papers.h"
 #include "batch/batch_planners.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -49,7 +49,7 @@ const BatchKind& kind_of(const std::string& name) {
     if (kind.name == name) return kind;
     names.push_back(kind.name);
   }
-  const std::string near = did_you_mean(name, names);
+  const std::string near = hint_for(name, names);
   throw Error(concat("there is no kind of problem ", quote(name)), {}, near.empty() ? "the kinds: " + join(names, ", ") : near);
 }
 

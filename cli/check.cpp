@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/papers/papers.h"
 #include "base/text.h"
-#include "base/words.h"
 #include "cli/backend.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
@@ -50,7 +50,7 @@ ConfigOptions with_schedule(ConfigOptions options) {
   for (const ScheduleInfo& info : schedules()) names.push_back(info.name);
   if (std::ranges::find(names, options.file) != names.end())
     options.flags.try_emplace("--schedule", std::exchange(options.file, ""));
-  else if (const std::string near = did_you_mean(options.file, names); !near.empty())
+  else if (const std::string near = hint_for(options.file, names); !near.empty())
     throw Error(concat("there is no file and no schedule ", quote(options.file)), {}, near);
   return options;
 }

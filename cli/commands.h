@@ -22,6 +22,7 @@ void add_batch(CLI::App& program);
 void add_data(CLI::App& program);
 void add_mesh(CLI::App& program, const ModelRegistry& models);
 void add_size(CLI::App& program);
+void add_papers(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_profile(CLI::App& program, const ModelRegistry& models);
 void add_plan(CLI::App& program, const ModelRegistry& models);

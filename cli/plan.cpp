@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/papers/papers.h"
 #include "base/text.h"
-#include "base/words.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"
 #include "cost/cost_model.h"
@@ -105,7 +105,7 @@ void check_exists(const PlanArguments& arguments) {
   if (std::filesystem::exists(what, none) || what.find_first_of("./") != std::string::npos) return;
   std::vector<std::string> names;
   for (const auto& [name, ignored] : *arguments.models) names.push_back(name);
-  throw Error(concat(quote(what), " is neither a file nor a model"), {"models: " + join(names, ", ")}, did_you_mean(what, names));
+  throw Error(concat(quote(what), " is neither a file nor a model"), {"models: " + join(names, ", ")}, hint_for(what, names));
 }
 
 PlanProblem graph_problem(const PlanArguments& arguments) {

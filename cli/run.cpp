@@ -95,6 +95,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_simulate(program, all);
   add_launch(program);
   add_config(program, all);
+  add_papers(program);
   if (argc == 1) {
     std::fputs(program.help().c_str(), stderr);
     return kWrongUsage;

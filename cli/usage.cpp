@@ -1,5 +1,6 @@
 #include "cli/usage.h"
 
+#include "base/papers/papers.h"
 #include "base/text.h"
 #include "config/config_keys.h"
 
@@ -23,8 +24,8 @@ std::string command_hint(const CLI::App& program, const CLI::App& command) {
   for (const CLI::App* inner : command.get_subcommands({})) known.push_back(inner->get_name());
   for (const std::string& word : program.remaining(/*recurse=*/true))
     if (!word.starts_with("-")) {
-      const std::string near = nearest(word, known);
-      return near.empty() ? concat("there is no ", quote(word), "; --help lists the commands") : concat("did you mean ", near, "?");
+      const std::string near = hint_for(word, known);
+      return near.empty() ? concat("there is no ", quote(word), "; --help lists the commands") : near;
     }
   return "--help";
 }

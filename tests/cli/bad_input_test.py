@@ -182,7 +182,7 @@ class BadInput(ProgramTest):
         self.assertTrue(any((self.folder / "run").glob("checkpoint-*/manifest.json")))
 
     def test_usage(self):
-        self.assertIn("hint: did you mean train?", run("trian", "--steps", 3).err)
+        self.assertIn('hint: did you mean "train"?', run("trian", "--steps", 3).err)
         self.assertIn('hint: there is no "frobnicate"', run("frobnicate").err)
         for arguments in [["trian"], ["train", "--no-such-flag"], ["generate"], ["compile", "--emit", "poem"]]:
             result = run(*arguments)

@@ -152,9 +152,12 @@ class Documents(ProgramTest):
     def test_planning(self):
         self.run_document("docs/planning.md", 8)
 
+    def test_papers(self):
+        self.run_document("docs/papers.md", 150)
+
     def test_other_documents(self):
         """But docs/pytorch.md, whose commands read what its code writes: python.docs_test runs both."""
-        named = ("running.md", "planning.md", "pytorch.md")
+        named = ("running.md", "planning.md", "papers.md", "pytorch.md")
         others = sorted(p.relative_to(REPOSITORY) for p in REPOSITORY.glob("docs/**/*.md") if p.name not in named)
         self.assertTrue(others)
         for name in others:

@@ -339,7 +339,7 @@ class Simulate(ProgramTest):
     def test_bad_tables(self):
         self.fails(["1f1b", "--actors", 1000000, "--microbatches", 1], "--actors 1000000 are too many")
         self.fails(["gpipe", "--actors", 4000, "--microbatches", 16000], "is too large")
-        self.fails(["1f1"], 'there is no schedule "1f1"', "did you mean 1f1b?")
+        self.fails(["1f1"], 'there is no schedule "1f1"', 'did you mean "1f1b"?')
         self.fails(["1f1b", "--chunks", 2], "1f1b takes one stage per actor")
         self.fails([self.folder / "none.csv"], "none.csv: No such file or directory")
         table = self.folder / "table.csv"

@@ -171,7 +171,7 @@ TEST(Generators, MistakesAreNamed) {
   };
   const std::string all = names([](const ScheduleInfo&) { return true; });
   EXPECT_EQ(message_of([] { make_schedule("1f1", {}); }),
-            concat("there is no schedule \"1f1\"\n  schedules: ", all, "\n  hint: did you mean 1f1b?"));
+            concat("there is no schedule \"1f1\"\n  schedules: ", all, "\n  hint: did you mean \"1f1b\"?"));
   EXPECT_EQ(message_of([] { make_schedule("anything", {}); }),
             concat("there is no schedule \"anything\"\n  schedules: ", all,
                    "\n  hint: a table of your own is named by its file, ending in .csv"));

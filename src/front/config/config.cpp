@@ -7,6 +7,7 @@
 #include <optional>
 #include <variant>
 
+#include "base/papers/papers.h"
 #include "base/text.h"
 #include "base/toml.h"
 #include "base/words.h"
@@ -34,7 +35,7 @@ struct Assignment {
 
 [[noreturn]] void fail_unknown(const std::string& place, const char* what, const std::string& found,
                                const std::vector<std::string>& known) {
-  const std::string near = did_you_mean(found, known);
+  const std::string near = hint_for(found, known);
   throw Error(concat(place, "unknown ", what, " ", quote(found)), {}, near.empty() ? "known: " + join(known, ", ") : near);
 }
 

@@ -1,6 +1,6 @@
 #include "batch/batch_planners.h"
 
-#include "base/words.h"
+#include "base/papers/papers.h"
 #include "batch/infinipipe.h"
 #include "penstock/error.h"
 
@@ -54,7 +54,7 @@ const BatchPlannerInfo& find_batch_planner(std::string_view name) {
     if (row.name == name) return row;
     names.push_back(row.name);
   }
-  const std::string near = did_you_mean(std::string(name), names);
+  const std::string near = hint_for(name, names);
   throw Error(concat("there is no batch planner ", quote(name)), {}, near.empty() ? "known: " + join(names, ", ") : near);
 }
 

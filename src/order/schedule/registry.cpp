@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/papers/papers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/folded.h"
@@ -234,9 +235,9 @@ const Entry& entry_named(std::string_view name) {
   const auto found = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) { return entry.info.name == name; });
   if (found != entries().end()) return *found;
   const std::vector<std::string> names = names_of([](const ScheduleInfo&) { return true; });
-  const std::string near = nearest(name, names);
+  const std::string near = hint_for(name, names);
   throw Error(concat("there is no schedule ", quote(name)), {"schedules: " + join(names, ", ")},
-              near.empty() ? "a table of your own is named by its file, ending in .csv" : concat("did you mean ", near, "?"));
+              near.empty() ? "a table of your own is named by its file, ending in .csv" : near);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/papers/papers.h"
 #include "base/text.h"
-#include "base/words.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "penstock/error.h"
@@ -101,7 +101,7 @@ const PlannerInfo& planner_named(const std::string& name, const std::vector<std:
     names.push_back(planner.name);
   }
   names.insert(names.end(), others.begin(), others.end());
-  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")}, did_you_mean(name, names));
+  throw Error(concat("there is no planner ", quote(name)), {"planners: " + join(names, ", ")}, hint_for(name, names));
 }
 
 const PlannerInfo& groups_planner() {
