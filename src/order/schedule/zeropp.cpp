@@ -41,8 +41,7 @@ InOrder layout(const ScheduleOptions& options, int unit) {
 
 Schedule zeropp(const ScheduleOptions& options) {
   const int m = options.microbatches, unit = options.unit > 0 ? options.unit : m;
-  if (unit > m)
-    throw Error(concat("zeropp: a unit of ", unit, " micro-batches of ", m), {}, concat("use --unit from 1 to ", m));
+  if (unit > m) throw Error(concat("zeropp: a unit of ", unit, " micro-batches of ", m), {}, concat("use --unit from 1 to ", m));
   EngineWork work = chunked_work(options);
   work.split = true;
   return with_gathers(in_order(layout(options, unit), work));
