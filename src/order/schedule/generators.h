@@ -29,6 +29,10 @@ Schedule seq1f1b(const ScheduleOptions& options);
 Schedule slimpipe(const ScheduleOptions& options);
 Schedule slimpipe_exchange(const ScheduleOptions& options);
 Schedule helixpipe(const ScheduleOptions& options);
+// The table of sliced stages with the parts of the vocabulary behind them (slimpipe.cpp), and how many slices are on their way through
+// these while the last actor goes on with others.
+Schedule with_head(Schedule trunk, const ScheduleOptions& options);
+int slices_in_head(const ScheduleOptions& options);
 Schedule pipedream(const ScheduleOptions& options);
 // For a window of steps, each drained before the next begins.
 Schedule nestpipe(const ScheduleOptions& options);

@@ -74,6 +74,7 @@ std::vector<Entry> with_sequences(std::vector<Entry> all) {
       {{.name = "slimpipe-exchange",
         .summary = "slimpipe in which actors at early slices do blocks of the attention of later ones: slices cost alike",
         .chunked = true,
+        .takes = {"--head-shards"},
         .orders_slices = true},
        slimpipe_exchange},
       {{"helixpipe",
