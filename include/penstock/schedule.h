@@ -168,8 +168,8 @@ struct ScheduleOptions {
   // Stages that are not trained, in front of all others: what a forward of each takes over that of a stage that is. They are computed by
   // whichever actor waits, in a window of steps for the step behind.
   std::vector<double> frozen = {};
-  // A time for each actor's stage, in any unit, which F, I and W of it take: W run where actors get to equal work. Only schedules that take
-  // it.
+  // A time for each actor's stage, in any unit, which F, I and W of it take: W run where actors get to equal work. Or for a stage of each
+  // backbone: work is ordered by them. Only schedules that take it.
   std::vector<double> balance = {};
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds

@@ -328,9 +328,11 @@ TEST(Chains, MistakesAreNamed) {
                                "schedules that do: zb-h2, crosspipe"));
   EXPECT_EQ(message("1f1b", {.balance = {1, 2}}),
             "1f1b takes no --balance\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: schedules that do: "
-            "layerpipe");
+            "bidirectional, layerpipe");
   EXPECT_EQ(message("layerpipe", {.actors = 3, .balance = {1, 2}}),
             "layerpipe: --balance gives 2 times for 3 actors\n  hint: give one for each actor's stage");
+  EXPECT_EQ(message("bidirectional", {.actors = 4, .chunks = 2, .balance = {1, 2, 3}}),
+            "bidirectional: --balance gives 3 times for 2 backbones\n  hint: give one for each backbone's stages");
   EXPECT_EQ(message("layerpipe", {.actors = 2, .balance = {1, 0}}), "layerpipe: --balance must be above 0 and at most 1e6, not 0.0");
   EXPECT_EQ(message("1f1b", {.in_flight = -1}), "1f1b: --in-flight must be at least 1, not -1");
   EXPECT_EQ(message("zb-h2", {.actors = 4, .transfers = {1, 2}}),

@@ -57,6 +57,9 @@ Schedule self_conditioned(Schedule schedule);
 // them.
 Schedule with_frozen_stages(Schedule step, const std::vector<double>& times, int steps);
 
+// Throws Error unless --balance gives `count` times, one `each`: of "actors", each "actor's stage".
+void require_balance(std::string_view name, const ScheduleOptions& options, int count, std::string_view of, std::string_view each);
+
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.
 Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);
 
