@@ -125,7 +125,7 @@ Schedule sliced(const Schedule& schedule, int slices);
 //   an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever F, B, I and R of any of the stage's slices are;
 //   the slices of a stage run a micro-batch on one actor;
 //   a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that;
-//   in a table of several steps each stage has a U for each, behind all its gradients, and what is read is made (schedule/versions.h);
+//   in a table of several steps each stage with parameters has a U for each, behind its gradients, and reads what is made (versions.h);
 //   nothing unknown is named, and a table that says which stages feed which has every stage that feeds another one of the shape before it;
 //   no cycle across actors exists, a fused pair running one action after the other.
 // The error names file, row (actor), cell and the missing, doubled or circular actions. `microbatches` is how many must be there; -1: those
@@ -145,8 +145,8 @@ std::string print(const Schedule& schedule);
 Schedule with_updates(Schedule schedule);
 
 // The same table for so many training steps, which have a part of its micro-batches each: behind the last gradient of a step that an actor
-// sums for a stage it updates it. Each stage is on one actor, each action has one micro-batch, and no gradient is before one of an earlier
-// step.
+// sums for a stage it updates it. A stage that is on several actors while others are on one is not updated: it may have no parameters. Each
+// action has one micro-batch, and no gradient is before one of an earlier step.
 Schedule with_step_updates(Schedule schedule, int steps);
 
 // The same table under fully sharded parameters. Each stretch of a stage's forwards, or backwards, on an actor gathers the stage's
@@ -168,8 +168,8 @@ struct ScheduleOptions {
   // Stages that are not trained, in front of all others: what a forward of each takes over that of a stage that is. They are computed by
   // whichever actor waits, in a window of steps for the step behind.
   std::vector<double> frozen = {};
-  // A time for each actor's stage, in any unit, which F, I and W of it take: W run where actors get to equal work. Only schedules that take
-  // it.
+  // A time for each actor's stage, in any unit, which F, I and W of it take: W run where actors get to equal work. Or for a stage of each
+  // backbone: work is ordered by them. Only schedules that take it.
   std::vector<double> balance = {};
   // 0 or empty: the schedule chooses. Only those that ScheduleInfo::takes names may be set.
   int in_flight = 0;  // most micro-batches that an actor holds

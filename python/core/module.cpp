@@ -17,6 +17,7 @@
 #include "penstock/error.h"
 #include "penstock/plan_file.h"
 #include "penstock/predict.h"
+#include "penstock/rules.h"
 #include "penstock/schedule.h"
 #include "penstock/session.h"
 #include "penstock/step.h"
@@ -130,15 +131,23 @@ py::bytearray kept(double p, std::int64_t width, std::int64_t first, std::int64_
   return py::bytearray(out);
 }
 
+ScheduleOptions schedule_options(const std::map<std::string, OptionValue>& options) {
+  ScheduleOptions out;
+  for (const auto& [option, value] : options) set_option(out, option, value);
+  return out;
+}
+
 void bind_program(py::module_& module) {
   py::class_<Schedule>(module, "Schedule")
       .def("__str__", [](const Schedule& schedule) { return print(schedule); })
       .def_property_readonly("actors", [](const Schedule& schedule) { return schedule.actors.size(); })
+      .def_property_readonly("stages", &Schedule::whole_stages)
       .def_readonly("steps", &Schedule::steps);
   module.def("schedule", [](const std::string& name, const std::map<std::string, OptionValue>& options) {
-    ScheduleOptions shape;
-    for (const auto& [option, value] : options) set_option(shape, option, value);
-    return make_schedule(name, shape);
+    return make_schedule(name, schedule_options(options));
+  });
+  module.def("schedule_by_rules", [](const std::string& text, const std::string& file, const std::map<std::string, OptionValue>& options) {
+    return make_schedule(parse_rules(text, file), schedule_options(options));
   });
   py::class_<CompileOptions>(module, "CompileOptions")
       .def(py::init([](std::vector<int> devices, int zero, bool recompute) {

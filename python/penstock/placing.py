@@ -35,7 +35,7 @@ class Plan:
         for name in self.options:
             if name in sizes:
                 raise PenstockError(f"options={{{name!r}: ...}}: {name} is an argument of its own", [], f"{name}={self.options[name]!r}")
-        if self._in_file():
+        if self._is_table():
             if self.options:
                 raise PenstockError(f"{self.schedule} is a table: it takes no {next(iter(self.options))}", [], "leave out options")
             path = Path(self.schedule)
@@ -47,7 +47,11 @@ class Plan:
         if self.microbatches % self.data:
             raise PenstockError(f"data={self.data}: {self.data} devices share the micro-batches of a step, and {self.microbatches} cannot be shared equally", [],
                                 f"microbatches={-(-self.microbatches // self.data) * self.data}")
-        return self._of_one_step(told(lambda: _core.schedule(self.schedule, {**self.options, **sizes})))
+        options = {**self.options, **sizes}
+        if self._is_rules():
+            text, name = (self.schedule, "the rules") if self._is_text() else (read_text(self.schedule), str(self.schedule))
+            return self._of_one_step(told(lambda: _core.schedule_by_rules(text, name, options)))
+        return self._of_one_step(told(lambda: _core.schedule(self.schedule, options)))
 
     def _of_one_step(self, table: Any) -> Any:
         if table.steps > 1:
@@ -55,8 +59,15 @@ class Plan:
                                 "a table for one step, or penstock train with a configuration")
         return table
 
-    def _in_file(self) -> bool:
-        return isinstance(self.schedule, Path) or self.schedule.endswith(".csv")
+    def _is_text(self) -> bool:
+        """Whether the schedule is the text of rules, which has lines; no name has."""
+        return isinstance(self.schedule, str) and "\n" in self.schedule
+
+    def _is_rules(self) -> bool:
+        return self._is_text() or str(self.schedule).endswith(".rules")
+
+    def _is_table(self) -> bool:
+        return not self._is_rules() and (isinstance(self.schedule, Path) or self.schedule.endswith(".csv"))
 
     def chunks_or_default(self) -> int:
         if self.chunks is not None:
@@ -64,6 +75,8 @@ class Plan:
         return 2 if dict(_core.schedules()).get(self.schedule, False) else 1
 
     def stages(self) -> int:
+        if self.chunks is None and (self._is_table() or self._is_rules()):
+            return self.table().stages
         return self.actors * self.chunks_or_default()
 
     def devices(self) -> int:
@@ -83,14 +96,14 @@ class Plan:
     def for_samples(self, samples: int) -> Plan:
         """The plan, or for a batch that it cannot cut, such as a loader's last one, the plan of as many micro-batches as divide both."""
         parts = math.gcd(samples, self.microbatches)
-        return self if self._in_file() or parts % self.data else replace(self, microbatches=parts)
+        return self if self._is_table() or parts % self.data else replace(self, microbatches=parts)
 
     def for_classes(self, microbatches: int) -> Plan:
         """The plan for so many micro-batches of shapes of their own. Throws PenstockError where it has none."""
         if self.data > 1:
             raise PenstockError(f"data={self.data}: {self.data} devices would share each micro-batch", ["micro-batches of shapes of their own go to one device each"],
                                 "data=1, or batches whose micro-batches are alike")
-        if self._in_file() and microbatches != self.microbatches:
+        if self._is_table() and microbatches != self.microbatches:
             raise PenstockError(f"{microbatches} micro-batches, and the table {self.schedule} is one of {self.microbatches}")
         return replace(self, microbatches=microbatches)
 

@@ -43,7 +43,7 @@ def _wanted(name: str, value: Any) -> str | None:
         "fuse": (isinstance(value, bool), "True or False"),
         "clip": (number and value >= 0, "a number that is not negative; 0 does not limit"),
         "deadline": (number and value > 0, "a number of seconds above 0"),
-        "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), or the path of a table"),
+        "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), the path of a table or of rules, or the text of rules"),
         "split": (isinstance(value, Mapping) or _are_texts(value), 'a list of paths of modules, ["layers.2"], or a split_spec'),
         "options": (_are_options(value), 'options of the schedule by name, numbers, lists of numbers, True or False: {"in_flight": 3}'),
         "whole": (_are_texts(value), 'names of arguments, ("num_items_in_batch",)'),

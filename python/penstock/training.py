@@ -45,9 +45,10 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     into `microbatches` equal parts; a later batch that has none, such as a loader's last one, into fewer. The loss is the module's, as `export`
     says, or loss(output) or loss(output, target). `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum", which is
     for a module or loss function that adds up its samples' losses; "sum" if the module is given num_items_in_batch.
-    `schedule` is a name (`penstock.schedules()`) or the path of a table. `split` says where stages begin: paths of modules, for the second
-    and each further one, or a split_spec of torch.distributed.pipelining ({"layers.1": SplitPoint.BEGINNING}); without it they are cut
-    evenly. Each actor has `chunks` of them. `options` are others that the schedule takes, by their keys in [pipeline] of a configuration:
+    `schedule` is a name (`penstock.schedules()`), the path of a table, the path of rules (`.rules`) or their text. `split` says where stages
+    begin: paths of modules, for the second and each further one, or a split_spec of torch.distributed.pipelining
+    ({"layers.1": SplitPoint.BEGINNING}); without it they are cut evenly. Each actor has `chunks` of them; a table and rules say themselves how
+    many. `options` are others that the schedule takes, by their keys in [pipeline] of a configuration:
     {"in_flight": 3, "split_backward": True}. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
     3). `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
     `dynamic`: as `export` takes it; but with True the first export has the example's sizes, and the next one, when a batch of another shape

@@ -11,6 +11,8 @@ from torch import nn
 
 import penstock
 
+RULES = pathlib.Path(__file__).resolve().parents[2] / "examples/schedules"
+
 
 def trained(**settings):
     """The program, and the parameters after three steps."""
@@ -46,6 +48,33 @@ class Options(unittest.TestCase):
                                       ({"options": {"frozen": [1.0]}}, "stages")):
                 with self.subTest(settings), self.assertRaisesRegex(penstock.PenstockError, "(?s)" + message):
                     trained(**settings)
+
+    def test_rules_from_a_file_and_as_text(self):
+        deep = RULES / "eager-1f1b.rules"
+        (usual, expected), (program, values) = trained(schedule="eager-1f1b"), trained(schedule=deep)
+        self.assertEqual(program, usual)
+        for name, tensor in values.items():
+            self.assertTrue(torch.equal(tensor, expected[name]), name)
+        self.assertEqual(trained(schedule=str(deep))[0], usual)
+        self.assertEqual(trained(schedule=deep.read_text())[0], usual)
+        self.assertEqual(trained(schedule=deep, options={"split_backward": False})[0], usual)
+
+    def test_rules_say_how_many_stages_an_actor_has(self):
+        there_and_back = "penstock rules 1\nplacement wave 2\nprefer B F\nlimit 4\n"
+        program, values = trained(schedule=there_and_back)
+        self.assertEqual(trained(schedule=there_and_back, chunks=2)[0], program)
+        for name, tensor in trained(schedule="1f1b")[1].items():
+            torch.testing.assert_close(values[name], tensor)
+
+    def test_rules_that_cannot(self):
+        for settings, message in (({"schedule": "penstock rules 1\nlimit p-\n"}, "the rules:3:1: expected a number"),
+                                  ({"schedule": "penstock rules 1\nlimit 1\n", "options": {"in_flight": 1}}, "the rules: rules take no --in-flight"),
+                                  ({"schedule": "penstock rules 1\nplacement wave 2\n", "chunks": 3}, "stages per actor are 2 by the placement, 3 by"),
+                                  ({"schedule": "penstock rules 1\nlimit 0\n"}, "limit 0")):
+            with self.subTest(settings), self.assertRaisesRegex(penstock.PenstockError, "(?s)" + message):
+                trained(**settings)
+        with self.assertRaisesRegex(OSError, "none.rules"):
+            trained(schedule="none.rules")
 
 
 if __name__ == "__main__":

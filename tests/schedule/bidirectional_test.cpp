@@ -1,6 +1,8 @@
 // Two backbones in opposite directions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "penstock/error.h"
 #include "penstock/table.h"
@@ -48,6 +50,52 @@ TEST(Bidirectional, IsShorterThanBothInOneDirection) {
   // The interleaved table of the same work has both chunks go down.
   const Schedule down = make_schedule("interleaved-1f1b", {.actors = 4, .microbatches = 4, .chunks = 2});
   EXPECT_GT(time_of(down, shape_of(table)), 28);
+}
+
+// A stage's forward takes times[0] in one backbone and times[1] in the other, its backward twice that.
+TableTime time_with(const Schedule& table, const std::vector<double>& times) {
+  TableCosts costs;
+  const int actors = static_cast<int>(table.actors.size());
+  for (int stage = 0; stage < 2 * actors; ++stage) {
+    costs.stages.push_back(uniform_costs(1, {}, times[static_cast<std::size_t>(stage / actors)]).stages[0]);
+    costs.stages.back().live = 1;
+  }
+  return time_table(table, shape_of(table), costs);
+}
+
+Schedule balanced(int actors, int microbatches, const std::vector<double>& times) {
+  return make_schedule("bidirectional", {.actors = actors, .microbatches = microbatches, .chunks = 2, .balance = times});
+}
+
+// No order of any backbones takes less than an actor's work, nor than the last stage of the longer one with the ways there and back.
+TEST(Bidirectional, OfUnequalBackbonesIsTheLeastThereIsForTwoActors) {
+  for (const std::vector<double>& times : {std::vector<double>{2, 1}, {4, 1}, {3, 2}, {1, 3}, {10, 1}, {5, 4}, {1, 1}})
+    for (const int microbatches : {1, 2, 3}) {
+      SCOPED_TRACE(concat(times[0], " ", times[1], ", ", microbatches, " micro-batches"));
+      const double least = std::max(3 * microbatches * (times[0] + times[1]), 3 * std::max(times[0], times[1]) * (microbatches + 1));
+      EXPECT_DOUBLE_EQ(time_with(balanced(2, microbatches, times), times).makespan, least);
+    }
+}
+
+TEST(Bidirectional, OfUnequalBackbonesIsShorterThanTheOrderForEqualOnes) {
+  for (const int actors : {2, 4, 6, 8})
+    for (const int microbatches : {2, 4, 8, 16})
+      for (const std::vector<double>& times : {std::vector<double>{2, 1}, {1, 4}, {3, 2}, {5, 4}, {1, 1}}) {
+        SCOPED_TRACE(concat(actors, " actors, ", microbatches, " micro-batches, ", times[0], " ", times[1]));
+        const Schedule table = balanced(actors, microbatches, times);
+        validate(table, shape_of(opposite(actors, microbatches)), microbatches);
+        const TableTime time = time_with(table, times), alike = time_with(opposite(actors, microbatches), times);
+        EXPECT_LE(time.makespan, alike.makespan);
+        if (microbatches >= actors && std::max(times[0], times[1]) >= 1.5 * std::min(times[0], times[1])) {
+          EXPECT_LT(time.makespan, alike.makespan);
+        }
+        for (const double live : time.peak_live) EXPECT_LE(live, 2 * actors);
+      }
+  // The figures of docs/filling.md.
+  EXPECT_EQ(time_with(opposite(4, 4), {2, 1}).makespan, 48);
+  EXPECT_EQ(time_with(balanced(4, 4, {2, 1}), {2, 1}).makespan, 43);
+  EXPECT_EQ(time_with(opposite(4, 8), {1, 4}).makespan, 150);
+  EXPECT_EQ(time_with(balanced(4, 8, {1, 4}), {1, 4}).makespan, 139);
 }
 
 // A frozen stage in front feeds both; it stands where actors wait in the step before.

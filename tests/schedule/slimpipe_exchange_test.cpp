@@ -72,15 +72,21 @@ TEST(SlimPipeExchange, EvensOutAttention) {
   }
 }
 
-// F of an actor takes 1, of which `attention` in each of its layers together, B twice as long.
-double makespan(const Schedule& schedule, double attention) {
+// F of an actor takes 1, of which `attention` in each of its layers together, and `head` in the whole vocabulary, B twice as long.
+double makespan(const Schedule& schedule, double attention, double head = 0) {
   const double slices = schedule.slices, block = attention / (slices * slices);
+  const int behind = kStages * static_cast<int>(schedule.actors.size()), parts = schedule.whole_stages() - behind - 1;
   TableCosts costs = uniform_costs(schedule.stages());
   for (std::int32_t number = 0; number < schedule.stages(); ++number) {
     const StagePart part = part_of(number, schedule.slices, schedule.blocks);
-    const bool attends = part.stage % kStages == 1;
-    for (double& time : costs.stages[at(number)].time)
-      time *= attends ? 2 * block * attention_of(schedule, part, false) : (1 - attention) / 2 / slices;
+    double share = (1 - attention) / 2 / slices;
+    if (part.stage >= behind)
+      share = part.stage == behind + parts ? 0 : head / parts / slices;
+    else if (part.stage % kStages == 1)
+      share = 2 * block * attention_of(schedule, part, false);
+    else if (part.stage + 1 == behind && parts < 0)
+      share += head / slices;
+    for (double& time : costs.stages[at(number)].time) time *= share;
   }
   return time_table(schedule, shape_of(schedule), costs).makespan;
 }
@@ -90,6 +96,29 @@ double makespan(const Schedule& schedule, double attention) {
 TEST(SlimPipeExchange, GainsMostOfWhatUnequalSlicesCost) {
   EXPECT_DOUBLE_EQ(makespan(exchanging(4, 4, 8), 0.5), 13.140625);
   EXPECT_DOUBLE_EQ(makespan(exchanging(2, 4, 8), 0.5), 12.7265625);
+}
+
+// Attention takes half of an actor's layers, and the vocabulary half as long as these: all work is 13.5 of each actor.
+TEST(SlimPipeExchange, HasTheVocabularyInPartsBesides) {
+  ScheduleOptions options{.actors = 4, .microbatches = 4, .slices = 8};
+  EXPECT_DOUBLE_EQ(makespan(make_schedule("slimpipe-exchange", options), 0.5, 0.5), 18.390625);
+  options.head_shards = 4;
+  EXPECT_DOUBLE_EQ(makespan(make_schedule("slimpipe-exchange", options), 0.5, 0.5), 14.8046875);
+}
+
+TEST(SlimPipeExchange, TakesAnyNumberOfParts) {
+  for (const int p : {1, 2, 4})
+    for (const int m : {1, 3})
+      for (const int n : {1, 4, 8})
+        for (const int shards : {2, 3, p + 1}) {
+          SCOPED_TRACE(concat("p ", p, ", m ", m, ", n ", n, ", shards ", shards));
+          const ScheduleOptions options{.actors = p, .microbatches = m, .chunks = 2, .slices = n, .head_shards = shards};
+          const Schedule schedule = make_schedule("slimpipe-exchange", options);
+          validate(schedule, sliced(chain_with_head(p * 5, shards), n, schedule.blocks), m);
+          EXPECT_EQ(schedule.blocks, make_schedule("slimpipe-exchange", {.actors = p, .microbatches = m, .chunks = 2, .slices = n}).blocks);
+          for (int part = 0; part < shards; ++part)
+            EXPECT_EQ(actor_of_stage(schedule)[at(number_of({p * 5 + part}, n, schedule.blocks))], part % p);
+        }
 }
 
 TEST(SlimPipeExchange, IsSlimPipeWhereNothingMoves) {

@@ -212,6 +212,33 @@ bool expect_what_the_table_says(const Trial& trial, std::map<std::string, int>& 
   return true;
 }
 
+// Attention has no parameters, so in a window it may be on several actors: whole, or blocks of it.
+TEST(RandomWindows, OfAttentionOnOtherActorsAreStepByStep) {
+  for (const char* attention : {"schedule=helixpipe group=1", "schedule=helixpipe group=2", "schedule=slimpipe-exchange slices=4",
+                                "schedule=slimpipe-exchange slices=4 head_shards=2"})
+    for (const auto& [updated, data] :
+         {std::pair("momentum=0.9", 1), std::pair("clip=0.1", 1), std::pair("tied=1 update=stage", 1), std::pair("momentum=0.9", 2)}) {
+      Trial trial{.settings = {}, .pipe = 2, .data = data};
+      const std::string all = concat("window=2 microbatches=4 batch=", 4 * data, " chunks=2 layers=4 width=8 heads=2 context=8 ",
+                                     "vocabulary=16 tied=0 dtype=f64 optimiser=sgd ", attention, " ", updated);
+      for (const std::string& setting : split(all, ' ')) {
+        const std::size_t sign = setting.find('=');
+        trial.settings[setting.substr(0, sign)] = setting.substr(sign + 1);
+      }
+      SCOPED_TRACE(trial.text());
+      const Config config = trial.config();
+      const Comparison found = compare(run(config, prepare(config, builtin_models())), step_by_step(config, 2));
+      EXPECT_LE(found.loss_difference, 1e-10);
+      EXPECT_LE(found.gradient_difference, 1e-10) << found.worst;
+      trial.settings["qkv_in_attention"] = "1";
+      if (trial.settings["schedule"] != "helixpipe") continue;
+      EXPECT_NE(test::message_of([&] {
+                  run(trial.config(), prepare(trial.config(), builtin_models()));
+                }).find("in a window of steps each actor would have versions of its own"),
+                std::string::npos);
+    }
+}
+
 // A backward of XPipe or PipeOptim reads other parameters than its forward read, so what it recomputed would be another's.
 TEST(RandomWindows, RecomputeWhatTheirForwardsRead) {
   for (const std::string& schedule : kLate) {

@@ -83,6 +83,15 @@ TEST(SlicedSteps, ExchangeBlocksOfAttention) {
   EXPECT_EQ(prepare(small({"schedule=slimpipe-exchange", "slices=8", "actors=4"}), builtin_models()).schedule.blocks.size(), 18U);
 }
 
+TEST(SlicedSteps, ExchangeBlocksOfAttentionBesideTheVocabularyInParts) {
+  const StepGradients expected = sequential_step(small({"head_shards=3"}));
+  expect_equal({"head_shards=3", "schedule=slimpipe-exchange", "slices=4", "chunks=2"}, expected);
+  expect_equal({"head_shards=3", "schedule=slimpipe-exchange", "slices=8", "actors=4", "recompute=inputs"}, expected);
+  expect_equal({"head_shards=3", "schedule=slimpipe-exchange", "slices=4", "chunks=2", "pipeline.data=2", "zero=1"}, expected);
+  const StepGradients untied = sequential_step(small({"head_shards=2", "tied=0"}));
+  expect_equal({"head_shards=2", "tied=0", "schedule=slimpipe-exchange", "slices=[7, 4, 1]", "chunks=2"}, untied);
+}
+
 TEST(SlicedSteps, ExchangeBlocksOfAttentionInF32) {
   expect_equal({"dtype=f32", "schedule=slimpipe-exchange", "slices=8", "actors=4"}, sequential_step(small({"dtype=f32"})), 1e-6);
 }
@@ -373,7 +382,7 @@ TEST(SlicedSteps, RefuseTheOtherBadNumbers) {
             "  hint: leave out pipeline.slices, or set batch.planner = \"pad\"");
   EXPECT_EQ(refusal({"head_shards=2"}),
             "1f1b takes no --head-shards\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: schedules that "
-            "do: slimpipe");
+            "do: slimpipe, slimpipe-exchange");
   EXPECT_EQ(refusal({"head_shards=33", "schedule=slimpipe"}), "head_shards is 33 for a vocabulary of 32\n  hint: use 1 to 32");
 }
 

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "penstock/schedule.h"
 #include "schedule/kinds.h"
+#include "schedule/versions.h"
 
 namespace penstock {
 namespace {
@@ -123,6 +124,9 @@ StageShape shape_of(const Schedule& schedule) {
   if (!schedule.predecessors.empty()) shape.predecessors = schedule.predecessors;
   for (std::size_t stage = 0; stage < schedule.forward_times.size(); ++stage)
     shape.has_backward[stage] = shape.has_parameters[stage] = false;  // those that train update the parameters
+  const std::vector<bool> unversioned = unversioned_stages(schedule);
+  for (std::size_t stage = 0; stage < unversioned.size(); ++stage)
+    if (unversioned[stage]) shape.has_parameters[stage] = false;
   return sliced(shape, schedule.slices, schedule.blocks);
 }
 

@@ -29,6 +29,10 @@ Schedule seq1f1b(const ScheduleOptions& options);
 Schedule slimpipe(const ScheduleOptions& options);
 Schedule slimpipe_exchange(const ScheduleOptions& options);
 Schedule helixpipe(const ScheduleOptions& options);
+// The table of sliced stages with the parts of the vocabulary behind them (slimpipe.cpp), and how many slices are on their way through
+// these while the last actor goes on with others.
+Schedule with_head(Schedule trunk, const ScheduleOptions& options);
+int slices_in_head(const ScheduleOptions& options);
 Schedule pipedream(const ScheduleOptions& options);
 // For a window of steps, each drained before the next begins.
 Schedule nestpipe(const ScheduleOptions& options);
@@ -52,6 +56,9 @@ Schedule self_conditioned(Schedule schedule);
 // where its actors wait. `times`: of each frozen stage's forward, where another stage's takes 1. Work: times actors and gaps for each of
 // them.
 Schedule with_frozen_stages(Schedule step, const std::vector<double>& times, int steps);
+
+// Throws Error unless --balance gives `count` times, one `each`: of "actors", each "actor's stage".
+void require_balance(std::string_view name, const ScheduleOptions& options, int count, std::string_view of, std::string_view each);
 
 // Each chunk runs all micro-batches before the next one, and back: in the same order or the reverse.
 Schedule chunk_by_chunk(const ScheduleOptions& options, bool reverse_backwards);

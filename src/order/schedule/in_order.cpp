@@ -48,10 +48,7 @@ class InOrderPolicy {
     return 2 * (at(action.stage) * at(work_.microbatches) + at(action.microbatch)) + (action.kind != Kind::F);
   }
   bool can_run(const Progress& actor, const Action& action) const {
-    if (!ready_[place(action)]) return false;
-    if (action.kind == Kind::F) return actor.forwards - actor.weights < at(order_.live);
-    const std::vector<std::int32_t>& before = order_.forwards_before_input;
-    return before.empty() || actor.forwards >= at(before[actor.inputs.size()]);
+    return ready_[place(action)] && (action.kind != Kind::F || actor.forwards - actor.weights < at(order_.live));
   }
 
   const InOrder& order_;

@@ -14,8 +14,6 @@ struct InOrder {
   // where none can, the oldest I's W.
   std::vector<std::vector<std::vector<Action>>> lists{};
   std::int32_t live = 0;  // so many forwards at most wait for their W on an actor
-  // An actor's k-th I waits for so many of its forwards. Empty: for its own.
-  std::vector<std::int32_t> forwards_before_input{};
 };
 
 // The table of stages in a chain whose backward is split. A limit under which nothing can run is a bug.

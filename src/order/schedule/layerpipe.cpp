@@ -97,6 +97,7 @@ Schedule balanced(Schedule whole, const ScheduleOptions& options) {
 
 Schedule layerpipe(const ScheduleOptions& options) {
   if (options.balance.empty()) return never_drained(options, eager_one_forward_one_backward);
+  require_balance("layerpipe", options, options.actors, "actors", "actor's stage");
   ScheduleOptions window = options;
   window.microbatches *= options.window;
   return balanced(eager_one_forward_one_backward(window), options);

@@ -75,6 +75,7 @@ std::vector<Entry> with_sequences(std::vector<Entry> all) {
       {{.name = "slimpipe-exchange",
         .summary = "slimpipe in which actors at early slices do blocks of the attention of later ones: slices cost alike",
         .chunked = true,
+        .takes = {"--head-shards"},
         .orders_slices = true},
        slimpipe_exchange},
       {{"helixpipe",
@@ -128,7 +129,8 @@ const std::vector<Entry>& entries() {
       {{"chimera", "two opposite pipelines with two copies, each filling the other's start", false}, chimera},
       {{"bitpipe", "two opposite V pipelines with two copies: half of chimera's bubble", true}, bitpipe},
       {{"hanayo", "down the actors and back, chunks/2 times: chimera's short ways with one copy", true}, hanayo},
-      {{"bidirectional", "two backbones, one down the actors and one up, each filling the other's idle time", true}, bidirectional},
+      {{"bidirectional", "two backbones, one down the actors and one up, each filling the other's idle time", true, {"--balance"}},
+       bidirectional},
   }));
   return all;
 }
@@ -192,10 +194,6 @@ void check_frozen(const ScheduleInfo& info, const ScheduleOptions& options) {
 }
 
 void check_balance(const ScheduleInfo& info, const ScheduleOptions& options) {
-  if (options.balance.empty()) return;
-  if (std::ssize(options.balance) != options.actors)
-    throw Error(concat(info.name, ": --balance gives ", options.balance.size(), " times for ", options.actors, " actors"), {},
-                "give one for each actor's stage");
   for (const double time : options.balance)
     if (!is_relative_time(time)) throw Error(concat(info.name, ": --balance must be ", kRelativeTimes, ", not ", number(time)));
 }
@@ -249,6 +247,12 @@ void check_size(const std::string& name, const ScheduleOptions& options, int chu
                      options.window > 1 ? concat(" x ", options.window, " steps") : "",
                      options.slices > 1 ? concat(" x ", options.slices, " slices") : "", " is too large"),
               {concat("the product may be up to ", kMostForwards)});
+}
+
+void require_balance(std::string_view name, const ScheduleOptions& options, int count, std::string_view of, std::string_view each) {
+  if (std::ssize(options.balance) != count)
+    throw Error(concat(name, ": --balance gives ", options.balance.size(), " times for ", count, " ", of), {},
+                concat("give one for each ", each));
 }
 
 bool splits_backward(std::string_view schedule) {

@@ -27,31 +27,27 @@
 //   actor 0 | 0.0F0 0.1F0 2.0F0 .     2.1F0 .     .     .     .     2.1B0------ .     .     2.0B0------ .     .     0.1B0------ 0.0B0------
 //   actor 1 | .     1.0F0 3.0F0 1.1F0 3.1F0 4.0F0 4.1F0 4.1B0------ 3.1B0------ 4.0B0------ 3.0B0------ 1.1B0------ 1.0B0------
 //   time 21, bubble 28.6 %, live 4 6
-#include "base/numbers.h"
 #include "schedule/generators.h"
 #include "schedule/in_order.h"
 
 namespace penstock {
 namespace {
 
-// Slices that are on their way through the parts of the vocabulary while the last actor goes on with others.
-constexpr int kInHead = 2;
-
 // The stages' actors and times, by which the head's actions find their places between the trunk's: a part takes a quarter of an actor's
 // layers, a transfer as long as the trunk's rows hide, one and a half of their forwards. Where transfers take no time that costs nothing.
-EngineWork work_of(const ScheduleOptions& options, TableCosts& costs) {
-  const int p = options.actors, shards = options.head_shards;
-  EngineWork work{.shape = sliced(chain_with_head(p, shards), options.slices),
-                  .actors = {{}},
+EngineWork work_of(const Schedule& trunk, const ScheduleOptions& options, TableCosts& costs) {
+  const int p = options.actors, shards = options.head_shards, stages = trunk.whole_stages();
+  EngineWork work{.shape = sliced(chain_with_head(stages, shards), trunk.slices, trunk.blocks),
+                  .actors = {actor_of_stage(trunk)},
                   .actor_count = p,
                   .microbatches = options.microbatches,
                   .costs = &costs};
-  for (int stage = 0; stage < p + shards + 1; ++stage) {
-    const bool is_join = stage == p + shards;
-    const double time = stage < p ? 4 : is_join ? 0.125 : 1;
-    const TableCosts of_slices = uniform_costs(options.slices, {}, time);
-    work.actors[0].insert(work.actors[0].end(), at(options.slices), is_join ? p - 1 : stage < p ? stage : (stage - p) % p);
-    costs.stages.insert(costs.stages.end(), of_slices.stages.begin(), of_slices.stages.end());
+  for (std::int32_t number = 0; number < std::ssize(work.shape.predecessors); ++number) {
+    const int stage = part_of(number, trunk.slices, trunk.blocks).stage;
+    const bool is_join = stage == stages + shards;
+    const double time = stage < stages ? 4.0 * p / stages : is_join ? 0.125 : 1;
+    costs.stages.push_back(uniform_costs(1, {}, time).stages[0]);
+    if (stage >= stages) work.actors[0].push_back(is_join ? p - 1 : (stage - stages) % p);
   }
   work.arrival = [](std::int32_t, std::int32_t, double ready, double) { return ready + 6; };
   return work;
@@ -59,15 +55,23 @@ EngineWork work_of(const ScheduleOptions& options, TableCosts& costs) {
 
 }  // namespace
 
-Schedule slimpipe(const ScheduleOptions& options) {
-  const int head = options.head_shards > 1 ? kInHead : 0;
-  const Schedule trunk = alternating(options, [&](int actor) { return options.slices + 2 * (options.actors - 1 - actor) + head; });
-  if (head == 0) return trunk;
+int slices_in_head(const ScheduleOptions& options) {
+  return options.head_shards > 1 ? 2 : 0;
+}
+
+Schedule with_head(Schedule trunk, const ScheduleOptions& options) {
+  if (options.head_shards == 1) return trunk;
   TableCosts costs;
-  const EngineWork work = work_of(options, costs);
+  const EngineWork work = work_of(trunk, options, costs);
   Schedule schedule = in_rows(trunk, work, [](const Action&) { return true; });
-  schedule.slices = options.slices;
+  schedule.slices = trunk.slices;
+  schedule.blocks = trunk.blocks;
   return schedule;
+}
+
+Schedule slimpipe(const ScheduleOptions& options) {
+  const auto ahead = [&](int actor) { return options.slices + 2 * (options.actors - 1 - actor) + slices_in_head(options); };
+  return with_head(alternating(options, ahead), options);
 }
 
 Schedule seq1f1b(const ScheduleOptions& options) {

@@ -10,7 +10,8 @@
 // so no table waits in a circle. A taker that is not yet, or no longer, at work takes blocks as in all other turns.
 //
 // Bubble and peak as slimpipe where an actor's slices cost alike by this; what a taker keeps of a block's queries, keys and values comes on
-// top. One copy of the parameters. An order that hides latency by itself: own attention runs while a block's operands come.
+// top. One copy of the parameters. An order that hides latency by itself: own attention runs while a block's operands come. Parts of the
+// vocabulary (--head-shards) are placed as slimpipe's: two slices more are in flight, which shifts the turns of all backwards alike.
 //
 //   penstock schedule slimpipe-exchange --actors 2 --microbatches 1 --slices 3 --forward-only --show
 //   actor 0 | 0.0F0   1.0F0   2.0F0   0.1F0   1.1F0   2.1F0   0.2F0   1.2F0   2.2F0   .       4.2.0F0
@@ -31,6 +32,7 @@ class Exchange {
         slices_(options.slices),
         layers_(options.chunks),
         pieces_(options.microbatches * options.slices),
+        in_head_(slices_in_head(options)),
         rounds_(exchange_blocks(options.actors, options.slices).rounds) {
     for (const ExchangeRound& round : rounds_)
       for (const BlockMove& move : round.moves)
@@ -44,7 +46,7 @@ class Exchange {
 
   // Turns before an actor's first and behind its last slice are of blocks alone.
   std::vector<Action> row(int actor) const {
-    const int ahead = slices_ + 2 * (actors_ - 1 - actor), first = 1 - actors_, end = pieces_ + actors_ - 1;
+    const int ahead = slices_ + 2 * (actors_ - 1 - actor) + in_head_, first = 1 - actors_, end = pieces_ + actors_ - 1;
     std::vector<Action> row;
     take_turns(end - first, ahead,
                [&](Kind kind, int k) { kind == Kind::F ? forward(actor, first + k, row) : backward(actor, first + k, row); });
@@ -95,6 +97,7 @@ class Exchange {
 
   int actors_, slices_, layers_;
   int pieces_;  // slices of all micro-batches
+  int in_head_;
   std::vector<ExchangeRound> rounds_;
   std::vector<StagePart> blocks_;
 };
@@ -107,7 +110,7 @@ Schedule slimpipe_exchange(const ScheduleOptions& options) {
   schedule.slices = options.slices;
   schedule.blocks = exchange.blocks();
   for (int actor = 0; actor < options.actors; ++actor) schedule.actors.push_back(exchange.row(actor));
-  return schedule;
+  return with_head(std::move(schedule), options);
 }
 
 }  // namespace penstock

@@ -16,23 +16,29 @@ namespace {
 
 using ForwardVersions = std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion>;  // by stage and micro-batch: what F read
 
+// What a row alone does not say.
+struct OfTable {
+  std::vector<bool> unversioned;  // unversioned_stages
+  ForwardVersions elsewhere{};    // of F whose W are in other rows
+};
+
 // Calls visit(action, index, updates, version) for each action of a row: how many updates of its stage stand before it, and the version
-// that it reads. `elsewhere`: of F of other rows.
+// that it reads.
 template <class Visit>
-void for_each_version(const Schedule& schedule, std::size_t actor, const ForwardVersions& elsewhere, Visit&& visit) {
+void for_each_version(const Schedule& schedule, std::size_t actor, const OfTable& table, Visit&& visit) {
   std::map<std::int32_t, std::int32_t> updates;  // by whole stage
   ForwardVersions forwards;
   for (std::size_t i = 0; i < schedule.actors[actor].size(); ++i) {
     const Action& action = schedule.actors[actor][i];
     std::int32_t& made = updates[whole_stage(action, schedule)];
     ReadVersion read;
-    if (reads_parameters(action.kind)) {
+    if (reads_parameters(action.kind) && (action.version >= 0 || !table.unversioned[whole_stage(action, schedule)])) {
       const auto here = forwards.find({action.stage, action.microbatch});
-      const auto there = elsewhere.find({action.stage, action.microbatch});
-      read = action.version >= 0        ? ReadVersion{action.version, action.ahead}
-             : here != forwards.end()   ? here->second
-             : there != elsewhere.end() ? there->second
-                                        : ReadVersion{made};
+      const auto there = table.elsewhere.find({action.stage, action.microbatch});
+      read = action.version >= 0              ? ReadVersion{action.version, action.ahead}
+             : here != forwards.end()         ? here->second
+             : there != table.elsewhere.end() ? there->second
+                                              : ReadVersion{made};
       if (action.kind == Kind::F)
         for (std::int32_t m = 0; m < action.count; ++m) forwards[{action.stage, action.microbatch + m}] = read;
     }
@@ -41,21 +47,23 @@ void for_each_version(const Schedule& schedule, std::size_t actor, const Forward
   }
 }
 
-// Empty where each W is on its F's actor, and in a table for one step, which has one version.
-ForwardVersions versions_elsewhere(const Schedule& schedule) {
-  ForwardVersions out;
+// `elsewhere` is empty where each W is on its F's actor, and in a table for one step, which has one version.
+OfTable of_table(const Schedule& schedule) {
+  OfTable out{unversioned_stages(schedule)};
   if (schedule.steps == 1) return out;
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
+  ForwardVersions elsewhere;
   for_each_action(schedule, [&](const Action& action, Position p) {
     if (action.kind != Kind::W || owners[action.stage] == p.actor) return;
-    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) out[{action.stage, m}] = {};
+    for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) elsewhere[{action.stage, m}] = {};
   });
-  if (out.empty()) return out;
+  if (elsewhere.empty()) return out;
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for_each_version(schedule, actor, {}, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
+    for_each_version(schedule, actor, out, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
       for (std::int32_t m = action.microbatch; action.kind == Kind::F && m < action.microbatch + action.count; ++m)
-        if (const auto found = out.find({action.stage, m}); found != out.end()) found->second = read;
+        if (const auto found = elsewhere.find({action.stage, m}); found != elsewhere.end()) found->second = read;
     });
+  out.elsewhere = std::move(elsewhere);
   return out;
 }
 
@@ -67,7 +75,7 @@ Position place_in(std::size_t actor, std::size_t index) {
 struct Window {
   const Schedule& schedule;
   std::int32_t microbatches;  // of a step
-  ForwardVersions elsewhere;
+  OfTable table;
 };
 
 // Throws unless the action is the next U of its stage.
@@ -105,14 +113,14 @@ void check_step(const Window& window, Position p) {
 
 // Is it a W away from its F?
 bool is_elsewhere(const Window& window, const Action& action) {
-  return action.kind == Kind::W && window.elsewhere.contains({action.stage, action.microbatch});
+  return action.kind == Kind::W && window.table.elsewhere.contains({action.stage, action.microbatch});
 }
 
 // Throws for a W away from its F that would read another version than that did. That its gradient comes in time follows from
 // what the stage's U needs (work.h).
 void check_elsewhere(const Window& window, Position p) {
   const Action& action = window.schedule.actors[p.actor][p.index];
-  const ReadVersion forward = window.elsewhere.at({action.stage, action.microbatch});
+  const ReadVersion forward = window.table.elsewhere.at({action.stage, action.microbatch});
   if (action.version < 0 || ReadVersion{action.version, action.ahead} == forward) return;
   const auto version = [](ReadVersion of) { return concat(of.version, of.ahead > 0 ? concat("+", of.ahead) : ""); };
   throw Error(concat(named(window.schedule, p), " reads version ", version({action.version, action.ahead}), " of stage ",
@@ -144,7 +152,7 @@ void check_one_actor(const Schedule& schedule, const StageShape& shape) {
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
   for_each_action(schedule, [&](const Action& action, Position p) {
     const std::int32_t stage = whole_stage(action, schedule), owner = owners[first_slice(action.stage, schedule)];
-    if (!shape.has_backward[action.stage] || action.kind == Kind::W || owner == p.actor) return;
+    if (!shape.has_backward[action.stage] || !shape.has_parameters[action.stage] || action.kind == Kind::W || owner == p.actor) return;
     throw Error(concat(named(schedule, p), ": stage ", stage, " is also on actor ", owner),
                 {"in a window of steps each actor would have versions of its own; only W may be elsewhere"},
                 concat("put all of a stage but its W on one actor, or make the table for one step"));
@@ -153,11 +161,30 @@ void check_one_actor(const Schedule& schedule, const StageShape& shape) {
 
 }  // namespace
 
+std::vector<bool> spread_stages(const Schedule& schedule) {
+  std::vector<bool> out(schedule.whole_stages(), false);
+  const std::vector<std::int32_t> owners = actor_of_stage(schedule);
+  for_each_action(schedule, [&](const Action& action, Position p) {
+    if (is_compute(action.kind) && action.kind != Kind::W && owners[first_slice(action.stage, schedule)] != p.actor)
+      out[whole_stage(action, schedule)] = true;
+  });
+  return out;
+}
+
+std::vector<bool> unversioned_stages(const Schedule& schedule) {
+  if (schedule.steps == 1) return std::vector<bool>(schedule.whole_stages(), false);
+  std::vector<bool> out = spread_stages(schedule);
+  for_each_action(schedule, [&](const Action& action, Position) {
+    if (action.kind == Kind::U) out[whole_stage(action, schedule)] = false;
+  });
+  return out;
+}
+
 std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule) {
   std::vector<std::vector<ReadVersion>> out(schedule.actors.size());
-  const ForwardVersions elsewhere = versions_elsewhere(schedule);
+  const OfTable table = of_table(schedule);
   for (std::size_t actor = 0; actor < out.size(); ++actor)
-    for_each_version(schedule, actor, elsewhere,
+    for_each_version(schedule, actor, table,
                      [&](const Action&, std::size_t, std::int32_t, ReadVersion read) { out[actor].push_back(read); });
   return out;
 }
@@ -165,7 +192,7 @@ std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule) {
 std::int32_t staleness(const Schedule& schedule, std::int32_t actor) {
   const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
   std::int32_t most = 0;
-  for_each_version(schedule, static_cast<std::size_t>(actor), versions_elsewhere(schedule),
+  for_each_version(schedule, static_cast<std::size_t>(actor), of_table(schedule),
                    [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
                      if (read.version >= 0) most = std::max(most, action.microbatch / microbatches - read.version);
                    });
@@ -180,10 +207,10 @@ std::int32_t steps_of_wave(const Schedule& schedule) {
 
 std::int32_t missing_of_others(const Schedule& schedule, std::int32_t distance) {
   const std::int32_t wave = steps_of_wave(schedule), microbatches = std::max(1, schedule.step_microbatches());
-  const ForwardVersions elsewhere = versions_elsewhere(schedule);
+  const OfTable table = of_table(schedule);
   std::int32_t most = 0;
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for_each_version(schedule, actor, elsewhere, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
+    for_each_version(schedule, actor, table, [&](const Action& action, std::size_t, std::int32_t, ReadVersion read) {
       const std::int32_t pulled = std::max(0, read.version / wave - distance);  // waves
       if (read.version >= 0) most = std::max(most, action.microbatch / microbatches - pulled * wave);
     });
@@ -193,7 +220,7 @@ std::int32_t missing_of_others(const Schedule& schedule, std::int32_t distance) 
 std::vector<HeldVersion> versions_beside(const Schedule& schedule, std::int32_t actor) {
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, HeldVersion> reads;  // by stage, version and ahead: the first and the last
   std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> overwritten;           // by stage and version: by the U at this place
-  for_each_version(schedule, static_cast<std::size_t>(actor), versions_elsewhere(schedule),
+  for_each_version(schedule, static_cast<std::size_t>(actor), of_table(schedule),
                    [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
                      const std::int32_t stage = whole_stage(action, schedule);
                      if (action.kind == Kind::U) overwritten[{stage, updates}] = i;
@@ -226,9 +253,9 @@ std::int32_t versions_held(const Schedule& schedule, std::int32_t actor) {
 
 void check_staleness(const Schedule& schedule, std::int32_t most) {
   const std::int32_t microbatches = std::max(1, schedule.step_microbatches());
-  const ForwardVersions elsewhere = versions_elsewhere(schedule);
+  const OfTable table = of_table(schedule);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor)
-    for_each_version(schedule, actor, elsewhere, [&](const Action& action, std::size_t i, std::int32_t, ReadVersion read) {
+    for_each_version(schedule, actor, table, [&](const Action& action, std::size_t i, std::int32_t, ReadVersion read) {
       const std::int32_t version = read.version;
       const std::int32_t step = action.microbatch / microbatches;
       if (version < 0 || step - version <= most) return;
@@ -261,11 +288,11 @@ void check_versions(const Schedule& schedule, const StageShape& shape, std::int3
     throw Error(concat(schedule.name, ": ", counted(microbatches, "micro-batch"), " are no multiple of the ", schedule.steps,
                        " steps of the table"),
                 {"its U name so many last micro-batches of steps"}, "let each step have as many");
-  const Window window{schedule, microbatches / schedule.steps, versions_elsewhere(schedule)};
+  const Window window{schedule, microbatches / schedule.steps, of_table(schedule)};
   if (schedule.steps > 1) check_one_actor(schedule, shape);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
     std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
-    for_each_version(schedule, actor, window.elsewhere, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
+    for_each_version(schedule, actor, window.table, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
       if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, place_in(actor, i), updates, read.version);
       if (shape.has_backward[action.stage] && shape.has_parameters[action.stage] && !is_elsewhere(window, action))
         last[whole_stage(action, schedule)] = {i, updates + (action.kind == Kind::U)};

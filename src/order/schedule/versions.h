@@ -16,6 +16,12 @@ struct ReadVersion {
 
   bool operator==(const ReadVersion&) const = default;
 };
+// For each stage, numbered whole, whether its forwards or backwards are on several actors. Replicas are, and stages without parameters,
+// such as attention, may be.
+std::vector<bool> spread_stages(const Schedule& schedule);
+// For each stage whether it is spread and the table of several steps has no U of it: it has no parameters, and so no versions.
+std::vector<bool> unversioned_stages(const Schedule& schedule);
+
 // By row and action. Takes a table of which check_versions says nothing.
 std::vector<std::vector<ReadVersion>> read_versions(const Schedule& schedule);
 
@@ -47,7 +53,8 @@ void check_staleness(const Schedule& schedule, std::int32_t most);
 
 // Throws Error naming row, cell, action and version unless each stage with a backward has a U for each step of the window, behind all
 // gradients of that step in its row, in order; an action reads a version that is made above it in its row, a W on another actor than its F
-// what that read; and all of a stage but W is on one actor.
+// what that read; and all of a stage with parameters but W is on one
+// actor.
 void check_versions(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);
 
 }  // namespace penstock

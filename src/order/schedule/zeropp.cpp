@@ -1,12 +1,13 @@
 // ZeroPP (2402.03791): a pipeline across nodes whose actors hold sharded parameters. Micro-batches go in units of U (--unit, m unless
 // said): an actor runs chunk 0 forward for all of the unit, then chunk 1, ...; then back through the chunks in reverse, input gradients
-// first, as the others wait for them. Weight gradients fill what idle time there is; so do the next unit's forwards, as far as memory of U
-// micro-batches lets them. Each unit gathers a chunk's parameters once per direction, while the chunk before it is at work, and reduces
+// first, as the others wait for them. Weight gradients fill what idle time there is, also between the next unit's forwards, which memory of
+// U micro-batches holds back. Each unit gathers a chunk's parameters once per direction, while the chunk before it is at work, and reduces
 // its gradients once (gathers.cpp).
 //
 // Bubble ceil(m/U) (p-1)(F+I)/v less what the units hide of each other, for U = m exactly (p-1)(F+I)/v: time 30 for p = 4, m = 8 and v = 1,
 // 27 for v = 2, ZB-H1's. Gathers of a chunk 2m/U per step; peak UA, held until W; sharded parameters, and those of two chunks.
-// U >= 2p-1 does not suffice for the least bubble in this layout, whose units each fill and drain: it is least for U = m.
+// U >= 2p-1 does not suffice for the least bubble in this layout, whose units each fill and drain: it is least for U = m. With U < p
+// a chunk takes a unit as long as the way through all actors, p forwards instead of U: the price of so little memory.
 //
 // A chunk is given back after its last input gradient: a weight gradient needs the activations and what its input gradient left.
 //
@@ -26,20 +27,12 @@ InOrder layout(const ScheduleOptions& options, int unit) {
   const int p = options.actors, v = options.chunks, m = options.microbatches;
   InOrder order{.live = unit * v};
   for (int r = 0; r < p; ++r) {
-    std::vector<Action> inputs, forwards;
-    for (int first = 0; first < m; first += unit) {
-      for (int c = 0; c < v; ++c) {
-        for (int j = first; j < std::min(first + unit, m); ++j) {
-          forwards.push_back({c * p + r, Kind::F, j});
-          inputs.push_back({(v - 1 - c) * p + r, Kind::I, j});
-        }
-      }
-    }
-    order.lists.push_back({std::move(inputs), std::move(forwards)});
-  }
-  for (int first = 0; first < m; first += unit) {
-    const int end = std::min(first + unit, m);
-    order.forwards_before_input.insert(order.forwards_before_input.end(), static_cast<std::size_t>((end - first) * v), end * v);
+    std::vector<Action> row;
+    for (int first = 0; first < m; first += unit)
+      for (const Kind kind : {Kind::F, Kind::I})
+        for (int c = 0; c < v; ++c)
+          for (int j = first; j < std::min(first + unit, m); ++j) row.push_back({(kind == Kind::F ? c : v - 1 - c) * p + r, kind, j});
+    order.lists.push_back({std::move(row)});
   }
   return order;
 }
@@ -47,13 +40,8 @@ InOrder layout(const ScheduleOptions& options, int unit) {
 }  // namespace
 
 Schedule zeropp(const ScheduleOptions& options) {
-  const int p = options.actors, m = options.microbatches, unit = options.unit > 0 ? options.unit : m;
-  if (unit > m || unit < std::min(p, m)) {
-    std::vector<std::string> details;
-    if (unit < p) details.push_back("fewer than there are actors leave most of them idle");
-    throw Error(concat("zeropp: a unit of ", unit, " micro-batches with ", p, " actors and ", m, " micro-batches"), details,
-                concat("use --unit from ", std::min(p, m), " to ", m));
-  }
+  const int m = options.microbatches, unit = options.unit > 0 ? options.unit : m;
+  if (unit > m) throw Error(concat("zeropp: a unit of ", unit, " micro-batches of ", m), {}, concat("use --unit from 1 to ", m));
   EngineWork work = chunked_work(options);
   work.split = true;
   return with_gathers(in_order(layout(options, unit), work));

@@ -55,7 +55,7 @@ class MemorySearch {
     RegisteredTable table = *found;
     std::erase_if(out, [&](const RegisteredTable& other) { return other.name == table.name; });
     ScheduleOptions& options = table.options;
-    for (options.unit = std::min(options.actors, options.microbatches); options.unit <= options.microbatches; ++options.unit) {
+    for (options.unit = 1; options.unit <= options.microbatches; ++options.unit) {
       table.schedule = make_schedule(table.name, options);
       out.push_back(table);
     }

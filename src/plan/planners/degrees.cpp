@@ -61,8 +61,8 @@ std::vector<int> chunks_of(const DegreesLimits& only, bool chunked, int most) {
 // Sizes of a unit to try, from the fewest micro-batches that keep all actors at work to all; 0: the schedule has no units.
 std::vector<int> units_of(const DegreesLimits& only, const std::string& schedule, int pipe, int microbatches) {
   if (!takes(schedule, "--unit")) return only.unit > 0 ? std::vector<int>() : std::vector{0};
+  if (only.unit > 0) return only.unit <= microbatches ? std::vector{only.unit} : std::vector<int>();
   const int least = std::min(pipe, microbatches);
-  if (only.unit > 0) return only.unit >= least && only.unit <= microbatches ? std::vector{only.unit} : std::vector<int>();
   std::vector<int> out;
   for (const int unit : {least, 2 * pipe - 1, 2 * pipe, 4 * pipe, microbatches})
     if (unit >= least && unit <= microbatches) out.push_back(unit);
