@@ -24,6 +24,10 @@ std::vector<int> chunks_of(const JsonNode& instance) {
   return {counts.begin(), counts.end()};
 }
 
+void check_chunks(const JsonNode& node, std::size_t entries, std::size_t chunks) {
+  if (entries != chunks) node.fail(concat("has ", entries, " entries, there are ", counted(chunks, "chunk")));
+}
+
 // Chunks that all take as long, or "forward", and as read_micro_batches() says "backward" and "sizes", as lists of one for each.
 MicroBatches work_of_chunks(const JsonNode& instance, std::size_t count) {
   if (!is_given(instance, "forward") || !instance.at("forward").value().is_array()) {
@@ -31,8 +35,16 @@ MicroBatches work_of_chunks(const JsonNode& instance, std::size_t count) {
     return {std::vector<double>(count, forward), std::vector<double>(count, backward), std::vector<double>(count, 1)};
   }
   MicroBatches work = read_micro_batches(instance);
-  if (work.count() != count) instance.at("forward").fail(concat("has ", work.count(), " entries, there are ", counted(count, "chunk")));
+  check_chunks(instance.at("forward"), work.count(), count);
   return work;
+}
+
+// One figure for all chunks, or a list of one for each.
+std::vector<double> figures_of_chunks(const JsonNode& node, std::size_t count) {
+  if (!node.value().is_array()) return std::vector<double>(count, figure(node));
+  std::vector<double> out = figures(node);
+  check_chunks(node, out.size(), count);
+  return out;
 }
 
 BatchAnswer solve_chunks(const JsonNode& instance) {
@@ -45,12 +57,13 @@ BatchAnswer solve_chunks(const JsonNode& instance) {
 }
 
 BatchAnswer solve_checkpoint(const JsonNode& instance) {
-  const CheckpointProblem problem{.actors = small_whole(instance, "actors"),
-                                  .layers = small_whole(instance, "layers"),
-                                  .full = figure(required(instance, "full")),
-                                  .saved = figure(required(instance, "saved_per_layer")),
-                                  .room = figure(required(instance, "room"))};
   const std::vector<int> chunks = chunks_of(instance);
+  const auto count = static_cast<std::size_t>(std::accumulate(chunks.begin(), chunks.end(), 0));
+  const std::vector<double> full = figures_of_chunks(required(instance, "full"), count),
+                            saved = figures_of_chunks(required(instance, "saved_per_layer"), count);
+  CheckpointProblem problem{
+      .actors = small_whole(instance, "actors"), .layers = small_whole(instance, "layers"), .room = figure(required(instance, "room"))};
+  for (std::size_t c = 0; c < count; ++c) problem.memory.push_back({full[c], saved[c]});
   const auto fail = [&] {
     throw Error(concat("a room of ", number(problem.room), " is too small, even if every chunk recomputes all ",
                        problem.layers / problem.actors, " layers of a stage"),
@@ -65,7 +78,8 @@ BatchAnswer solve_checkpoint(const JsonNode& instance) {
   if (best.groups.empty()) fail();
   nlohmann::ordered_json groups = nlohmann::ordered_json::array(), totals = groups;
   for (const CheckpointGroup& group : best.groups) {
-    groups.push_back(group.chunks);
+    nlohmann::ordered_json& of_group = groups.emplace_back(nlohmann::ordered_json::array());
+    for (const std::size_t sequence : group.sequences) of_group.push_back(chunks[sequence]);
     totals.push_back(group.plan.total);
   }
   return {{{"time", exact(best.time)}, {"groups", groups}, {"totals", totals}}};

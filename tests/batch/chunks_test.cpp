@@ -90,26 +90,45 @@ TEST(Chunks, DescendingIsBest) {
   }
 }
 
-CheckpointProblem problem(int actors, int layers, double full, double saved, double room) {
-  return {.actors = actors, .layers = layers, .full = full, .saved = saved, .room = room};
+// Of chunks that are alike.
+CheckpointProblem problem(int actors, int layers, ChunkMemory chunk, double room, const Chunks& chunks) {
+  return {.actors = actors,
+          .layers = layers,
+          .memory = std::vector<ChunkMemory>(at(std::accumulate(chunks.begin(), chunks.end(), 0)), chunk),
+          .room = room};
+}
+
+CheckpointPlan plan_of(int actors, int layers, ChunkMemory chunk, double room, const Chunks& chunks) {
+  return plan_checkpoints(problem(actors, layers, chunk, room, chunks), chunks);
+}
+
+// Of `layers` on each stage, and chunks that differ, half of the time.
+CheckpointProblem drawn_problem(Random& random, int actors, int layers, const Chunks& chunks) {
+  const auto drawn = [&] {
+    const int saved = test::draw(random, 0, 3);
+    return ChunkMemory{.full = 1. * layers * saved + test::draw(random, 0, 5), .saved = 1. * saved};
+  };
+  CheckpointProblem out = problem(actors, layers * actors, drawn(), test::draw(random, 5, 50), chunks);
+  if (test::coin(random, 0.7)) std::ranges::generate(out.memory, drawn);
+  return out;
 }
 
 TEST(Checkpoints, PublishedTotals) {
-  EXPECT_EQ(plan_checkpoints(problem(4, 8, 6, 2, 24), {3, 2, 1}).total, 6);
-  EXPECT_EQ(plan_checkpoints(problem(4, 8, 6, 2, 30), {3, 2, 1}).total, 3);
-  EXPECT_FALSE(plan_checkpoints(problem(4, 8, 6, 2, 10), {3, 2, 1}).feasible);
-  EXPECT_EQ(plan_checkpoints(problem(3, 6, 4, 1, 12), {2, 2, 1, 1}).total, 4);
+  EXPECT_EQ(plan_of(4, 8, {6, 2}, 24, {3, 2, 1}).total, 6);
+  EXPECT_EQ(plan_of(4, 8, {6, 2}, 30, {3, 2, 1}).total, 3);
+  EXPECT_FALSE(plan_of(4, 8, {6, 2}, 10, {3, 2, 1}).feasible);
+  EXPECT_EQ(plan_of(3, 6, {4, 1}, 12, {2, 2, 1, 1}).total, 4);
 }
 
 TEST(Checkpoints, PublishedGroups) {
-  const CheckpointProblem kept = problem(4, 8, 6, 2, 30);
+  const CheckpointProblem kept = problem(4, 8, {6, 2}, 30, kSix);
   const CheckpointGroups one = group_by_chunks(kept, kSix, 9), two = group_by_chunks(kept, kSix, 3);
   EXPECT_EQ(one.time, 17);
   EXPECT_EQ(one.groups.size(), 1U);
   EXPECT_EQ(two.time, 9);
   ASSERT_EQ(two.groups.size(), 2U);
-  EXPECT_EQ(two.groups[0].chunks, (Chunks{3, 2, 1, 1, 1}));
-  EXPECT_EQ(two.groups[1].chunks, Chunks{4});
+  EXPECT_EQ(two.groups[0].sequences, (std::vector<std::size_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(two.groups[1].sequences, std::vector<std::size_t>{0});
 }
 
 // The most memory of a stage, if its k-th backward recomputes entry k + actors - 1 - stage.
@@ -120,7 +139,8 @@ double simulated_peak(const CheckpointProblem& p, const Chunks& chunks, const st
     std::vector<double> held(schedule.actors[at(stage)].size(), 0);
     int k = p.actors - 1 - stage;
     for (const Action& action : schedule.actors[at(stage)])
-      if (action.kind == Kind::B) held[at(action.microbatch)] = p.full - p.saved * entries[at(k++)];
+      if (action.kind == Kind::B)
+        held[at(action.microbatch)] = p.memory[at(action.microbatch)].full - p.memory[at(action.microbatch)].saved * entries[at(k++)];
     double live = 0;
     for (const Action& action : schedule.actors[at(stage)]) {
       live += (action.kind == Kind::F ? 1 : -1) * held[at(action.microbatch)];
@@ -150,8 +170,7 @@ TEST(Checkpoints, AreBestOfAllAndKeepTheirRoom) {
     Chunks chunks;
     for (int left = 8 - actors; left > 0 && chunks.size() < 8; left -= chunks.back())
       chunks.push_back(test::draw(random, 1, std::min(left, 4)));
-    const CheckpointProblem p =
-        problem(actors, actors * test::draw(random, 1, 2), test::draw(random, 4, 9), test::draw(random, 1, 3), test::draw(random, 5, 50));
+    const CheckpointProblem p = drawn_problem(random, actors, test::draw(random, 1, 3), chunks);
     std::vector<int> entries(at(std::accumulate(chunks.begin(), chunks.end(), 0) + actors - 1));
     const int best = brute_total(p, chunks, entries, 0, 0, kNone);
     const CheckpointPlan plan = plan_checkpoints(p, chunks);
@@ -176,7 +195,7 @@ TEST(Checkpoints, StepGrowsByTheTotal) {
     for (int n = test::draw(random, 1, 5); n > 0; --n) chunks.push_back(test::draw(random, 1, 5));
     std::sort(chunks.begin(), chunks.end(), std::greater<>());
     const int count = std::accumulate(chunks.begin(), chunks.end(), 0);
-    const CheckpointProblem p = problem(actors, 3 * actors, 6, 1, test::draw(random, 4, 8) * count / 2.);
+    const CheckpointProblem p = problem(actors, 3 * actors, {6, 1}, test::draw(random, 4, 8) * count / 2., chunks);
     const CheckpointPlan plan = plan_checkpoints(p, chunks);
     if (!plan.feasible) continue;
     // A forward of a stage takes 3, one of its layers 1; a backward takes 6 and what it recomputes.
@@ -207,7 +226,59 @@ TEST(Checkpoints, StepGrowsByTheTotal) {
 }
 
 TEST(Checkpoints, UnequalStages) {
-  EXPECT_EQ(message_of([] { plan_checkpoints(problem(3, 8, 6, 2, 24), {1}); }), "8 layers do not divide into 3 equal stages");
+  EXPECT_EQ(message_of([] { plan_of(3, 8, {6, 2}, 24, {1}); }), "8 layers do not divide into 3 equal stages");
+}
+
+TEST(Checkpoints, LayersSaveNoMoreThanThereIs) {
+  EXPECT_EQ(message_of([] { plan_of(2, 8, {6, 2}, 24, {1}); }),
+            "chunk 0 has 6.0 on a stage, and its 4 layers save 8.0\n"
+            "  hint: give what one layer saves, and of a chunk all that it has");
+}
+
+// Against all ways of dividing sequences where their number of chunks changes.
+TEST(Checkpoints, GroupsAreBestOfAll) {
+  constexpr unsigned kSeed = 55;
+  Random random(kSeed);
+  int several = 0, none = 0;
+  for (int round = 0; round < test::rounds(100); ++round) {
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
+    const int actors = test::draw(random, 1, 3);
+    Chunks chunks;
+    for (int n = test::draw(random, 1, 5); n > 0; --n) chunks.push_back(test::draw(random, 1, 4));
+    const CheckpointProblem p = drawn_problem(random, actors, test::draw(random, 1, 2), chunks);
+    const double delay = test::draw(random, 0, 6);
+    double best = kInfinity;
+    for (unsigned ends = 0; ends < 8; ++ends) {  // after sequences of 1, 2, 3 chunks
+      double time = 0;
+      CheckpointProblem group = p;
+      Chunks of_group;
+      group.memory.clear();
+      for (int size = 1; size <= 4; ++size) {
+        for (std::size_t s = chunks.size(), end = p.memory.size(); s-- > 0; end -= at(chunks[s])) {
+          if (chunks[s] != size) continue;
+          const auto behind = p.memory.begin() + static_cast<std::ptrdiff_t>(end);
+          group.memory.insert(group.memory.begin(), behind - size, behind);
+          of_group.insert(of_group.begin(), size);
+        }
+        if (of_group.empty() || (size < 4 && (ends >> (size - 1) & 1) == 0)) continue;
+        const CheckpointPlan plan = plan_checkpoints(group, of_group);
+        time += plan.feasible ? delay + plan.total : kInfinity;
+        group.memory.clear();
+        of_group.clear();
+      }
+      best = std::min(best, time);
+    }
+    const CheckpointGroups found = group_by_chunks(p, chunks, delay);
+    if (best == kInfinity) {
+      EXPECT_TRUE(found.groups.empty());
+      ++none;
+      continue;
+    }
+    several += found.groups.size() > 1;
+    EXPECT_EQ(found.time, best);
+  }
+  EXPECT_GE(several, test::rounds(5));
+  EXPECT_LE(none, test::rounds(70));
 }
 
 const SequenceCosts kMeasured = {.a1 = 5.128e-6, .a2 = 0.1839576};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "batch/chunk_schedule.h"
 #include "batch/infinipipe.h"
 #include "schedule/idle.h"
 #include "support/errors.h"
@@ -59,6 +60,24 @@ TEST(InfiniPipe, CutsOnlyWhereThatPays) {
   EXPECT_EQ(infinipipe_batch(problem_of({64, 64}, 1, 1), {.context = 64, .slices = 4}).schedule.slices, 1) << "one actor waits for nobody";
 }
 
+// Behind the chunks of a long sequence three short ones would live on the first stage beside it.
+TEST(InfiniPipe, DividesSequencesIntoGroupsWhereThatKeepsTheLimit) {
+  SearchedBatchProblem problem = problem_of({256, 72, 72, 72, 72, 72, 72}, 4, 0.1);
+  problem.limit = 300;
+  const PlannedBatch plan = infinipipe_batch(problem, {.context = 256, .slices = 4});
+  EXPECT_EQ(plan.found_by, "infinipipe, 4 pieces, 2 groups");
+  EXPECT_LE(plan.peak, 300);
+  PlannedBatch together = plan;
+  std::vector<int> chunks;
+  for (const BatchLoad& load : plan.loads) chunks.push_back(static_cast<int>(load.slices.size()));
+  together.schedule = sequence_schedule(4, chunks);
+  time_plan(problem, together);
+  EXPECT_GT(together.peak, 300);
+  // With R the faster of both ways is taken.
+  problem.recompute = true;
+  EXPECT_LE(infinipipe_batch(problem, {.context = 256, .slices = 4}).time, plan.time);
+}
+
 IdleStages idle_of(const PlannedBatch& plan, int actors) {
   const int slices = plan.schedule.slices;
   IdleStages out(at(actors * slices), std::vector<bool>(plan.loads.size(), false));
@@ -71,7 +90,7 @@ IdleStages idle_of(const PlannedBatch& plan, int actors) {
 TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
   constexpr unsigned kSeed = 54;
   Random random(kSeed);
-  int recomputed = 0, none = 0;
+  int recomputed = 0, grouped = 0, none = 0;
   for (int round = 0; round < test::rounds(200); ++round) {
     const int actors = test::draw(random, 1, 4);
     std::vector<std::int64_t> lengths;
@@ -109,10 +128,12 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
     const TableTime time = time_batch(plan, problem.costs);
     EXPECT_EQ(time.makespan, plan.time);
     EXPECT_LE(*std::ranges::max_element(time.peak_live), problem.limit);
+    grouped += plan.found_by.find("groups") != std::string::npos;
     for (const auto& row : plan.schedule.actors)
       recomputed += std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
   }
   EXPECT_GT(recomputed, 10);
+  EXPECT_GT(grouped, test::rounds(5));
   EXPECT_GT(none, test::rounds(5));
   EXPECT_LT(none, 150);
 }

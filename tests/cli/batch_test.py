@@ -74,6 +74,7 @@ PUBLISHED = [
     ("checkpoint", {**ROOM, "room": 24}, {"total": 6, "proven": True}),
     ("checkpoint", {**ROOM, "room": 30}, {"total": 3}),
     ("checkpoint", {"actors": 3, "chunks": [2, 2, 1, 1], "layers": 6, "full": 4, "saved_per_layer": 1, "room": 12}, {"total": 4}),
+    ("checkpoint", {**ROOM, "full": [6] * 6, "saved_per_layer": [2] * 6, "room": 24}, {"total": 6}),
     ("checkpoint", {**ROOM, "chunks": SIX, "room": 30, "delay": 9}, {"time": 17, "groups": [SIX]}),
     ("checkpoint", {**ROOM, "chunks": SIX, "room": 30, "delay": 3}, {"time": 9, "groups": [[3, 2, 1, 1, 1], [4]]}),
     ("slices", {**SLICES, "length": 16, "actors": 4}, {"time": 9.26, "slices": [[5, 3, 2, 2, 2, 2]], "uniform": 9.86}),
@@ -286,6 +287,8 @@ class Batch(ProgramTest):
 
     def test_bad_chunks_and_modules(self):
         self.fails("checkpoint", {**ROOM, "room": 10}, "a room of 10.0 is too small, even if every chunk recomputes all 2 layers of a stage")
+        self.fails("checkpoint", {**ROOM, "full": [6, 6], "room": 24}, "full has 2 entries, there are 6 chunks")
+        self.fails("checkpoint", {**ROOM, "full": [6, 6, 3, 6, 6, 6], "room": 24}, "chunk 2 has 3.0 on a stage, and its 2 layers save 4.0")
         self.fails("checkpoint", {**ROOM, "room": 24, "layers": 9}, "9 layers do not divide into 4 equal stages")
         self.fails("chunks", {"actors": 2, "chunks": [2], "forward": [1]}, "forward has 1 entries, there are 2 chunks")
         self.fails("chunks", {"actors": 2, "chunks": [0]}, "chunks[0] is 0; it must be a whole number from 1")

@@ -5,7 +5,7 @@ import pathlib
 import random
 import unittest
 
-from support import ProgramTest, run
+from support import ProgramTest, run, sampled
 
 MODEL = ["--set", "model.name=multimodal", "--set", "input=images", "--set", "model.layers=4", "--set", "vision_layers=4", "--set", "width=16",
          "--set", "heads=2", "--set", "model.context=48", "--set", "model.images=3", "--set", "image_size=8", "--batch", 8,
@@ -57,6 +57,18 @@ class Images(ProgramTest):
                 self.assertTrue(all(line["planning_seconds"] > 0 for line in planned))
             self.compare(self.train(f"{kind}-shapes", *data, "--set", "batch.planner=shapes"), padded, "shapes")
 
+    def test_devices_that_share_micro_batches(self):
+        """Of the texts of a micro-batch some devices have fewer images than others, or none."""
+        data = self.texts()
+        padded = self.train("padded", *data, "--actors", 1)
+        cases = (("pipe=1,data=2",), ("pipe=2,data=2",), ("pipe=2,data=2", "--schedule", "zb-v"), ("pipe=2,data=2", "--set", "zero=1"),
+                 ("pipe=2,data=2", "--set", "zero=3"), ("pipe=2,data=2", "--recompute", "inputs"), ("pipe=1,data=4",))  # fmt: skip
+        for mesh, *more in sampled(cases, 3):
+            planned = self.train("-".join([mesh, *more]), *data, *PLANNED, "--mesh", mesh, "--microbatches", 2, *more)
+            self.compare(planned, padded, f"{mesh} {more}")
+        shapes = self.train("shapes", *data, "--set", "batch.planner=shapes", "--mesh", "pipe=2,data=2", "--microbatches", 2)
+        self.compare(shapes, padded, "shapes")
+
     def test_several_segments(self):
         """The text's stages go over the actors twice."""
         padded = self.train("padded", "--actors", 1)
@@ -84,11 +96,14 @@ class Images(ProgramTest):
     def test_texts_without_images(self):
         data = self.lines([{"text": f"only text {i}"} for i in range(16)])
         planned = self.train("planned", *data, *PLANNED)
-        self.compare(planned, self.train("padded", *data, "--actors", 1), "no images at all")
+        padded = self.train("padded", *data, "--actors", 1)
+        self.compare(planned, padded, "no images at all")
+        shared = self.train("shared", *data, *PLANNED, "--mesh", "pipe=2,data=2", "--set", "zero=1")
+        self.compare(shared, padded, "no images at all, two devices for each actor")
 
     def test_check(self):
-        for arguments in ([], PLANNED, [*self.texts(), *PLANNED]):
-            result = run("check", *MODEL, *arguments, "--actors", 2)
+        for arguments in ([], PLANNED, [*self.texts(), *PLANNED], [*PLANNED, "--mesh", "pipe=2,data=2", "--microbatches", 2]):
+            result = run("check", *MODEL, "--actors", 2, *arguments)
             self.assertEqual(result.code, 0, result.err)
 
     def refusal(self, *arguments):
@@ -138,6 +153,8 @@ class Images(ProgramTest):
         costs = self.path("costs.json")
         self.assert_fails(run("profile", *MODEL, *PLANNED, "--out", costs), 'batch.planner = "dip" plans no batches of sequences', "leave out batch.planner")
         self.assertIn('batch.planner = "dip": the stages of schedule', self.refusal(*PLANNED, "--schedule", table, "--microbatches", 1))
+        self.assertIn('batch.planner = "dip" plans stages that are whole on a device; the mesh has tensor=2',
+                      self.refusal(*PLANNED, "--mesh", "pipe=2,tensor=2"))  # fmt: skip
         self.assertIn("reads texts with images, but data.text names", self.refusal("--text", self.text))
         self.assertIn("images of 9 x 9 are not cut evenly into patches of 4 x 4", self.refusal("--set", "image_size=9"))
         self.assertIn("context 3 has no room for a text behind 3 images of 1 tokens", self.refusal("--set", "model.context=3"))

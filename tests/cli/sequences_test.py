@@ -2,6 +2,7 @@
 padded batch; resuming; what is refused."""
 
 import json
+import math
 import pathlib
 import random
 import unittest
@@ -116,14 +117,41 @@ class Sequences(ProgramTest):
         timeline = json.loads((pathlib.Path(self.folder) / "sliced-2-0" / "timeline.json").read_text())
         self.assertEqual(timeline["penstock"]["slices"], 4)
 
+    # With the short texts in the same group, three of them live on the first of four stages beside all slices of the long one.
+    def test_slices_in_groups_equal_the_padded_batches(self):
+        file = pathlib.Path(self.folder) / "long.jsonl"
+        file.write_text("".join(json.dumps({"text": "abcd efgh " * count}) + "\n" for count in (9, 1, 1, 1, 1, 1, 1, 1)))
+        documents = ["--set", f"data.documents={file}", "--set", "data.validation=0"]
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential", steps=2)
+        grouped = self.train("grouped", *documents, *SLICED, "--actors", 4, "--set", "batch.memory=80", steps=2)
+        self.assert_equal_steps(grouped, padded, "groups")
+        self.assertEqual(grouped[0]["slices"], 4)
+
+    def test_slices_on_meshes_equal_the_padded_batches(self):
+        documents = [*self.documents(), "--set", "dropout=0.1"]
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential", steps=3)
+        meshes = (("pipe=2,data=2",), ("pipe=2,data=2", "zero=1"), ("pipe=2,data=2", "zero=3"),
+                  ("pipe=2,data=2", "batch.memory=72", "batch.recompute=inputs"),
+                  ("pipe=2,context=2",), ("pipe=2,context=2", "attention=parts"), ("pipe=1,data=2,tensor=2", "zero=3"),
+                  ("pipe=2,tensor=2",), ("pipe=2,tensor=2", "layout.sequence=tensor"), ("pipe=2,tensor=2", "pipeline.recompute=inputs"),
+                  ("pipe=1,data=2,context=2", "zero=1"), ("pipe=1,context=2,tensor=2",))  # fmt: skip
+        for mesh, *more in sampled(meshes, 3):
+            settings = [word for setting in more for word in ("--set", setting)]
+            sliced = self.train("-".join([mesh, *more]), *documents, *SLICED, "--mesh", mesh, *settings, steps=3)
+            self.assert_equal_steps(sliced, padded, f"{mesh} {more}")
+            if mesh.startswith("pipe=2"):
+                self.assertGreater(max(line["slices"] for line in sliced), 1)
+
     def test_groups_equal_the_padded_batches(self):
         documents = [*self.documents(seed=14), "--set", "model.heads=4", "--set", "dropout=0.1"]
         padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
-        for mesh, quadratic in sampled((("pipe=1,context=2", 1e4), ("pipe=2,context=2", 1e4), ("pipe=1,context=4", 1e3), ("pipe=2,context=4", 1e3)), 2):
+        meshes = (("pipe=1,context=2", 1e4), ("pipe=2,context=2", 1e4), ("pipe=1,context=4", 1e3), ("pipe=2,context=4", 1e3))
+        with_replicas = (("pipe=1,data=2,context=2", 1e4), ("pipe=2,data=2,context=2", 1e4), ("pipe=1,data=2,context=4", 1e3))
+        for mesh, quadratic in [*sampled(meshes, 1), *sampled(with_replicas, 1)]:
             planned = self.train(mesh, *documents, *GROUPED, "--mesh", mesh, "--set", f"batch.quadratic={quadratic}")
             self.assert_equal_steps(planned, padded, mesh)
             timeline = json.loads((pathlib.Path(self.folder) / mesh / "timeline.json").read_text())
-            self.assertEqual(len(timeline["penstock"]["devices"]), 2 * int(mesh[-1]) if mesh.startswith("pipe=2") else int(mesh[-1]))
+            self.assertEqual(len(timeline["penstock"]["devices"]), math.prod(int(axis.split("=")[1]) for axis in mesh.split(",")))
 
     def test_limits_bytes(self):
         documents = self.documents(seed=8)
@@ -201,7 +229,8 @@ class Sequences(ProgramTest):
 
     def test_processes(self):
         kinds = ([*self.documents(seed=7), *PLANNED], [*self.documents(seed=7), *RAGGED], [*self.documents(seed=7), *SLICED],
-                 [*self.pairs(seed=12), *T5, *RAGGED], [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"])  # fmt: skip
+                 [*self.documents(seed=7), *SLICED, "--mesh", "pipe=1,data=2"], [*self.pairs(seed=12), *T5, *RAGGED],
+                 [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"])  # fmt: skip
         for number, arguments in sampled(enumerate(kinds), 2):
             threads = self.train(f"threads-{number}", *arguments)
             folder = pathlib.Path(self.folder) / f"gloo-{number}"
@@ -217,13 +246,15 @@ class Sequences(ProgramTest):
 
     def test_check_runs_what_train_would(self):
         documents = self.documents()
-        for arguments in (PLANNED, [*RAGGED, "--mesh", "pipe=2,context=2"], SLICED, [*GROUPED, "--mesh", "pipe=1,context=2"],
+        for arguments in (PLANNED, [*RAGGED, "--mesh", "pipe=2,context=2"], SLICED, [*SLICED, "--mesh", "pipe=1,data=2,context=2"],
+                          [*GROUPED, "--mesh", "pipe=1,context=2"], [*GROUPED, "--mesh", "pipe=1,data=2,context=2"],
                           [*PLANNED, "--mesh", "pipe=2,context=2"], [*PLANNED, "--mesh", "pipe=1,tensor=2", "--set", "layout.sequence=tensor"]):
             result = run("check", *MODEL, *documents, *arguments, "--json")
             self.assertEqual(result.code, 0, result.err)
             self.assertTrue(result.json()["equal"], arguments)
         missing = ["--set", f"data.documents={pathlib.Path(self.folder) / 'missing'}"]
-        for arguments in ([*documents, *GROUPED, "--mesh", "pipe=2,tensor=2"], [*documents, *SLICED, "--mesh", "pipe=1,context=2"], PLANNED, missing,
+        for arguments in ([*documents, *GROUPED, "--mesh", "pipe=2,tensor=2"], PLANNED, missing,
+                          [*documents, *SLICED, "--mesh", "pipe=1,context=2", "--set", "batch.recompute=inputs"],
                           [*missing, *PLANNED], [*documents, *PLANNED, "--set", "batch.memory_limit=1000"], ["--text", missing[1].split("=")[1]],
                           [*documents, *PLANNED, "--set", "model.name=moe"], [*documents, "--set", "batch.rows=ragged"]):  # fmt: skip
             result = run("check", *MODEL, *arguments)
@@ -247,10 +278,14 @@ class Sequences(ProgramTest):
         self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *RAGGED, "--set", "model.name=moe"))
         self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *SLICED, "--set", "model.name=moe"))
         self.assertIn('batch.planner = "infinipipe" cuts texts into slices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *SLICED))
-        self.assertIn('batch.planner = "infinipipe" plans actors of one device each; one has 2', self.refusal(*documents, *SLICED, "--mesh", "pipe=2,data=2"))
+        self.assertIn('batch.planner = "infinipipe" with pipeline.zero = 1 is for one axis inside of an actor; the mesh has context=2, tensor=2',
+                      self.refusal(*documents, *SLICED, "--mesh", "pipe=1,data=2,context=2,tensor=2", "--set", "zero=1"))  # fmt: skip
+        self.assertIn('batch.planner = "flexsp" with pipeline.zero = 1: what devices share of a sum would depend on the groups of a batch',
+                      self.refusal(*documents, *GROUPED, "--mesh", "pipe=1,data=2,context=2", "--set", "zero=1"))  # fmt: skip
+        self.assertIn("which R does not do again\n  hint: set pipeline.recompute = \"inputs\" in place of R, or of batch.recompute",
+                      self.refusal(*documents, *SLICED, "--mesh", "pipe=1,context=2", "--set", "batch.recompute=inputs"))  # fmt: skip
         self.assertIn('batch.planner = "flexsp" splits texts over devices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *GROUPED))
-        self.assertIn('batch.planner = "flexsp" plans actors of one replica each; one has 2', self.refusal(*documents, *GROUPED, "--mesh", "pipe=2,data=2"))
-        for mesh in ("pipe=2", "pipe=1,context=2,tensor=2", "pipe=1,tensor=2"):
+        for mesh in ("pipe=2", "pipe=2,data=2", "pipe=1,context=2,tensor=2", "pipe=1,tensor=2"):
             self.assertIn("divides the members of one axis, over which sequences are split, into groups", self.refusal(*documents, *GROUPED, "--mesh", mesh))
         self.assertIn("raise the limit, or give the axis of the mesh more members",
                       self.refusal(*documents, *GROUPED, "--mesh", "pipe=2,context=2", "--set", "batch.memory=16"))  # fmt: skip

@@ -146,7 +146,7 @@ TEST(CutBody, TasksEndAtTheirCollectives) {
 TEST(CutBody, RefusesToRecomputeWhatHasCollectives) {
   EXPECT_EQ(message_of([] { cut(reduced_step(), {false, false}, {true, false}); }),
             "stage 0 has collectives in its forward, which R does not do again\n"
-            "  hint: set pipeline.recompute = \"inputs\" with a table without R");
+            "  hint: set pipeline.recompute = \"inputs\" in place of R, or of batch.recompute");
 }
 
 TEST(CutBody, ValuesWithTheSameReadersAreOneBundle) {

@@ -307,7 +307,7 @@ void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, co
   if (!forward) return;  // a slice of a stage that is whole
   if (plans.tasks[forward].segment != Segment())
     throw Error(concat("stage ", stage.value, " has collectives in its forward, which R does not do again"), {},
-                "set pipeline.recompute = \"inputs\" with a table without R");
+                "set pipeline.recompute = \"inputs\" in place of R, or of batch.recompute");
   std::vector<ValueId> kept, residuals;
   std::set<ValueId> given;
   for (ValueId value : plans.tasks[forward].exports) {

@@ -12,11 +12,12 @@
 namespace penstock {
 namespace {
 
-// Slices are cut where the model says which dims are the sequence, so its constraints have to stay until then.
-Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths) {
-  const LayoutAxis axis{"slice", static_cast<int>(lengths.size()), {}};
-  const StagedStep staged = prepare_stages(step, /*hoist=*/true, {&axis, 1});
-  return unroll_slices(staged.step, axis.size, lengths);
+// Slices are cut where the model says which dims are the sequence, and before the mesh's axes split what a slice has, so the model's
+// constraints have to stay until then.
+Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths, const CompileOptions& options) {
+  std::vector<LayoutAxis> axes = options.axes;
+  axes.push_back({"slice", static_cast<int>(lengths.size()), {}});
+  return unroll_slices(prepare_stages(step, /*hoist=*/options.zero < 3, axes).step, axes.back().size, lengths);
 }
 
 // A shape of the whole mesh's, for what follows the loop: one that there is, or one that no micro-batch has.
@@ -39,14 +40,15 @@ Graph ShapePrograms::step_of(const BatchShape& shape) const {
                     : training_step(*prepared_.model, samples, length, 1, optimiser_of(config_), BatchCount::port, rows);
 }
 
-// The sums are those of the longest row there can be, so that they depend on the configuration and not on the batch that comes first.
+// The sums are those of the longest row there can be, in one slice, so that they depend on the configuration and not on the batch that
+// comes first.
 const LoopSums& ShapePrograms::sums_for(const BatchShape& shape, const Schedule& schedule) {
   if (prepared_.options.axes.empty() || !sums_.empty()) return sums_;
   BatchShape longest = shape;
   longest.samples = std::min<std::int64_t>(longest.samples, 1);
   longest.input = context_of(config_);
   if (longest.target > 0) longest.target = longest.input;
-  sums_ = loop_sums(step_of(longest), schedule, prepared_.options);
+  sums_ = loop_sums(step_of(longest), schedule.slices > 1 ? first_slices(schedule, 1) : schedule, prepared_.options);
   return sums_;
 }
 
@@ -60,7 +62,7 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
     return {&known->second.inputs, false};
   }
   Graph step = step_of(shape);
-  if (slices > 0) step = in_slices(step, shape.slices);
+  if (slices > 0) step = in_slices(step, shape.slices, prepared_.options);
   const CompileOptions options = prepared_.options;
   ShapeClass inputs = shape.degree > 0 ? compile_class(step, schedule, for_group(options, shape.degree))
                                        : compile_class(step, schedule, options, sums_for(shape, schedule));

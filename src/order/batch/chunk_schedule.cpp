@@ -33,21 +33,36 @@ Schedule chunk_schedule(int actors, const std::vector<int>& chunks, int warm_up)
 }
 
 Schedule sequence_schedule(int actors, const std::vector<int>& chunks) {
-  Schedule schedule = chunk_schedule(actors, chunks);
-  schedule.name = "infinipipe";
-  schedule.slices = *std::max_element(chunks.begin(), chunks.end());
+  std::vector<std::size_t> all(chunks.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return sequence_schedule(actors, chunks, {all});
+}
+
+Schedule sequence_schedule(int actors, const std::vector<int>& chunks, const std::vector<std::vector<std::size_t>>& groups) {
+  Schedule schedule{.name = "infinipipe",
+                    .actors = std::vector<std::vector<Action>>(at(actors)),
+                    .cells = {},
+                    .slices = *std::max_element(chunks.begin(), chunks.end())};
   struct Place {
-    std::int32_t sequence, chunk;
+    std::size_t sequence;
+    std::int32_t chunk;
   };
-  std::vector<Place> places;
-  for (std::int32_t s = 0; s < std::ssize(chunks); ++s)
-    for (std::int32_t c = 0; c < chunks[at(s)]; ++c) places.push_back({s, c});
-  for (std::vector<Action>& row : schedule.actors)
-    for (Action& action : row) {
-      const Place& place = places[at(action.microbatch)];
-      action.stage = number_of({action.stage, place.chunk}, schedule.slices);
-      action.microbatch = place.sequence;
+  for (const std::vector<std::size_t>& group : groups) {
+    std::vector<int> of_group;
+    std::vector<Place> places;
+    for (const std::size_t s : group) {
+      of_group.push_back(chunks[s]);
+      for (std::int32_t c = 0; c < chunks[s]; ++c) places.push_back({s, c});
     }
+    const Schedule table = chunk_schedule(actors, of_group);
+    for (std::size_t actor = 0; actor < table.actors.size(); ++actor)
+      for (Action action : table.actors[actor]) {
+        const Place& place = places[at(action.microbatch)];
+        action.stage = number_of({action.stage, place.chunk}, schedule.slices);
+        action.microbatch = static_cast<std::int32_t>(place.sequence);
+        schedule.actors[actor].push_back(action);
+      }
+  }
   return schedule;
 }
 

@@ -1,6 +1,7 @@
 // The order of the chunks of long sequences in a pipeline: InfiniPipe (Wang et al., 2509.21275, sections III to V).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,5 +22,8 @@ Schedule chunk_schedule(int actors, const std::vector<int>& chunks, int warm_up 
 //   actor 0:  0.0F0 0.1F0 0.2F0 0.3F0 0.0F1 0.3B0       0.2B0 0.1B0 0.0B0       0.0B1
 //   actor 1:        1.0F0 1.1F0 1.2F0 1.3F0 1.3B0 1.0F1 1.2B0 1.1B0 1.0B0 1.0B1
 Schedule sequence_schedule(int actors, const std::vector<int>& chunks);
+// The same of groups of these sequences, by number, one group after the other: each actor begins with a group when it has done all of its
+// work on the one before.
+Schedule sequence_schedule(int actors, const std::vector<int>& chunks, const std::vector<std::vector<std::size_t>>& groups);
 
 }  // namespace penstock

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -89,27 +89,58 @@ PlannedBatch cut_into(int pieces, std::int64_t reference, const SearchedBatchPro
   return out;
 }
 
-// By InfiniPipe's plan for chunks that are all as large as the largest, of stages of one layer. What a backward has recomputed is there
-// while it runs, so there is room for one chunk's less.
-std::optional<PlannedBatch> with_checkpoints(const SearchedBatchProblem& problem, PlannedBatch plan) {
+// A stage is one layer. A slice has what it has on the stage where it has most, and saves what it saves where it saves least. What a
+// backward has recomputed is there while it runs, so there is room for that much less.
+CheckpointProblem checkpoint_problem(const SearchedBatchProblem& problem, const PlannedBatch& plan) {
   constexpr std::int64_t kNodes = 2000;  // a plan must not take as long as its step
-  CheckpointProblem checkpoints{.actors = problem.actors, .layers = problem.actors, .saved = kInfinity, .nodes = kNodes};
+  CheckpointProblem out{.actors = problem.actors, .layers = problem.actors, .nodes = kNodes};
   double most_saved = 0;
+  for (const BatchLoad& load : plan.loads)
+    for (const BatchLoad& slice : load.slices) {
+      ChunkMemory& chunk = out.memory.emplace_back(ChunkMemory{.saved = kInfinity});
+      for (const StageCosts& stage : problem.costs(slice)) {
+        const double saved = problem.recompute ? std::max(stage.live - stage.kept, 0.0) : 0;
+        chunk.full = std::max(chunk.full, stage.live);
+        chunk.saved = std::min(chunk.saved, saved);
+        most_saved = std::max(most_saved, saved);
+      }
+    }
+  out.room = problem.limit - most_saved;
+  return out;
+}
+
+// The time in which the pipeline fills, in the mean time of a forward that is recomputed.
+double filling_delay(const SearchedBatchProblem& problem, const PlannedBatch& plan) {
+  double all = 0, again = 0;
   for (const BatchLoad& load : plan.loads)
     for (const BatchLoad& slice : load.slices)
       for (const StageCosts& stage : problem.costs(slice)) {
-        checkpoints.full = std::max(checkpoints.full, stage.live);
-        checkpoints.saved = std::min(checkpoints.saved, stage.live - stage.kept);
-        most_saved = std::max(most_saved, stage.live - stage.kept);
+        all += stage.of(Kind::F) + stage.of(Kind::B);
+        again += stage.of(Kind::R);
       }
-  checkpoints.room = problem.limit - most_saved;
-  const CheckpointPlan found = plan_checkpoints(checkpoints, chunks_of(plan));
-  if (!found.feasible) return {};
+  return again > 0 ? (problem.actors - 1) * all / again : 0;
+}
+
+// The plan's sequences in these groups.
+PlannedBatch grouped(const SearchedBatchProblem& problem, PlannedBatch plan, const std::vector<CheckpointGroup>& groups) {
+  std::vector<std::vector<std::size_t>> sequences;
+  for (const CheckpointGroup& group : groups) sequences.push_back(group.sequences);
+  plan.schedule = sequence_schedule(problem.actors, chunks_of(plan), sequences);
+  if (groups.size() > 1) plan.found_by += concat(", ", groups.size(), " groups");
+  return plan;
+}
+
+// `plan`: of these groups.
+PlannedBatch with_checkpoints(PlannedBatch plan, const std::vector<CheckpointGroup>& groups) {
   for (std::size_t actor = 0; actor < plan.schedule.actors.size(); ++actor) {
+    std::vector<int> layers;  // by backward
+    for (const auto& [sequences, found] : groups) {
+      const auto actors = std::ssize(plan.schedule.actors), behind = static_cast<std::ptrdiff_t>(actor);
+      layers.insert(layers.end(), found.per_chunk.begin() + actors - 1 - behind, found.per_chunk.end() - behind);
+    }
     std::vector<Action> row;
-    std::size_t entry = plan.schedule.actors.size() - 1 - actor;
-    for (const Action& action : plan.schedule.actors[actor]) {
-      if (action.kind == Kind::B && found.per_chunk[entry++] > 0) row.push_back({action.stage, Kind::R, action.microbatch});
+    for (std::size_t backward = 0; const Action& action : plan.schedule.actors[actor]) {
+      if (action.kind == Kind::B && layers[backward++] > 0) row.push_back({action.stage, Kind::R, action.microbatch});
       row.push_back(action);
     }
     plan.schedule.actors[actor] = std::move(row);
@@ -133,15 +164,30 @@ std::optional<PlannedBatch> relieved(const SearchedBatchProblem& problem, Planne
   return plan;
 }
 
+// InfiniPipe's plans, of one group and of as many as it finds best, and what relieves the tables of these groups otherwise.
+std::vector<PlannedBatch> smaller(const SearchedBatchProblem& problem, const PlannedBatch& plan) {
+  const CheckpointProblem checkpoints = checkpoint_problem(problem, plan);
+  const std::vector<int> chunks = chunks_of(plan);
+  std::vector<std::size_t> all(chunks.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  std::vector<PlannedBatch> out;
+  for (const std::vector<CheckpointGroup>& groups : {std::vector<CheckpointGroup>{{all, plan_checkpoints(checkpoints, chunks)}},
+                                                     group_by_chunks(checkpoints, chunks, filling_delay(problem, plan)).groups}) {
+    if (groups.empty()) continue;  // none
+    PlannedBatch table = grouped(problem, plan, groups);
+    if (problem.recompute && groups[0].plan.feasible) out.push_back(with_checkpoints(table, groups));
+    if (std::optional<PlannedBatch> found = problem.recompute ? relieved(problem, table) : table) out.push_back(*std::move(found));
+  }
+  return out;
+}
+
 // The plan within the limit; none: it does not keep it.
 std::optional<PlannedBatch> within_limit(const SearchedBatchProblem& problem, PlannedBatch plan) {
   if (plan.peak <= problem.limit) return plan;
-  if (!problem.recompute) return {};
   std::optional<PlannedBatch> best;
-  for (std::optional<PlannedBatch> candidate : {with_checkpoints(problem, plan), relieved(problem, plan)}) {
-    if (!candidate) continue;
-    time_plan(problem, *candidate);
-    if (candidate->peak <= problem.limit && (!best || candidate->time < best->time)) best = std::move(candidate);
+  for (PlannedBatch& candidate : smaller(problem, plan)) {
+    time_plan(problem, candidate);
+    if (candidate.peak <= problem.limit && (!best || candidate.time < best->time)) best = std::move(candidate);
   }
   return best;
 }

@@ -85,14 +85,14 @@ void ImageTextDataset::fill_images(const Port& port, const StepInput& input, std
   const bool has_places = port.row < 0;
   std::int64_t row = has_places ? first_row / ports_.most : first_row, image = 0;
   const std::size_t bytes = out.size() / static_cast<std::size_t>(entries);
+  const auto is_behind_all = [&] { return !has_places && row == std::ssize(input.samples); };
   for (std::int64_t entry = 0; entry < entries; ++entry, ++image) {
-    while (image == (has_places ? ports_.most : images(sample_in_row(input, row)))) {
+    while (!is_behind_all() && image == (has_places ? ports_.most : images(sample_in_row(input, row)))) {
       ++row;
       image = 0;
     }
-    const std::int64_t sample = sample_in_row(input, row);
     const std::span<std::byte> here = out.subspan(static_cast<std::size_t>(entry) * bytes, bytes);
-    if (image < images(sample))
+    if (const std::int64_t sample = is_behind_all() ? -1 : sample_in_row(input, row); sample >= 0 && image < images(sample))
       store_patches(ports_, image_of(sample, image), here);
     else
       std::ranges::fill(here, std::byte{0});

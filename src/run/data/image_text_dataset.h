@@ -26,10 +26,10 @@ ImagePorts image_ports_of(const std::vector<DataPort>& ports);
 class ImageTextDataset : public Dataset {
  public:
   // "images" [entries, patches, channels]: in a program of one shape each sample's at its own place, zeros where it has fewer; where
-  // micro-batches have shapes of their own (Port::row) those that are there, one after the other. A value is -1 to 1, a patch lies colour
-  // by colour, row by row. "tokens" and "targets" i64 [rows, length]: 0 where an image token stands, and behind the text; kIgnored where
-  // nothing is to be predicted. "slots" i64 [rows, length]; "rows", "seed", "count" i64 [] (targets of the whole step). Throws Error for a
-  // sample that is longer than its row.
+  // micro-batches have shapes of their own (Port::row) those that are there, one after the other; no slot names what a port with more
+  // entries has behind them. A value is -1 to 1, a patch lies colour by colour, row by row. "tokens" and "targets" i64 [rows, length]: 0
+  // where an image token stands, and behind the text; kIgnored where nothing is to be predicted. "slots" i64 [rows, length]; "rows",
+  // "seed", "count" i64 [] (targets of the whole step). Throws Error for a sample that is longer than its row.
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
   std::int64_t tokens() const override { return ports_.context; }
   std::int64_t length(std::int64_t sample) const override;

@@ -109,18 +109,17 @@ void BatchSteps::check_planner() const {
 }
 
 void BatchSteps::check_texts() const {
-  const bool in_groups = planner_.texts == TextsIn::groups;
-  if (reads_pairs_)
-    throw Error(concat(planner_text(config_), in_groups ? " splits texts over devices" : " cuts texts into slices", "; model ",
-                       quote(config_.model.name), " reads pairs"),
-                {}, "set batch.planner = \"searched\" and batch.rows = \"ragged\"");
-  const int devices = in_groups ? devices_of_actor(config_) : std::ranges::max(devices_of_actors(prepared_));
-  if (devices > 1)
-    throw Error(concat(planner_text(config_), " plans actors of one ", in_groups ? "replica" : "device", " each; one has ", devices), {},
-                "leave out the other axes of --mesh");
+  if (!reads_pairs_) return;
+  throw Error(concat(planner_text(config_), planner_.texts == TextsIn::groups ? " splits texts over devices" : " cuts texts into slices",
+                     "; model ", quote(config_.model.name), " reads pairs"),
+              {}, "set batch.planner = \"searched\" and batch.rows = \"ragged\"");
 }
 
 void BatchSteps::check_groups() const {
+  if (prepared_.options.zero > 0)
+    throw Error(concat(planner_text(config_), " with pipeline.zero = ", prepared_.options.zero,
+                       ": what devices share of a sum would depend on the groups of a batch"),
+                {}, "set pipeline.zero = 0");
   const std::vector<LayoutAxis>& axes = prepared_.options.axes;
   if (axes.size() == 1 && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
       std::has_single_bit(static_cast<unsigned>(axes[0].size)))
@@ -165,6 +164,10 @@ SampleLengths BatchSteps::lengths_of(std::int64_t sample) const {
 void BatchSteps::read_costs() {
   const Config::Batch& batch = config_.batch;
   const int stages = prepared_.schedule.stages();
+  const BatchShape shape{1, round(), reads_pairs_ ? round() : 0};
+  const Schedule table = small_table(config_);
+  // An R that this mesh cannot have is refused here, and not at the batch whose plan first has one.
+  if (!planner_.given_table && batch.recompute && !prepared_.options.axes.empty()) programs_.class_of(shape, table);
   std::vector<HeldFit> held;
   if (!planner_.given_table && (batch.memory_limit > 0 || !batch.costs.empty())) held = held_fits();
   if (batch.costs.empty()) {
@@ -181,8 +184,6 @@ void BatchSteps::read_costs() {
   costs_ = holding(std::move(costs_), std::move(held), /*bytes=*/batch.memory_limit > 0);
   if (batch.memory_limit <= 0) return;
   // The limit leaves room for what a program takes beside the activations that plans count.
-  const BatchShape shape{1, round(), reads_pairs_ ? round() : 0};
-  const Schedule table = small_table(config_);
   double live = 0;
   for (const StageBytes& stage : stage_bytes(programs_.class_of(shape, table)[0])) live = std::max(live, stage.live);
   limit_ = batch.memory_limit - (most_bytes(programs_.program({shape}, table).program) - live);

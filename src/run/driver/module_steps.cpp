@@ -12,11 +12,30 @@
 namespace penstock {
 namespace {
 
-// Most images of a micro-batch.
+// Texts of a micro-batch on each of the devices that share it.
+std::int64_t rows_of_member(const Config& config) {
+  return config.train.batch / config.pipeline.table.microbatches / devices_of_actor(config);
+}
+
+// The samples of each micro-batch as those devices take them, one after the other: dealt out by their numbers of images, as the device with
+// most says how many all have, empty ones included.
+std::vector<std::int64_t> dealt_out(const Config& config, const Dataset& data, std::vector<std::int64_t> samples) {
+  const std::int64_t rows = rows_of_member(config), members = devices_of_actor(config);
+  if (members == 1) return samples;
+  std::vector<std::int64_t> out;
+  for (auto begin = samples.begin(); begin != samples.end(); begin += rows * members) {
+    std::stable_sort(begin, begin + rows * members, [&](std::int64_t a, std::int64_t b) { return data.images(a) > data.images(b); });
+    for (std::int64_t member = 0; member < members; ++member)
+      for (std::int64_t row = 0; row < rows; ++row) out.push_back(begin[row * members + (row % 2 == 0 ? member : members - 1 - member)]);
+  }
+  return out;
+}
+
+// Most images of a micro-batch on a device.
 std::int64_t most_images(const Config& config, const Prepared& prepared) {
   std::int64_t most = 0;
   for (const DataPort& port : data_of(config, *prepared.model)) most = std::max(most, port.entries);
-  return most * config.train.batch / config.pipeline.table.microbatches;
+  return most * rows_of_member(config);
 }
 
 int vision_stages_of(const Config& config, int stages) {
@@ -61,10 +80,10 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
     throw Error(concat(planner, " plans texts with images; model ", quote(config.model.name), " reads none"), {},
                 "take --set model.name=multimodal --set model.input=images, or leave out batch.planner");
   check_own_stages(config, prepared);
-  const std::vector<int> devices = devices_of_actors(prepared);
-  if (std::ranges::max(devices) > 1)
-    throw Error(concat(planner, " plans actors of one device each; one has ", std::ranges::max(devices)), {},
-                "leave out the other axes of --mesh");
+  if (const std::vector<LayoutAxis>& axes = prepared.options.axes; !axes.empty())
+    throw Error(concat(planner, " plans stages that are whole on a device; the mesh has ",
+                       join(axes, ", ", [](const LayoutAxis& axis) { return concat(axis.name, "=", axis.size); })),
+                {}, "leave out these axes of --mesh");
   part_ = planner_.given_table    ? std::numeric_limits<std::int32_t>::max()
           : config.batch.part > 0 ? config.batch.part
                                   : part_of(costs_, most_images(config, prepared));
@@ -84,14 +103,17 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
 
 std::vector<BatchShape> ModuleSteps::shapes_of(const std::vector<std::int64_t>& samples) const {
   std::vector<BatchShape> out;
-  const std::int64_t rows = config_.train.batch / config_.pipeline.table.microbatches,
+  const std::int64_t rows = rows_of_member(config_), members = devices_of_actor(config_),
                      round = config_.batch.round > 0 ? config_.batch.round : 8;
-  for (std::size_t begin = 0; begin < samples.size(); begin += static_cast<std::size_t>(rows)) {
+  for (auto sample = samples.begin(); sample != samples.end();) {
     BatchShape& shape = out.emplace_back(BatchShape{.samples = rows, .part = part_});
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t sample = samples[begin + static_cast<std::size_t>(row)];
-      shape.images += data_.images(sample);
-      shape.input = std::max(shape.input, (data_.length(sample) + round - 1) / round * round);
+    for (std::int64_t member = 0; member < members; ++member) {
+      std::int64_t images = 0;
+      for (std::int64_t row = 0; row < rows; ++row, ++sample) {
+        images += data_.images(*sample);
+        shape.input = std::max(shape.input, (data_.length(*sample) + round - 1) / round * round);
+      }
+      shape.images = std::max(shape.images, images);
     }
     shape.input = std::min(shape.input, data_.tokens());
   }
@@ -115,7 +137,8 @@ Schedule ModuleSteps::given_table(const std::vector<BatchShape>& shapes) const {
   return out;
 }
 
-BatchStep ModuleSteps::step(const std::vector<std::int64_t>& samples) {
+BatchStep ModuleSteps::step(const std::vector<std::int64_t>& given) {
+  const std::vector<std::int64_t> samples = dealt_out(config_, data_, given);
   const std::vector<BatchShape> shapes = shapes_of(samples);
   const int actors = config_.pipeline.table.actors;
   if (planner_.given_table) return lowered(samples, shapes, given_table(shapes));

@@ -12,6 +12,7 @@
 namespace penstock {
 
 // Micro-batches are equally many samples each, in the order drawn; each is padded to its longest text, and has the images that are there.
+// Where devices share micro-batches, all parts of one have as many images as the part with most, so that they have one shape.
 // The planner makes a table over parts of them (batch/modules.h); where stages lie, and whether backwards are split, is as in the
 // configured schedule, whose table evaluation runs. With a planner that makes none (BatchPlannerInfo::given_table) all images of a
 // micro-batch are one part, and the configured table runs.
