@@ -353,12 +353,37 @@ void take_staged(const Graph& traced, const Schedule& schedule, const Splitting&
   }
 }
 
+IdVector<ValueId, std::int64_t> bytes_of_values(const Graph& step) {
+  IdVector<ValueId, std::int64_t> out;
+  for (const Value& value : step.values) out.push_back(value.type.bytes());
+  return out;
+}
+
+// The number of values that the loop and what is behind it make.
+std::size_t behind_loop(const LowerInput& input) {
+  return input.step.values.size() - input.loop_op().results[0].index();
+}
+
+struct FirstMember {
+  IdVector<ValueId, std::int64_t> bytes;
+  std::size_t behind_loop = 0;
+};
+
+// All members have the same inputs, and the same ops behind the loop. Ahead of it one may have more, such as the cast of a bias that it
+// alone adds, so values are found from both ends; of those between no place is decided by bytes.
+void take_bytes(const FirstMember& first, LowerInput& input) {
+  invariant(behind_loop(input) == first.behind_loop, "members have the same ops behind the loop");
+  std::copy_n(first.bytes.begin(), input.step.inputs.size(), input.first_bytes.begin());
+  const auto behind = static_cast<std::ptrdiff_t>(first.behind_loop);
+  std::copy(first.bytes.end() - behind, first.bytes.end(), input.first_bytes.end() - behind);
+}
+
 }  // namespace
 
 void take_members(const Graph& traced, const Schedule& schedule, const CompileOptions& options, const std::function<void(LowerInput)>& take,
                   const LoopSums& sums) {
   if (options.axes.empty()) return take(cut_input(staged_step(traced, schedule, options), schedule, options));
-  IdVector<ValueId, std::int64_t> first_bytes;
+  FirstMember first;
   take_staged(traced, schedule, {options, sums}, [&](MemberStep member, const OfMembers& of) {
     Graph step = finished(member, of.own, options);
     LowerInput input = cut_input({std::move(step), of.stages, std::move(member.apart)}, schedule, options);
@@ -366,9 +391,11 @@ void take_members(const Graph& traced, const Schedule& schedule, const CompileOp
     for (const MemberLine& line : input.lines) input.members *= line.size;
     input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());
     input.split_along.assign(member.split_along.begin(), member.split_along.end());
-    if (first_bytes.empty())
-      for (const Value& value : input.step.values) first_bytes.push_back(value.type.bytes());
-    input.first_bytes = first_bytes;
+    input.first_bytes = bytes_of_values(input.step);
+    if (first.bytes.empty())
+      first = {input.first_bytes, behind_loop(input)};
+    else
+      take_bytes(first, input);
     take(std::move(input));
   });
 }
