@@ -78,6 +78,56 @@ TEST(Papers, EveryNameIsOfOnePaper) {
   }
 }
 
+// Texts are one line, commands one each; what a console shows stays as it stands.
+TEST(Papers, AreReadFromText) {
+  const std::vector<PaperGroup> groups = parse_papers(R"([[group]]
+heading = "Tables"
+[[group.paper]]
+name = "One Two"
+also = "three four"
+title = "T"
+number = "N"
+here = "H"
+idea = '''
+an
+idea
+'''
+run = '''
+first '{"a": 1}'
+second
+'''
+plan = "third"
+differs = "D"
+claim = "C"
+found = "F"
+shown = '''
+$ echo "a  b"
+a  b
+'''
+)");
+  ASSERT_EQ(groups.size(), 1u);
+  ASSERT_EQ(groups[0].papers.size(), 1u);
+  const Paper& paper = groups[0].papers[0];
+  EXPECT_EQ(groups[0].heading, "Tables");
+  EXPECT_EQ(paper.also, (std::vector<std::string>{"three", "four"}));
+  EXPECT_EQ(paper.idea, "an idea");
+  EXPECT_EQ(paper.run, (std::vector<std::string>{"first '{\"a\": 1}'", "second"}));
+  EXPECT_EQ(paper.plan, std::vector<std::string>{"third"});
+  EXPECT_EQ(paper.picture, "");
+  EXPECT_EQ(paper.shown, "$ echo \"a  b\"\na  b\n");
+}
+
+TEST(Papers, ABadRowIsNamed) {
+  const auto message = [](const std::string& row) {
+    return test::message_of([&] { parse_papers("[[group]]\nheading = \"Tables\"\n" + row); });
+  };
+  EXPECT_EQ(message("[[group.paper]]\nname = \"GPipe\"\n"), "papers.toml:3:1: GPipe has no key \"title\"");
+  EXPECT_EQ(message("[[group.paper]]\nname = \"GPipe\"\ntitle = 3\n"), "papers.toml:5:9: GPipe.title must be a text");
+  EXPECT_TRUE(
+      message("[[group.paper]]\nname = \"GPipe\"\nclam = \"fast\"\n").starts_with("papers.toml:5:1: GPipe has an unknown key \"clam\"\n"));
+  EXPECT_EQ(message("paper = 3\n"), "papers.toml:1:1: expected [[paper]]");
+}
+
 // A row says all that the page has of it.
 TEST(Papers, NoRowLacksAnything) {
   for (const Paper& paper : all_papers()) {

@@ -3,16 +3,69 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/papers/groups.h"
+#include "base/invariant.h"
+#include "base/papers/papers_toml.h"
 #include "base/text.h"
+#include "base/toml.h"
 #include "base/words.h"
 #include "penstock/error.h"
 
 namespace penstock {
+namespace {
+
+constexpr std::string_view kFile = "papers.toml";
+
+const toml::array& tables_of(const toml::table& parent, const char* key) {
+  const toml::array* tables = parent[key].as_array();
+  if (!tables || !tables->is_array_of_tables()) throw Error(concat(place_text(kFile, parent.source()), "expected [[", key, "]]"));
+  return *tables;
+}
+
+Paper read_paper(const toml::table& table) {
+  const Section row(table, table["name"].value_or(std::string("a paper")), kFile);
+  row.check_keys({"name", "also", "title", "number", "here", "idea", "picture", "run", "plan", "differs", "claim", "found", "shown"});
+  const auto lines = [&](const char* key) { return split(trim(row.text(key)), '\n'); };
+  const auto prose = [&](const char* key) { return join(lines(key), " "); };
+  const auto console = [&](const char* key) { return row.has(key) ? row.text(key) : ""; };
+  return {.name = row.text("name"),
+          .also = row.has("also") ? split(row.text("also"), ' ') : std::vector<std::string>{},
+          .title = prose("title"),
+          .number = row.text("number"),
+          .here = prose("here"),
+          .idea = prose("idea"),
+          .picture = console("picture"),
+          .run = lines("run"),
+          .plan = lines("plan"),
+          .differs = prose("differs"),
+          .claim = prose("claim"),
+          .found = prose("found"),
+          .shown = console("shown")};
+}
+
+}  // namespace
+
+std::vector<PaperGroup> parse_papers(std::string_view text) {
+  const toml::table document = parse_toml(text, kFile);
+  std::vector<PaperGroup> out;
+  for (const toml::node& node : tables_of(document, "group")) {
+    const toml::table& group = *node.as_table();
+    const Section section(group, "the group", kFile);
+    section.check_keys({"heading", "paper"});
+    PaperGroup& read = out.emplace_back(PaperGroup{section.text("heading"), {}});
+    for (const toml::node& row : tables_of(group, "paper")) read.papers.push_back(read_paper(*row.as_table()));
+  }
+  return out;
+}
 
 const std::vector<PaperGroup>& paper_groups() {
-  static const std::vector<PaperGroup> all = {table_papers(),   sequence_papers(), batch_papers(), window_papers(),
-                                              planner_papers(), peer_tables(),     peer_systems()};
+  static const std::vector<PaperGroup> all = [] {
+    try {
+      return parse_papers(kPapersToml);
+    } catch (const Error& error) {
+      invariant(false, error.what());
+      throw;  // not reached: the file is ours
+    }
+  }();
   return all;
 }
 

@@ -1,6 +1,6 @@
 // The papers whose systems are here, and the systems beside which Penstock is held: one list, which `penstock papers` and docs/papers.md
-// print, and which whoever refuses a name asks. It is text alone and knows nothing of the schedules and planners that it names; tests hold
-// it against them, and run its commands.
+// print, and which whoever refuses a name asks. It is a file, papers.toml, and knows nothing of the schedules and planners that it names;
+// tests hold it against them, and run its commands.
 #pragma once
 
 #include <string>
@@ -30,6 +30,9 @@ struct PaperGroup {
   std::vector<Paper> papers;
 };
 
+// The groups of a text such as papers.toml. Throws Error with the row.
+std::vector<PaperGroup> parse_papers(std::string_view text);
+// Those of papers.toml, which is read when they are first asked for.
 const std::vector<PaperGroup>& paper_groups();
 
 // How a paper's name is typed: in lower case, with "-" for blanks.

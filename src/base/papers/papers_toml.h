@@ -1,0 +1,10 @@
+// The text of papers.toml, put into the program by the build (cmake/embed.cmake).
+#pragma once
+
+#include <string_view>
+
+namespace penstock {
+
+extern const std::string_view kPapersToml;
+
+}  // namespace penstock
