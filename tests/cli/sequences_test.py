@@ -183,13 +183,14 @@ class Sequences(ProgramTest):
         self.assertEqual({(action["kind"], action["stage"]) for action in fit["actions"]}, {(kind, s) for kind in "FBIWR" for s in (0, 1)} - {("I", 0)})
         self.train("measured", *searched, "--set", f"batch.costs={costs}", steps=3)
         self.assertIn("and here are 4", self.refusal(*searched, "--set", f"batch.costs={costs}", "--actors", 4))
-        sliced = [*documents, *SLICED]
-        result = run("profile", *MODEL, *sliced, "--rounds", 2, "--out", costs)
-        self.assertEqual(result.code, 0, result.err)
-        fit = json.loads(costs.read_text())["batches"]["threads"]
-        self.assertEqual({(action["kind"], action["stage"]) for action in fit["actions"]}, {(kind, s) for kind in "FB" for s in (0, 1)})
-        for line in self.train("measured-slices", *sliced, "--set", f"batch.costs={costs}", steps=3):
-            self.assertGreater(line["predicted_seconds"], 0)
+        for mesh in ("pipe=2", "pipe=2,data=2"):
+            sliced = [*documents, *SLICED, "--mesh", mesh]
+            result = run("profile", *MODEL, *sliced, "--rounds", 2, "--out", costs)
+            self.assertEqual(result.code, 0, result.err)
+            fit = json.loads(costs.read_text())["batches"]["threads"]
+            self.assertEqual({(action["kind"], action["stage"]) for action in fit["actions"]}, {(kind, s) for kind in "FB" for s in (0, 1)})
+            for line in self.train(f"measured-slices-{mesh}", *sliced, "--set", f"batch.costs={costs}", steps=3):
+                self.assertGreater(line["predicted_seconds"], 0)
 
     def test_meshes_equal_the_padded_batches(self):
         documents = self.documents(seed=9)

@@ -86,6 +86,20 @@ TEST(ThreadCluster, ProgramsAlternateOverOneState) {
   EXPECT_EQ(cluster->step(one, input).devices.size(), 2u);
 }
 
+TEST(ThreadCluster, AnUnloadedProgramIsLoadedAgain) {
+  const Program program = test::random_program(4, 2, 60);
+  auto cluster = make_thread_cluster(2, fake_executors(microseconds(0)), std::make_shared<HashData>());
+  test::Reference reference(program);
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    const std::uint64_t key = cluster->load(program);  // a copy of it
+    if (step == 1) cluster->set_state(zeros());
+    StepInput input;
+    input.step = step;
+    EXPECT_EQ(cluster->step(key, input).outputs, reference.step(input));
+    cluster->unload(key);
+  }
+}
+
 TEST(ThreadCluster, RecordsSpansInProgramOrder) {
   const Program program = test::random_program(3, 2, 60);
   auto cluster = make_thread_cluster(2, fake_executors(microseconds(0)), std::make_shared<HashData>());

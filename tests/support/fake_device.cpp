@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -128,6 +129,11 @@ Event FakeExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> b
 }
 
 Event FakeExecutor::issue(const Instruction& instruction) {
+  // An executor may keep what it bound by the place of the instruction.
+  const std::less<const Instruction*> before;
+  const Instruction* first = own_->instructions.data();
+  if (before(&instruction, first) || !before(&instruction, first + own_->instructions.size()))
+    throw Error("an instruction that is not of the loaded program");
   std::vector<std::span<const std::byte>> operands;
   std::vector<std::span<std::byte>> results;
   for (SlotId slot : own_->operands_of(instruction)) operands.push_back(memory_[slot]);

@@ -52,6 +52,7 @@ void Worker::obey(const Command& command, Reply& reply) {
       runners_.erase(command.program);
       programs_.erase(command.program);
       std::erase(order_, command.program);
+      if (bound_ == command.program) is_bound_ = false;  // its equal may be loaded next, whose instructions lie elsewhere
       return;
     case Command::Kind::set_state:
       return set_state(command.source);

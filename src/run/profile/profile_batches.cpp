@@ -92,8 +92,10 @@ class BatchProfiler {
 }  // namespace
 
 std::vector<ActionTime> action_times(const Program& program, const PlannedBatch& plan, const StepResult& result) {
-  std::map<std::tuple<std::int32_t, Kind, std::int32_t>, double> seconds;  // by stage, kind and micro-batch
+  using Seconds = std::map<std::tuple<std::int32_t, Kind, std::int32_t>, double>;  // by stage, kind and micro-batch of the step
+  Seconds slowest;                                                                 // of the devices that compute an action together
   for (const DeviceReport& report : result.devices) {
+    Seconds own;
     double since = 0;
     for (const Span& span : report.spans) {
       if (span.waited) continue;
@@ -101,15 +103,18 @@ std::vector<ActionTime> action_times(const Program& program, const PlannedBatch&
       since += 1e-9 * static_cast<double>(span.end - span.begin);
       if (i.opcode != Opcode::run) continue;
       // Runs before and after the micro-batches are the step's own.
-      if (i.action && i.microbatch >= 0) seconds[{i.stage, i.kind, i.microbatch}] += since;
+      if (i.action && i.microbatch >= 0) own[{i.stage, i.kind, i.microbatch}] += since;
       since = 0;
     }
+    for (const auto& [which, sum] : own) slowest[which] = std::max(slowest[which], sum);
   }
+  // Along a data axis each of the plan's micro-batches is as many of the step's, which follow on each other and have its shape.
+  const std::int32_t shares = program.microbatches / static_cast<std::int32_t>(plan.loads.size());
   std::vector<ActionTime> out;
-  for (const auto& [which, sum] : seconds) {
+  for (const auto& [which, sum] : slowest) {
     const auto [number, kind, microbatch] = which;
     const StagePart part = part_of(number, plan.schedule.slices);
-    const BatchLoad& load = plan.loads[static_cast<std::size_t>(microbatch)];
+    const BatchLoad& load = plan.loads[static_cast<std::size_t>(microbatch / shares)];
     out.push_back({kind, part.stage, load.slices.empty() ? load : load.slices[static_cast<std::size_t>(part.slice)], sum});
   }
   return out;

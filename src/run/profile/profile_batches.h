@@ -24,7 +24,8 @@ struct BatchProfileOptions {
 // too. Throws what the cluster and the planner throw.
 BatchFit measure_batches(Cluster& cluster, BatchSteps& steps, const StateSource& state, const BatchProfileOptions& options);
 
-// The times of a recorded step's actions, by the loads of its micro-batches or, in a plan of slices, of these.
+// The times of a recorded step's actions, by the loads of its micro-batches or, in a plan of slices, of these. Each share of a micro-batch
+// has a time of its own: that of the slowest of the devices that compute it together.
 std::vector<ActionTime> action_times(const Program& program, const PlannedBatch& plan, const StepResult& result);
 
 }  // namespace penstock
