@@ -6,7 +6,7 @@
 #include <iostream>
 #include <memory>
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "batch/batch_planners.h"
 #include "cli/commands.h"
 #include "cli/output.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -19,7 +19,7 @@ constexpr std::size_t kPageWidth = 140, kTextWidth = 100;
 constexpr const char* kIntroduction =
     "Each system that Penstock can express, and each that it is held beside: the idea, the command that runs it and the one that plans it, "
     "what differs from the paper, what the paper claims and what was found here. `penstock papers NAME` prints a row. The page is what "
-    "`penstock papers --markdown` prints, from `src/base/papers/papers.toml`; every command in it is run by a test. Names of papers are "
+    "`penstock papers --markdown` prints, from `src/base/papers.toml`; every command in it is run by a test. Names of papers are "
     "known where schedules and planners are asked for, too: `penstock schedule dynapipe` says how DynaPipe is asked for.";
 
 struct PapersArguments {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "base/text.h"
 #include "cli/clusters.h"
 #include "cli/commands.h"

@@ -1,6 +1,6 @@
 #include "cli/usage.h"
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "base/text.h"
 #include "config/config_keys.h"
 

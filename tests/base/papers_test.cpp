@@ -1,4 +1,4 @@
-#include "base/papers/papers.h"
+#include "base/papers.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <variant>
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "base/text.h"
 #include "base/toml.h"
 #include "base/words.h"

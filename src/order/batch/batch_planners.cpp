@@ -1,6 +1,6 @@
 #include "batch/batch_planners.h"
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "batch/infinipipe.h"
 #include "penstock/error.h"
 

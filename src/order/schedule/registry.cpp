@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/folded.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/papers/papers.h"
+#include "base/papers.h"
 #include "base/text.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"

@@ -1,10 +1,10 @@
-#include "base/papers/papers.h"
+#include "base/papers.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include "base/invariant.h"
-#include "base/papers/papers_toml.h"
+#include "base/papers_toml.h"
 #include "base/text.h"
 #include "base/toml.h"
 #include "base/words.h"
