@@ -371,6 +371,16 @@ class Pairs {
   std::set<std::array<std::size_t, 4>> left_;
 };
 
+// The first member alone adds the biases, which are cast ahead of the loop: what the members have is numbered otherwise.
+TEST(DrawnChecks, OfPlannedBatchesMembersRunTheCodeBehindTheLoopAlike) {
+  Draw draw(1);
+  const DrawnFiles files(draw, 16);
+  EXPECT_TRUE(checked(config_of({"dtype=bf16", "batch=8", "model.name=gpt", "width=16", "heads=2", "context=16", "layers=2", "tied=0",
+                                 "data.documents=" + files.texts, "batch.planner=balanced", "batch.round=8", "microbatches=4", "clip=0",
+                                 "mesh=pipe=2,tensor=2"}))
+                  .is_equal());
+}
+
 // 400 drawn combinations; in `make soak` ten times as many, and each two choices among what is else usual.
 TEST(DrawnChecks, OfAnyCombinationAreTheSequentialStepOrRefused) {
   const std::uint64_t seed = test::drawn_seed();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/invariant.h"
 #include "base/text.h"
 #include "ops/definition.h"
 #include "penstock/error.h"
@@ -85,7 +86,9 @@ void send(Progress& p, ActorId device, const Run& run, std::int32_t r) {
 
 void begin_collective(Progress& p, ActorId device, const Run& run) {
   const auto group = static_cast<std::size_t>(run.group);
-  Collective& collective = p.collectives[group].at(p.begun[group][device]++);
+  const std::size_t number = p.begun[group][device]++;
+  invariant(number < p.collectives[group].size(), "the devices of a group have as many collectives each");
+  Collective& collective = p.collectives[group][number];
   --collective.left;
   collective.time = std::max(collective.time, p.clock[device]);
   for (InstanceId i : run.reads) p.last[device][i] = &collective;

@@ -353,29 +353,35 @@ void take_staged(const Graph& traced, const Schedule& schedule, const Splitting&
   }
 }
 
-IdVector<ValueId, std::int64_t> bytes_of_values(const Graph& step) {
-  IdVector<ValueId, std::int64_t> out;
-  for (const Value& value : step.values) out.push_back(value.type.bytes());
+// Bytes of what the first member has: of the inputs, and of what ops make from the loop on, by their names.
+struct FirstMember {
+  std::vector<std::int64_t> inputs;
+  std::map<std::string, std::vector<std::int64_t>, std::less<>> made;
+};
+
+FirstMember first_member(const LowerInput& input) {
+  FirstMember out;
+  for (const ValueId v : input.step.inputs) out.inputs.push_back(input.step.type(v).bytes());
+  for (std::size_t o = input.loop; o < input.step.ops.size(); ++o)
+    for (const ValueId v : input.step.ops[o].results) out.made[input.step.ops[o].name].push_back(input.step.type(v).bytes());
   return out;
 }
 
-// The number of values that the loop and what is behind it make.
-std::size_t behind_loop(const LowerInput& input) {
-  return input.step.values.size() - input.loop_op().results[0].index();
-}
-
-struct FirstMember {
-  IdVector<ValueId, std::int64_t> bytes;
-  std::size_t behind_loop = 0;
-};
-
-// All members have the same inputs, and the same ops behind the loop. Ahead of it one may have more, such as the cast of a bias that it
-// alone adds, so values are found from both ends; of those between no place is decided by bytes.
-void take_bytes(const FirstMember& first, LowerInput& input) {
-  invariant(behind_loop(input) == first.behind_loop, "members have the same ops behind the loop");
-  std::copy_n(first.bytes.begin(), input.step.inputs.size(), input.first_bytes.begin());
-  const auto behind = static_cast<std::ptrdiff_t>(first.behind_loop);
-  std::copy(first.bytes.end() - behind, first.bytes.end(), input.first_bytes.end() - behind);
+// The first member's bytes for the values of another one's step. Both have the same inputs, but one may have ops that the other has not,
+// such as the cast of a bias that it alone adds, or a constant with which it fills its part up. So a value is the n-th that ops of its name
+// make.
+IdVector<ValueId, std::int64_t> bytes_as_first(const FirstMember& first, const LowerInput& input) {
+  IdVector<ValueId, std::int64_t> out;
+  for (const Value& value : input.step.values) out.push_back(value.type.bytes());
+  for (std::size_t i = 0; i < first.inputs.size(); ++i) out[input.step.inputs[i]] = first.inputs[i];
+  std::map<std::string_view, std::size_t> next;
+  for (std::size_t o = input.loop; o < input.step.ops.size(); ++o) {
+    const std::string& name = input.step.ops[o].name;
+    const auto made = first.made.find(name);
+    for (const ValueId v : input.step.ops[o].results)
+      if (const std::size_t n = next[name]++; made != first.made.end() && n < made->second.size()) out[v] = made->second[n];
+  }
+  return out;
 }
 
 }  // namespace
@@ -383,7 +389,7 @@ void take_bytes(const FirstMember& first, LowerInput& input) {
 void take_members(const Graph& traced, const Schedule& schedule, const CompileOptions& options, const std::function<void(LowerInput)>& take,
                   const LoopSums& sums) {
   if (options.axes.empty()) return take(cut_input(staged_step(traced, schedule, options), schedule, options));
-  FirstMember first;
+  std::optional<FirstMember> first;
   take_staged(traced, schedule, {options, sums}, [&](MemberStep member, const OfMembers& of) {
     Graph step = finished(member, of.own, options);
     LowerInput input = cut_input({std::move(step), of.stages, std::move(member.apart)}, schedule, options);
@@ -391,11 +397,8 @@ void take_members(const Graph& traced, const Schedule& schedule, const CompileOp
     for (const MemberLine& line : input.lines) input.members *= line.size;
     input.is_copy.assign(member.is_copy.begin(), member.is_copy.end());
     input.split_along.assign(member.split_along.begin(), member.split_along.end());
-    input.first_bytes = bytes_of_values(input.step);
-    if (first.bytes.empty())
-      first = {input.first_bytes, behind_loop(input)};
-    else
-      take_bytes(first, input);
+    if (!first) first = first_member(input);
+    input.first_bytes = bytes_as_first(*first, input);
     take(std::move(input));
   });
 }
