@@ -67,7 +67,8 @@ void profile(const Program& program, std::size_t number, int rounds) {
   for (std::size_t i = 0; i < modes.size(); ++i) results.push_back({operand(task.graph->type(task.graph->outputs[i]), arenas), modes[i]});
   const Arena scratch(plan.bytes);
   Spare spare;
-  const std::vector<BoundCall> calls = bind_task(task, plan, operands, results, scratch.data(), spare);
+  const std::vector<BoundCall> calls =
+      bind_task(task, plan, operands, results, {scratch.data(), static_cast<std::size_t>(plan.bytes)}, spare);
   std::vector<double> best(calls.size(), 1e9);
   double best_task = 1e9;
   for (int round = 0; round < rounds; ++round) {
