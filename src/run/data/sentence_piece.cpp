@@ -39,11 +39,12 @@ class PieceLibrary {
 
  private:
   static constexpr const char* kName = "libsentencepiece.so.0";
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  static constexpr int kHow = RTLD_NOW | RTLD_LOCAL;
+#ifdef __clang__
+  static constexpr bool kIsSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
-  static constexpr int kHow = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+  static constexpr bool kIsSanitized = false;  // sanitized builds are clang's
 #endif
+  static constexpr int kHow = RTLD_NOW | RTLD_LOCAL | (kIsSanitized ? 0 : RTLD_DEEPBIND);
 
   PieceLibrary() : library_(dlopen(kName, kHow)) {
     if (library_ == nullptr)
