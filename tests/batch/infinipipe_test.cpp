@@ -133,7 +133,7 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
       recomputed += std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
   }
   EXPECT_GT(recomputed, 10);
-  EXPECT_GT(grouped, test::rounds(5));
+  EXPECT_GE(grouped, test::rounds(60) / 10);  // they are few: none may be among a tenth
   EXPECT_GT(none, test::rounds(5));
   EXPECT_LT(none, 150);
 }
