@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/sanitizer.h"
 #include "penstock/run.h"
 
 // libtorch takes back what it registered, one by one, where a process ends by its end of main: a fifth of the time of a command with one
@@ -8,8 +9,6 @@
 int main(int argc, char** argv) {
   const int code = penstock::run(argc, argv);
   std::fflush(nullptr);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they report what they found behind main
-  std::quick_exit(code);
-#endif
+  if constexpr (penstock::kSanitizer == penstock::Sanitizer::none) std::quick_exit(code);  // they report what they found behind main
   return code;
 }

@@ -32,7 +32,7 @@ struct PaperGroup {
 
 // The groups of a text such as papers.toml. Throws Error with the row.
 std::vector<PaperGroup> parse_papers(std::string_view text);
-// Those of papers.toml, which is read when they are first asked for.
+// The groups of papers.toml, which is read when they are first asked for.
 const std::vector<PaperGroup>& paper_groups();
 
 // How a paper's name is typed: in lower case, with "-" for blanks.

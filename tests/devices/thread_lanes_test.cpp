@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/hash.h"
+#include "base/sanitizer.h"
 #include "base/text.h"
 #include "devices/forwarding_transport.h"
 #include "driver/thread_cluster.h"
@@ -280,9 +281,7 @@ TEST(AsynchronousDevices, TheirWaitsOrderAllConflicts) {
 // Each wait without which a value could be read too early or too late: the work that it waited for is held until the other has read or
 // overwritten its memory. PENSTOCK_LANE_WAITS: how many waits.
 TEST(AsynchronousDevices, AWaitThatIsLeftOutIsFound) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "what is left out here are the waits without which there are races";
-#endif
+  if (kSanitizer == Sanitizer::thread) GTEST_SKIP() << "what is left out here are the waits without which there are races";
   const int all = number_from_environment("PENSTOCK_LANE_WAITS", 200);
   int left_out = 0, found = 0, idle = 0;
   for (std::uint64_t seed = 1000; left_out < all; ++seed) {

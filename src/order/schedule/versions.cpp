@@ -16,7 +16,7 @@ namespace {
 
 using ForwardVersions = std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion>;  // by stage and micro-batch: what F read
 
-// What a row alone does not say.
+// Facts of the whole table, which a row alone does not say.
 struct OfTable {
   std::vector<bool> unversioned;  // unversioned_stages
   ForwardVersions elsewhere{};    // of F whose W are in other rows

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/hash.h"
+#include "base/sanitizer.h"
 #include "base/text.h"
 #include "penstock/error.h"
 
@@ -39,12 +40,7 @@ class PieceLibrary {
 
  private:
   static constexpr const char* kName = "libsentencepiece.so.0";
-#ifdef __clang__
-  static constexpr bool kIsSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-  static constexpr bool kIsSanitized = false;  // sanitized builds are clang's
-#endif
-  static constexpr int kHow = RTLD_NOW | RTLD_LOCAL | (kIsSanitized ? 0 : RTLD_DEEPBIND);
+  static constexpr int kHow = RTLD_NOW | RTLD_LOCAL | (kSanitizer == Sanitizer::none ? RTLD_DEEPBIND : 0);
 
   PieceLibrary() : library_(dlopen(kName, kHow)) {
     if (library_ == nullptr)
