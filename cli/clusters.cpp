@@ -96,7 +96,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
     throw Error(concat(counted(processes, "process"), processes == 1 ? " was" : " were", " started for ", wanted), {}, launch);
   }
   const GlooOptions options{.deadline = config.pipeline.deadline,
-                            .run = concat("command: ", command, "\ndata: ", std::hex, data->fingerprint(), "\n", print(config)),
+                            .run = concat("command: ", command, "\ndata: ", hex(data->fingerprint()), "\n", print(config)),
                             .folder = config.run.out,
                             .device = config.run.device,
                             .nccl = sending.between_devices};

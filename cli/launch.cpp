@@ -40,7 +40,7 @@ struct LaunchFlags {
 void make_secret() {
   std::uint64_t words[2];
   if (::getrandom(words, sizeof words, 0) != sizeof words) throw Error(concat("cannot draw a secret: ", std::strerror(errno)));
-  ::setenv("PENSTOCK_SECRET", concat(std::hex, words[0], "-", words[1]).c_str(), 0);
+  ::setenv("PENSTOCK_SECRET", concat(hex(words[0]), "-", hex(words[1])).c_str(), 0);
 }
 
 // Runs this program once more, or another, as `rank`, in a process group of its own: so a terminal's interrupt reaches only the launcher,

@@ -30,6 +30,11 @@ std::string number(double value) {
   return out;
 }
 
+std::string hex(std::uint64_t word) {
+  char digits[16];
+  return std::string(digits, std::to_chars(digits, digits + sizeof digits, word, 16).ptr);
+}
+
 std::string short_decimal(double value, int digits) {
   const int whole = value == 0 ? 1 : 1 + static_cast<int>(std::floor(std::log10(std::abs(value))));
   char buffer[400];

@@ -3,21 +3,42 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 namespace penstock {
 
+// Appends a text, a character or a number, as a stream would write it: a double with 6 digits, a bool as 0 or 1.
+// It is no stream, as making one takes longer than what most callers write.
+template <class Part>
+void append_part(std::string& out, const Part& part) {
+  if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+    out += std::string_view(part);
+  } else if constexpr (std::is_same_v<Part, char>) {
+    out += part;
+  } else {
+    static_assert(std::is_arithmetic_v<Part>);
+    char digits[32];
+    std::to_chars_result end;
+    if constexpr (std::is_floating_point_v<Part>)
+      end = std::to_chars(digits, digits + sizeof digits, part, std::chars_format::general, 6);
+    else
+      end = std::to_chars(digits, digits + sizeof digits, +part);  // + makes a bool an int
+    out.append(digits, end.ptr);
+  }
+}
+
 // The parts, written one after the other.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  std::string out;
+  (append_part(out, parts), ...);
+  return out;
 }
 
 template <class Range, class Function>
@@ -38,6 +59,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::string number(double value);
 // The value with at most so many significant digits and no zeros at the end of its decimals: 12.3456 with 4 digits -> "12.35".
 std::string short_decimal(double value, int digits);
+// In hexadecimal, without zeros in front: 255 -> "ff".
+std::string hex(std::uint64_t word);
 // The text in quotes, with escapes (\" \\ \n \t \xNN).
 std::string quote(std::string_view text);
 // Bytes in binary units: 1536 -> "1.5 KiB".

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <limits>
+#include <sstream>
+
 #include "base/cursor.h"
 #include "support/errors.h"
 #include "support/temporary.h"
@@ -134,6 +137,18 @@ TEST(ReadFile, ReadsWhatHasNoLengthToo) {
     write_file(folder.file("f"), std::string(size, 'x'));
     EXPECT_EQ(read_file(folder.file("f")), std::string(size, 'x'));
   }
+}
+
+TEST(Text, NumbersAreWrittenAsAStreamWould) {
+  for (const double value : {0.0, -0.0, 1.0, 0.1, 1.0 / 3, 1e5, 123456.0, 999999.5, 1234567.0, 1e21, -2.5e-7, 1e-5, 1e-4, 5e-324, 1.7e308,
+                             std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    std::ostringstream stream;
+    stream << value << '|' << static_cast<float>(value);
+    EXPECT_EQ(concat(value, '|', static_cast<float>(value)), stream.str());
+  }
+  EXPECT_EQ(concat("a", std::string("b"), std::string_view("c"), 'd', true, -7, std::uint64_t{18446744073709551615u}),
+            "abcd1-718446744073709551615");
+  EXPECT_EQ(hex(0) + " " + hex(255) + " " + hex(18446744073709551615u), "0 ff ffffffffffffffff");
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ bool is_plain_name(const std::string& name) {
 std::string content_hash(std::span<const std::byte> bytes) {
   Hash hash;
   hash.add(bytes);
-  return concat(std::hex, hash.value());
+  return hex(hash.value());
 }
 
 std::string content_hash(const SteadyFile& file) {
@@ -85,7 +85,7 @@ std::string content_hash(const SteadyFile& file) {
     reading.read(at, part);
     hash.add_content(part);
   }
-  return concat(std::hex, hash.value());
+  return hex(hash.value());
 }
 
 std::string sealed_manifest(const std::string& head) {
@@ -95,14 +95,10 @@ std::string sealed_manifest(const std::string& head) {
 std::string print(const Manifest& manifest) {
   json files = json::object();
   for (const auto& [name, file] : manifest.files) files[name] = {{"bytes", file.bytes}, {"hash", file.hash}};
-  const nlohmann::ordered_json out = {{"format", kFormat},
-                                      {"version", kVersion},
-                                      {"step", manifest.step},
-                                      {"position", manifest.position},
-                                      {"config", manifest.config},
-                                      {"text", concat(std::hex, manifest.text)},
-                                      {"files", files},
-                                      {"tensors", manifest.tensors}};
+  const nlohmann::ordered_json out = {
+      {"format", kFormat},         {"version", kVersion},        {"step", manifest.step}, {"position", manifest.position},
+      {"config", manifest.config}, {"text", hex(manifest.text)}, {"files", files},        {"tensors", manifest.tensors},
+  };
   std::string text = out.dump(1, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - 2);  // cuts off "\n}"
   return sealed_manifest(text);

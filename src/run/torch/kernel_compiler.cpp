@@ -17,10 +17,6 @@
 namespace penstock {
 namespace {
 
-std::string hex(std::uint64_t word) {
-  return concat(std::hex, word);
-}
-
 // Why another user may change what lies there; empty: none may.
 std::string why_not_private(const std::string& path) {
   struct stat status{};

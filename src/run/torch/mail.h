@@ -41,7 +41,7 @@ class Mail {
   // The store's server closes a connection that brings more at once.
   static constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-  std::string name(const std::string& what) const { return concat("penstock/", std::hex, sip_hash(key_, attempt_ + "/" + what)); }
+  std::string name(const std::string& what) const { return concat("penstock/", hex(sip_hash(key_, attempt_ + "/" + what))); }
   std::string next_name(const std::string& queue) { return name(concat(queue, "/", count_[queue]++)); }
   std::uint64_t signature(const std::string& name, std::span<const std::uint8_t> content) const {
     return sip_hash({key_.low, sip_hash(key_, name)}, std::as_bytes(content));

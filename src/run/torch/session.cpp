@@ -65,7 +65,7 @@ std::uint64_t sample_hash(std::span<const std::byte> bytes) {
 std::string described(const std::string& call, const HostTensors& data) {
   std::string out = call;
   for (const auto& [name, tensor] : data)
-    out += concat("\n", name, " is ", tensor.type.text(), " with contents ", std::hex, sample_hash(tensor.bytes));
+    out += concat("\n", name, " is ", tensor.type.text(), " with contents ", hex(sample_hash(tensor.bytes)));
   return out;
 }
 
