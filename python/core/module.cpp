@@ -154,7 +154,7 @@ void bind_program(py::module_& module) {
              CompileOptions options;
              options.devices = std::move(devices);
              options.zero = zero;
-             options.recompute = recompute;
+             options.recompute = recompute ? Recompute::inputs : Recompute::none;
              return options;
            }),
            py::arg("devices") = std::vector<int>(), py::arg("zero") = 0, py::arg("recompute") = false);
