@@ -1,6 +1,7 @@
 // From a step, or a model, and a schedule to programs: the whole way in one call.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +15,13 @@
 #include "penstock/trace.h"
 
 namespace penstock {
+
+// What backwards compute again of their forward, so that it is not kept in between.
+enum class Recompute : std::uint8_t {
+  none,       // what a plan's stages name
+  selective,  // also what costs little for the bytes that it takes (transform/passes.h, mark_cheap)
+  inputs,     // all that they read of it; the table then has no R
+};
 
 // The options of a table's program: which devices stand behind the actors, what they keep, and how they compute. A configuration has
 // them (config/config.h), and every pass of lowering reads them (lower/input.h): an option is its member here, its key, and where it is
@@ -35,7 +43,7 @@ struct CompileOptions {
   std::vector<LayoutAxis> axes = {};
   std::map<std::string, std::vector<DimName>> dims = {};
   SplitAttention attention = SplitAttention::automatic;
-  bool recompute = false;  // every backward computes again all that it reads of its forward; the table then has no R
+  Recompute recompute = Recompute::none;
   // For a table of several steps: the devices of an actor are HetPipe's workers, which update parameters of their own and may have taken so
   // many waves fewer of the others' updates than of their own (lower/waves.cpp). -1: they sum their gradients at each update.
   int distance = -1;

@@ -43,6 +43,7 @@ struct NodeCost {
   // node's number.
   std::map<int, double> forward_sync = {}, backward_sync = {};
   std::vector<NodeStep> steps = {};  // of a split graph (PlanSplit), whose collectives forward and backward leave out
+  bool recompute = false;            // whether a run's backward computes the node again (PlanFile::Stage::recompute)
 };
 
 // One tensor that a node sends, where its source measured that as a time: the output of one of the operators that the node was made of.
@@ -185,6 +186,7 @@ struct PlannerInfo {
   bool searches = false;  // whether it may search until the time is over; the others end by themselves
   // Whether it asks the others and takes the fastest plan. Where equal groups can be planned too, these are asked for beside it.
   bool races = false;
+  bool recomputes = false;  // whether it is given, of a model's nodes, a second way that computes them again (NodeCost::recompute)
   // The planner whose stages take equal times, where its own suit 1f1b: both are asked where the table is searched behind the plan. "": its
   // own do.
   std::string even = {};

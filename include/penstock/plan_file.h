@@ -13,10 +13,11 @@ struct PlanFile {
   struct Stage {
     std::string name;
     std::vector<std::string> nodes;
-    std::vector<int> devices;          // of the cluster
-    int micro_batch = 1;               // samples
-    double forward = 0, backward = 0;  // seconds of one of its micro-batches
-    double bytes = 0;                  // on each of its devices, at most
+    std::vector<int> devices;                 // of the cluster
+    int micro_batch = 1;                      // samples
+    double forward = 0, backward = 0;         // seconds of one of its micro-batches
+    double bytes = 0;                         // on each of its devices, at most
+    std::vector<std::string> recompute = {};  // those of the nodes that the backward computes again, so that their results are not kept
   };
   struct Link {
     int from = 0, to = 0;  // stages

@@ -154,7 +154,7 @@ void bind_program(py::module_& module) {
              CompileOptions options;
              options.devices = std::move(devices);
              options.zero = zero;
-             options.recompute = recompute;
+             options.recompute = recompute ? Recompute::inputs : Recompute::none;
              return options;
            }),
            py::arg("devices") = std::vector<int>(), py::arg("zero") = 0, py::arg("recompute") = false);
@@ -270,9 +270,11 @@ void bind_plans(py::module_& module) {
       .def_property_readonly("microbatches", [](const PlanFile& plan) { return step_microbatches(plan); })
       .def_property_readonly("recomputes",
                              [](const PlanFile& plan) {
-                               return std::ranges::any_of(plan.schedule.actors, [](const std::vector<Action>& row) {
+                               const auto has_again = [](const std::vector<Action>& row) {
                                  return std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
-                               });
+                               };
+                               return std::ranges::any_of(plan.schedule.actors, has_again) ||
+                                      std::ranges::any_of(plan.stages, [](const PlanFile::Stage& s) { return !s.recompute.empty(); });
                              })
       .def_readonly("table_microbatches", &PlanFile::microbatches)
       .def_readonly("schedule", &PlanFile::schedule)

@@ -19,6 +19,7 @@ class Gloo(ProgramTest):
         cases += [(2, *exchange, "--chunks", 2, "--slices", 4), (4, *exchange, "--slices", 8)]
         cases += [(2, "--slices", 2, "--set", "model.name=t5")]
         cases += [(4, "--schedule", "gpipe", "--recompute", "inputs", "--set", "model.dropout=0.1")]
+        cases += [(2, "--schedule", "zb-h1", "--recompute", "selective", "--set", "model.dropout=0.1")]
         for actors, *more in cases:
             results = run_all(actors, "check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--actors", actors, "--json", *more)
             for rank, result in enumerate(results):

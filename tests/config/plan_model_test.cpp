@@ -281,6 +281,27 @@ double held_by(const Config& c, const PlanFile& plan) {
   return static_cast<double>(most);
 }
 
+// Where a chain's cuts alone do not fit, DawnPiper lets backwards compute some nodes again, each by itself. The plan's file says which, and
+// by them the run keeps to the memory.
+TEST(PlanModel, DawnPiperComputesNodesAgain) {
+  const Config c = config("gpt", {"layers=4", "context=128"});
+  ModelPlanning planning{.planner = "dawnpiper", .options = {.seconds = 20}, .cluster = uniform_cluster(2, 1e10, 0, 1e12), .sizes = {2}};
+  PlanFile plan = plan_model(c, builtin_models(), planning)[0].file;
+  for (const PlanFile::Stage& stage : plan.stages) EXPECT_TRUE(stage.recompute.empty()) << stage.name;
+  const double limit = 0.95 * held_by(c, plan);
+  planning.cluster = uniform_cluster(2, 1e10, 0, limit);
+  plan = plan_model(c, builtin_models(), planning)[0].file;
+  const std::string text = print(plan);
+  std::size_t again = 0, all = 0;
+  for (const PlanFile::Stage& stage : plan.stages) again += stage.recompute.size(), all += stage.nodes.size();
+  EXPECT_GT(again, 0) << text;
+  EXPECT_LT(again, all) << text;
+  EXPECT_EQ(held_by(c, parse_plan(text, "p.json")), std::ranges::max(plan.peak_bytes));
+  EXPECT_LE(held_by(c, plan), limit);
+  for (PlanFile::Stage& stage : plan.stages) stage.recompute.clear();
+  EXPECT_GT(held_by(c, plan), limit) << text;
+}
+
 // A plan's program keeps to the devices' memory, or the refusal names more, with which there is one.
 TEST(PlanModel, ProgramsKeepToTheMemory) {
   const Config c = config("gpt");

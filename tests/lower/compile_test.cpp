@@ -55,10 +55,10 @@ std::vector<std::size_t> backward_ops(const LowerInput& input) {
 
 TEST(CompileInput, RecomputationIsOfEveryStageWithABackward) {
   const std::vector<std::size_t> plain = backward_ops(training({.devices = {2, 2}}));
-  const std::vector<std::size_t> again = backward_ops(training({.devices = {2, 2}, .recompute = true}));
+  const std::vector<std::size_t> again = backward_ops(training({.devices = {2, 2}, .recompute = Recompute::inputs}));
   ASSERT_EQ(again.size(), 2);
   for (std::size_t s = 0; s < 2; ++s) EXPECT_GT(again[s], plain[s]) << "stage " << s;
-  EXPECT_TRUE(backward_ops(evaluation({.devices = {2, 2}, .recompute = true})).empty());
+  EXPECT_TRUE(backward_ops(evaluation({.devices = {2, 2}, .recompute = Recompute::inputs})).empty());
 }
 
 TEST(CompileInput, SharedBlocksAreOfLevelThree) {

@@ -281,7 +281,7 @@ TEST(Lower, RecomputationNeedsABackwardThatLeavesItToR) {
             "forward.csv:1:2: 0R0 prepares a backward of a stage without\n"
             "  stage 0 only runs forward\n"
             "  hint: leave it out, or use a table made with --forward-only");
-  EXPECT_EQ(message_of([&] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), both, {.recompute = true}); }),
+  EXPECT_EQ(message_of([&] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), both, {.recompute = Recompute::inputs}); }),
             "schedule both.csv: 1R0 has nothing to recompute\n"
             "  pipeline.recompute = \"inputs\": the backward of stage 1 (\"1\") recomputes by itself\n"
             "  hint: set pipeline.recompute = \"none\", or take the R actions out of the table");
@@ -368,7 +368,7 @@ TEST(Lower, OffloadingFreesDeviceMemory) {
 
 TEST(Lower, WithoutResidualsNothingIsOffloaded) {
   const Schedule schedule = parse_schedule("0F0,0OFFLOAD0,0RELOAD0,0B0\n1F0,1B0\n", "offload.csv");
-  const Program program = lower(gradient_step(*tiny("gpt", 2), 2, 4, 1), schedule, {.recompute = true});
+  const Program program = lower(gradient_step(*tiny("gpt", 2), 2, 4, 1), schedule, {.recompute = Recompute::inputs});
   for (const DeviceProgram& device : program.devices) EXPECT_EQ(device.host_bytes, 0);
 }
 

@@ -7,6 +7,7 @@
 #include "penstock/compile.h"
 #include "penstock/step.h"
 #include "support/errors.h"
+#include "support/random_marks.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
 #include "support/symbols.h"
@@ -52,6 +53,10 @@ OptimiserOptions random_optimiser(Random& random, const Model& model) {
   return out;
 }
 
+Recompute drawn_recomputation(Random& random) {
+  return coin(random, 0.6) ? Recompute::none : coin(random, 0.5) ? Recompute::selective : Recompute::inputs;
+}
+
 void expect_same(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   EXPECT_EQ(test::difference(compile(step, schedule, options), test::symbols_of(step)), "");
 }
@@ -62,18 +67,20 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
     Random random(seed);
     const auto model = random_model(random);
     const int microbatches = draw(random, 1, 3), actors = draw(random, 1, 4);
-    CompileOptions options{.recompute = coin(random, 0.2)};
+    CompileOptions options{.recompute = drawn_recomputation(random)};
     if (coin(random, 0.5))
       for (int a = 0; a < actors; ++a) options.devices.push_back(draw(random, 1, 2));
     const int parts = shares_of(options.devices);
     if (parts > 1) options.zero = draw(random, 0, 3);
-    const Graph step = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random, *model));
+    const Graph plain = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random, *model));
+    const Graph step = coin(random, 0.3) ? test::with_random_marks(random, plain, 0.4) : plain;
     const StagedStep staged = prepare_stages(step);
     const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
     Schedule schedule = test::random_schedule(random, shape, actors, microbatches, {.foreign_weight = 0.2, .replica = 0.2});
-    if (!options.recompute && coin(random, 0.5)) schedule = test::with_extras(random, std::move(schedule), shape);
-    SCOPED_TRACE(concat("seed ", seed, ", zero ", options.zero, ", recompute ", options.recompute, "\n", print(schedule)));
-    expect_same(step, schedule, options);
+    if (options.recompute != Recompute::inputs && coin(random, 0.5)) schedule = test::with_extras(random, std::move(schedule), shape);
+    SCOPED_TRACE(
+        concat("seed ", seed, ", zero ", options.zero, ", recompute ", static_cast<int>(options.recompute), "\n", print(schedule)));
+    EXPECT_EQ(test::difference(compile(step, schedule, options), test::symbols_of(plain)), "");
   }
 }
 
@@ -86,7 +93,7 @@ TEST(Meaning, OfKnownSchedulesIsTheStep) {
     shape.actors = 4;
     shape.microbatches = draw(random, 1, 3);
     const int data = draw(random, 1, 4);
-    CompileOptions options{.devices = std::vector<int>(4, data), .recompute = coin(random, 0.3)};
+    CompileOptions options{.devices = std::vector<int>(4, data), .recompute = drawn_recomputation(random)};
     if (data > 1) options.zero = draw(random, 0, 3);
     if (data == 4 && options.zero == 3) options.local = 2;
     Schedule schedule = make_schedule(one_of(random, {"gpipe", "1f1b", "zb-h1", "eager-1f1b"}), shape);
@@ -98,7 +105,7 @@ TEST(Meaning, OfKnownSchedulesIsTheStep) {
     expect_same(training, schedule, options);
     options.blocks = shared_blocks(training, schedule, options);
     expect_same(gradient_step(*model, 2 * microbatches, 4, microbatches), schedule, options);
-    options.recompute = false;
+    options.recompute = Recompute::none;
     expect_same(evaluation_step(*model, 2 * microbatches, 4, microbatches), schedule, options);
   }
 }

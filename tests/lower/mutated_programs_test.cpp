@@ -91,7 +91,7 @@ std::optional<Program> of_mesh(Random& random) {
                                        concat("window=", is_window ? draw(random, 2, 3) : 1),
                                        "slices=" + one_of({"1", "1", "2"}),
                                        one_of({"pipeline.context=2", "pipeline.tensor=2", "pipeline.tensor=1", "pipeline.tensor=1"}),
-                                       "pipeline.recompute=" + one_of({"none", "none", "inputs"}),
+                                       "pipeline.recompute=" + one_of({"none", "none", "selective", "inputs"}),
                                        "clip=" + one_of({"0", is_window ? "0" : "1"}),
                                        "tied=" + one_of({"0", is_window ? "0" : "1"})};
   if (data > 1 && is_window && coin(random, 0.3))

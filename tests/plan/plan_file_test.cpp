@@ -47,16 +47,34 @@ TEST(PlanFile, SaysWhatWasCountedWith) {
   EXPECT_EQ(plan.links[0].seconds, 1.35);
 }
 
+TEST(PlanFile, NamesTheNodesThatAreComputedAgain) {
+  PlanProblem p = problem();
+  NodeCost again = p.graph.nodes[2].costs[0];
+  again.name = "recomputed";
+  again.recompute = true;
+  p.graph.nodes[2].costs.push_back(again);
+  Plan plan;
+  plan.stages = {{.name = "a .. b", .nodes = {0, 1}, .devices = {0}},
+                 {.name = "c .. d", .nodes = {2, 3}, .choices = {1, 0}, .devices = {1}}};
+  evaluate(p, plan);
+  const PlanFile file = plan_file_of(p, plan);
+  EXPECT_TRUE(file.stages[0].recompute.empty());
+  EXPECT_EQ(file.stages[1].recompute, std::vector<std::string>{"c"});
+}
+
 TEST(PlanFile, RoundTrip) {
   PlanFile plan = small_plan();
   plan.timeline = "{\"penstock\":1}";
   plan.zero = 3;
   plan.local = 2;
+  plan.stages[1].recompute = {"d"};
   const std::string text = print(plan);
   EXPECT_TRUE(is_plan(text));
   const PlanFile again = parse_plan(text, "p.json");
   EXPECT_EQ(print(again), text);
   EXPECT_EQ(again.schedule.actors, plan.schedule.actors);
+  EXPECT_EQ(again.stages[1].recompute, plan.stages[1].recompute);
+  EXPECT_EQ(print(small_plan()).find("recompute"), std::string::npos);
   EXPECT_EQ(parse_plan(print(small_plan()), "p.json").zero, -1);  // as the run says
   EXPECT_FALSE(is_plan("{\"penstock\": \"graph\"}"));
 }
@@ -87,6 +105,11 @@ TEST(PlanFile, BadOnesAreNamed) {
       {replaced(good, "\"samples\": 8", "\"samples\": 0"), "samples is 0"},
       {replaced(good, "\"samples\": 8", "\"zero\": 4, \"samples\": 8"), "zero is 4"},
   };
+  PlanFile elsewhere = small_plan();
+  elsewhere.stages[1].nodes = {"c", "h.0.attn"};
+  elsewhere.stages[1].recompute = {"c", "h.0.atn"};
+  EXPECT_EQ(message(print(elsewhere)),
+            "p.json: stages[1].recompute[1] is \"h.0.atn\"; a stage computes again nodes of its own\n  hint: did you mean \"h.0.attn\"?");
   PlanFile on_processor = small_plan();
   on_processor.stages[1].devices = {2};
   EXPECT_EQ(message(print(on_processor)), "no error");  // of a run, which numbers devices by rows

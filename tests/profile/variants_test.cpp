@@ -88,7 +88,7 @@ TEST(Variants, RecomputesOnlyWhatDoesNotFit) {
   const std::vector<Settings> settings = {recomputing("1f1b", "none"), recomputing("1f1b", "inputs"), recomputing("slimpipe", "none"),
                                           recomputing("slimpipe", "inputs"), recomputing("zb-h1", "inputs")};
   VariantPlanning all = planning([](const Config& config, const Prepared&, Program&) {
-    const bool large = config.pipeline.schedule == "1f1b" && !config.pipeline.program.recompute;
+    const bool large = config.pipeline.schedule == "1f1b" && config.pipeline.program.recompute == Recompute::none;
     return Prediction{.seconds = large ? 1.0 : 2.0, .bubble = 0, .lower_bound = 0, .memory = {large ? 9 : 1}, .timeline = {}};
   });
   all.memory = [](int) { return 8.0; };

@@ -172,7 +172,7 @@ TEST_P(Schedules, OfUnequalGroupsEqualTheSequentialStepInF64) {
 TEST(Check, RecomputationAndDropoutChangeNothing) {
   for (const char* dropout : {"dropout=0.0", "dropout=0.2"}) {
     const StepGradients expected = sequential_step(small("gpt", {"dtype=f64", dropout}));
-    for (const char* recompute : {"recompute=none", "recompute=inputs"}) {
+    for (const char* recompute : {"recompute=none", "recompute=selective", "recompute=inputs"}) {
       for (const char* schedule : {"schedule=gpipe", "schedule=1f1b", "schedule=zb-h1"}) {
         SCOPED_TRACE(concat(dropout, " ", recompute, " ", schedule));
         expect_equal(pipelined_step(small("gpt", {"dtype=f64", dropout, recompute, schedule})).value(), expected, 1e-10);

@@ -225,7 +225,7 @@ Settings drawn_batches(Draw& draw, const DrawnFiles& files) {
   if (tensor && !context && draw.in(2) && model != "mlp" && model != "two-branch") add("layout.sequence=tensor");
   if (draw.in(4)) add("pipeline.attention=", draw.one_of({"heads", "parts"}));
   if (draw.in(4)) add("zero=", draw.one_of({1, 2, 3}));
-  if (draw.in(4)) add("pipeline.recompute=inputs");
+  if (draw.in(4)) add("pipeline.recompute=", draw.one_of({"inputs", "selective"}));
   return out;
 }
 
@@ -291,7 +291,7 @@ std::vector<Factor> factors(const DrawnFiles& files) {
       {"slices", 6, {"", "slices=2", "slices=4", "slices=[4,8,4]"}},
       {"window", 5, {"", "window=2", "window=3"}},
       {"zero", 4, {"", "zero=1", "zero=2", "zero=3"}},
-      {"recomputation", 5, {"", "pipeline.recompute=inputs"}},
+      {"recomputation", 5, {"", "pipeline.recompute=selective", "pipeline.recompute=inputs"}},
       {"backward", 6, {"", "split_backward=true"}},
       {"update", 6, {"", "update=stage", "update=validated"}},
       {"clip", 2, {"clip=0.1", "clip=0"}},

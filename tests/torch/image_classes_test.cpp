@@ -59,7 +59,7 @@ ImageBatch batch_from(const Dataset& data, std::int64_t first, bool images) {
 }
 
 // The step of the batch under a table that is searched for it; `split`: of split backwards, on stages that go over the actors and back.
-Program planned_step(const Prepared& prepared, const ImageBatch& batch, int actors, bool split, bool recompute) {
+Program planned_step(const Prepared& prepared, const ImageBatch& batch, int actors, bool split, Recompute recompute) {
   ModuleProblem problem = module_problem(batch.shapes, {.part_fixed = 1, .fixed = 1}, actors, 1, 1);
   problem.folded = problem.split = split;
   const Schedule table = schedule_of(problem, search_modules(problem, {.rollouts = 50, .nodes = 100}).table);
@@ -88,9 +88,9 @@ void expect_gradients(std::int64_t first, bool images) {
     };
     expect_equal(compile_gradients(config, prepared), "padded");
     for (const bool split : {false, true})
-      for (const bool recompute : {false, true})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::inputs})
         expect_equal(planned_step(prepared, batch, actors, split, recompute),
-                     concat(split ? "split" : "whole", recompute ? ", recomputed" : ""));
+                     concat(split ? "split" : "whole", ", recompute ", static_cast<int>(recompute)));
   }
 }
 

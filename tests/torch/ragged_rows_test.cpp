@@ -124,7 +124,7 @@ Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths) {
 class RaggedRows : public testing::Test {
  protected:
   void expect_padded(const std::string& model, const Samples& samples, const Rows& microbatches, const std::vector<std::string>& schedules,
-                     int actors, bool recompute = false) {
+                     int actors, Recompute recompute = Recompute::none) {
     std::vector<Schedule> tables;
     for (const std::string& schedule : schedules)
       tables.push_back(make_schedule(schedule, {.actors = actors, .microbatches = static_cast<int>(microbatches.size())}));
@@ -132,7 +132,7 @@ class RaggedRows : public testing::Test {
   }
 
   void expect_padded(const std::string& model, const Samples& samples, const Rows& microbatches, const std::vector<Schedule>& tables,
-                     const Cuts& cuts = {}, bool recompute = false) {
+                     const Cuts& cuts = {}, Recompute recompute = Recompute::none) {
     const bool of_pairs = longest(samples, &Sample::input) > 1;
     const Config config = parse_config(concat("[model]\n", model, "\ncontext = 32\n[data]\npairs = ", of_pairs ? "[\"pairs\"]" : "[]",
                                               "\n[train]\ndtype = \"f64\"\nbatch = ", samples.size(), "\n[pipeline]\nmicrobatches = 1\n"),
@@ -178,7 +178,7 @@ TEST_F(RaggedRows, OfTextsGiveTheGradientsOfThePaddedBatch) {
   const Rows rows = {{0, 10}, {3, 2}, {1}, {4, 5, 6, 7}, {9, 8}};
   expect_padded(gpt, texts, rows, one, 1);
   for (const int actors : {2, 4}) expect_padded(gpt, texts, rows, many, actors);
-  expect_padded(gpt, texts, rows, {"1f1b"}, 2, /*recompute=*/true);
+  expect_padded(gpt, texts, rows, {"1f1b"}, 2, Recompute::inputs);
 }
 
 TEST_F(RaggedRows, DropWhatThePaddedBatchDrops) {
@@ -190,7 +190,7 @@ TEST_F(RaggedRows, OfPairsGiveTheGradientsOfThePaddedBatch) {
   const Rows rows = {{0, 3}, {1, 2}, {4, 5, 6}};
   expect_padded(t5, pairs, rows, one, 1);
   for (const int actors : {2, 4}) expect_padded(t5, pairs, rows, many, actors);
-  expect_padded(t5, pairs, rows, {"1f1b"}, 2, /*recompute=*/true);
+  expect_padded(t5, pairs, rows, {"1f1b"}, 2, Recompute::inputs);
 }
 
 // Rows in one, two and three slices in one step; some samples lie in several of them, some slices have tails and short samples.
@@ -202,7 +202,7 @@ TEST_F(RaggedRows, InSlicesOfTheirOwnNumberGiveTheGradientsOfThePaddedBatch) {
   const Cuts cuts = {{8, 8, 16}, {16, 24}, {16, 24}, {40}, {8}};
   for (const int actors : {1, 2, 4}) expect_padded(gpt + "\ndropout = 0.1", texts, rows, {table_of(cuts, actors, false)}, cuts);
   expect_padded(gpt, texts, rows, {table_of(cuts, 2, /*again=*/true)}, cuts);
-  expect_padded(gpt, texts, rows, {table_of(cuts, 2, false)}, cuts, /*recompute=*/true);
+  expect_padded(gpt, texts, rows, {table_of(cuts, 2, false)}, cuts, Recompute::inputs);
   Cuts alone;  // each in one
   for (const auto& row : cuts) alone.push_back({std::accumulate(row.begin(), row.end(), std::int64_t{0})});
   expect_padded(gpt, texts, rows, {table_of(alone, 2, false)}, alone);

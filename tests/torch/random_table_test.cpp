@@ -1,5 +1,5 @@
 // Random valid tables over random stage DAGs always finish with the sequential result: replicas, weights' gradients on other actors, and
-// backward split, forwards recomputed and residuals offloaded for some micro-batches only included.
+// backward split, forwards (or any ops of them) recomputed and residuals offloaded for some micro-batches only included.
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -8,16 +8,15 @@
 #include "penstock/step.h"
 #include "support/dag_model.h"
 #include "support/errors.h"
+#include "support/random_marks.h"
 #include "support/random_schedule.h"
 #include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
 
-StepGradients run(const Model& model, const Schedule& schedule, int microbatches, int batch, bool recompute = false) {
-  CompileOptions options;
-  options.recompute = recompute;
-  const Program program = lower(gradient_step(model, batch, test::kContext, microbatches), schedule, options);
+StepGradients run(const Model& model, const Graph& step, const Schedule& schedule, Recompute recompute = Recompute::none) {
+  const Program program = lower(step, schedule, {.recompute = recompute});
   const auto cluster =
       test::make_test_cluster(program.devices.size(), std::make_shared<RandomBatch>(text_ports(test::kContext), test::kVocabulary));
   cluster->load(program);
@@ -41,17 +40,22 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
     options.replica = test::coin(random, 0.5) ? 0.3 : 0;
     Schedule schedule = test::random_schedule(random, shape, actors, microbatches, options);
 
-    const bool recompute = test::coin(random, 0.3);
-    if (!recompute && test::coin(random, 0.5)) {
+    const Recompute recompute = test::coin(random, 0.3)   ? Recompute::inputs
+                                : test::coin(random, 0.3) ? Recompute::selective
+                                                          : Recompute::none;
+    if (recompute != Recompute::inputs && test::coin(random, 0.5)) {
       schedule = test::with_recomputation(random, schedule, 0.5);
     }
-    if (!recompute && test::coin(random, 0.6)) {
+    if (recompute != Recompute::inputs && test::coin(random, 0.6)) {
       schedule = test::with_host_copies(random, schedule, 0.5);
       offloaded += print(schedule).find("OFFLOAD") != std::string::npos;
     }
-    const StepGradients found = run(test::DagModel(shape, true), schedule, microbatches, 2 * microbatches, recompute);
-    const StepGradients expected =
-        run(test::DagModel(shape, false), make_schedule("sequential", {.actors = 1, .microbatches = 1}), 1, 2 * microbatches);
+    const test::DagModel model(shape, true), whole(shape, false);
+    const Graph plain = gradient_step(model, 2 * microbatches, test::kContext, microbatches);
+    const Graph step = test::coin(random, 0.5) ? test::with_random_marks(random, plain, 0.4) : plain;
+    const StepGradients found = run(model, step, schedule, recompute);
+    const StepGradients expected = run(whole, gradient_step(whole, 2 * microbatches, test::kContext, 1),
+                                       make_schedule("sequential", {.actors = 1, .microbatches = 1}));
     const Comparison comparison = compare(found, expected);
     EXPECT_LE(comparison.loss_difference, 1e-10) << print(schedule);
     EXPECT_LE(comparison.gradient_difference, 1e-10) << comparison.worst << "\n" << print(schedule);

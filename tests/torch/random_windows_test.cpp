@@ -81,7 +81,7 @@ void draw_model(Random& random, bool is_late, Trial& trial) {
   set["tied"] = coin(random, is_late ? 0.1 : 0.5) ? "1" : "0";
   set["slices"] = std::to_string(coin(random, 0.5) ? draw(random, 2, 3) : 1);
   if (coin(random, 0.2)) set["dropout"] = "0.2";
-  if (coin(random, 0.2)) set["pipeline.recompute"] = "inputs";
+  if (coin(random, 0.2)) set["pipeline.recompute"] = one_of(random, {"inputs", "selective"});
   if (trial.pipe == 2 && trial.data == 2 && set["chunks"] == "1" && coin(random, 0.3))
     set["pipeline.workers"] = one_of(random, {"[[3, 1], [2, 2]]", "[[1, 3], [3, 1]]"});
   if (trial.tensor > 1 && trial.context == 1 && coin(random, 0.5)) set["layout.sequence"] = "tensor";
@@ -241,7 +241,8 @@ TEST(RandomWindows, OfAttentionOnOtherActorsAreStepByStep) {
 
 // A backward of XPipe or PipeOptim reads other parameters than its forward read, so what it recomputed would be another's.
 TEST(RandomWindows, RecomputeWhatTheirForwardsRead) {
-  for (const std::string& schedule : kLate) {
+  for (std::size_t i = 0; i < 2 * kLate.size(); ++i) {
+    const std::string& schedule = kLate[i / 2];
     const Trial trial{{{"schedule", schedule},
                        {"window", "3"},
                        {"microbatches", "2"},
@@ -253,7 +254,7 @@ TEST(RandomWindows, RecomputeWhatTheirForwardsRead) {
                        {"vocabulary", "16"},
                        {"tied", "0"},
                        {"clip", "0"},
-                       {"pipeline.recompute", "inputs"}},
+                       {"pipeline.recompute", i % 2 == 0 ? "inputs" : "selective"}},
                       2};
     const Config config = trial.config();
     const Prepared prepared = prepare(config, builtin_models());

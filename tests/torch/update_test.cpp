@@ -116,6 +116,7 @@ TEST(Shares, TrainAlike) {
       {"schedule=zeropp", "chunks=2", "clip=0", "update=stage"},
       {"schedule=chimera"},
       {"schedule=1f1b", "recompute=inputs"},
+      {"schedule=zb-h1", "recompute=selective"},
   };
   test::Sample sample(3);
   int done = 0;

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "support/errors.h"
 #include "support/text_graphs.h"
 #include "transform/passes.h"
 
@@ -8,8 +7,11 @@ namespace penstock {
 namespace {
 
 using test::graph_of;
-using test::message_of;
 using test::text_of;
+
+std::function<bool(const Op&)> of_stage(std::string stage) {
+  return [=](const Op& op) { return op.stage == stage; };
+}
 
 // Stage a computes %2 from %x and the key; stage b reads it. Backward of a needs %0, %1 (dropout) and the view %2.
 constexpr const char* kBody = R"(graph @body(%x: f32[2], %key: i64[], %c: f32[2]) -> (f32[1,2], f32[2]) {
@@ -27,7 +29,7 @@ constexpr const char* kBody = R"(graph @body(%x: f32[2], %key: i64[], %c: f32[2]
 
 // %3 is not needed, so it is not copied; %5 of stage b still reads the kept %4.
 TEST(Recompute, BackwardReadsCopiesOfItsStage) {
-  EXPECT_EQ(text_of(recompute(graph_of(kBody), {"a"})), R"(graph @body(%x: f32[2], %key: i64[], %c: f32[2]) -> (f32[1,2], f32[2]) {
+  EXPECT_EQ(text_of(recompute(graph_of(kBody), of_stage("a"))), R"(graph @body(%x: f32[2], %key: i64[], %c: f32[2]) -> (f32[1,2], f32[2]) {
   %0: f32[2] = sin(%x) {stage="a", sequence=0}
   %1: f32[2] = dropout(%0, %key) {p=0.5, stage="a", origin="h.0", sequence=1}
   %2: f32[1,2] = unsqueeze(%1) {dim=0, stage="a", sequence=2}
@@ -45,7 +47,7 @@ TEST(Recompute, BackwardReadsCopiesOfItsStage) {
 }
 
 TEST(Recompute, AStageReadsWhatEntersIt) {
-  EXPECT_EQ(text_of(recompute(graph_of(kBody), {"b"})), R"(graph @body(%x: f32[2], %key: i64[], %c: f32[2]) -> (f32[1,2], f32[2]) {
+  EXPECT_EQ(text_of(recompute(graph_of(kBody), of_stage("b"))), R"(graph @body(%x: f32[2], %key: i64[], %c: f32[2]) -> (f32[1,2], f32[2]) {
   %0: f32[2] = sin(%x) {stage="a", sequence=0}
   %1: f32[2] = dropout(%0, %key) {p=0.5, stage="a", origin="h.0", sequence=1}
   %2: f32[1,2] = unsqueeze(%1) {dim=0, stage="a", sequence=2}
@@ -61,7 +63,7 @@ TEST(Recompute, AStageReadsWhatEntersIt) {
 }
 
 TEST(Recompute, OfNoStageChangesNothing) {
-  EXPECT_EQ(text_of(recompute(graph_of(kBody), {})), kBody);
+  EXPECT_EQ(text_of(recompute(graph_of(kBody), [](const Op&) { return false; })), kBody);
 }
 
 // Two losses, one after the other's backward: a copy stands where it is first needed, after what it reads.
@@ -73,7 +75,7 @@ TEST(Recompute, CopiesStandBeforeTheirFirstReader) {
   %3: f32[] = mul(%2, %0) {stage="a", phase="backward"}
   return %1, %3
 })");
-  EXPECT_EQ(text_of(recompute(graph, {"a"})), R"(graph @body(%x: f32[]) -> (f32[], f32[]) {
+  EXPECT_EQ(text_of(recompute(graph, of_stage("a"))), R"(graph @body(%x: f32[]) -> (f32[], f32[]) {
   %0: f32[] = sin(%x) {stage="a"}
   %1: f32[] = sin(%x) {stage="a", phase="backward"}
   %2: f32[] = cos(%1) {stage="a", phase="backward"}
@@ -93,7 +95,7 @@ TEST(Recompute, ConstantsOfTheStageAreCopiedAndUnmarkedOnesRead) {
   %3: f32[] = mul(%x, %2) {stage="a", phase="backward"}
   return %3
 })");
-  EXPECT_EQ(text_of(recompute(graph, {"a"})), R"(graph @body(%x: f32[]) -> (f32[]) {
+  EXPECT_EQ(text_of(recompute(graph, of_stage("a"))), R"(graph @body(%x: f32[]) -> (f32[]) {
   %0: f32[] = full() {value=1.0, stage="a"}
   %1: f32[] = full() {value=2.0}
   %2: f32[] = add(%0, %1) {stage="a"}
@@ -105,10 +107,31 @@ TEST(Recompute, ConstantsOfTheStageAreCopiedAndUnmarkedOnesRead) {
 )");
 }
 
-TEST(Recompute, UnknownStageIsNamedWithTheNearest) {
-  EXPECT_EQ(
-      message_of([] { recompute(graph_of(R"(graph @b(%x: f32[]) -> () { %0: f32[] = sin(%x) {stage="encoder"} return })"), {"encodr"}); }),
-      "recompute names stage \"encodr\", which the model does not have\n  its stages: encoder\n  hint: did you mean \"encoder\"?");
+// A view of what is computed again is taken again of that, so that its storage is not kept either.
+TEST(Recompute, ViewsFollowWhatTheyView) {
+  EXPECT_EQ(text_of(recompute(graph_of(kBody), [](const Op& op) { return op.name == "dropout"; })),
+            R"(graph @body(%x: f32[2], %key: i64[], %c: f32[2]) -> (f32[1,2], f32[2]) {
+  %0: f32[2] = sin(%x) {stage="a", sequence=0}
+  %1: f32[2] = dropout(%0, %key) {p=0.5, stage="a", origin="h.0", sequence=1}
+  %2: f32[1,2] = unsqueeze(%1) {dim=0, stage="a", sequence=2}
+  %3: f32[2] = cos(%1) {stage="a", sequence=3}
+  %4: f32[1,2] = exp(%2) {stage="b", sequence=4}
+  %5: f32[1,2] = mul(%4, %4) {stage="b", phase="backward", sequence=4}
+  %6: f32[2] = dropout(%0, %key) {p=0.5, stage="a", phase="backward", origin="h.0", sequence=1}
+  %7: f32[1,2] = unsqueeze(%6) {dim=0, stage="a", phase="backward", sequence=2}
+  %8: f32[2] = mul(%5, %7) {stage="a", phase="backward", sequence=2}
+  %9: f32[2] = mul(%8, %0) {stage="a", phase="backward", sequence=1}
+  return %4, %9
+}
+)");
+}
+
+// The attribute says what is wanted, not what an op is: kernels and costs of tasks do not see it.
+TEST(Recompute, LeavesNoAttribute) {
+  Graph graph = graph_of(kBody);
+  for (Op& op : graph.ops) op.attributes[kRecompute] = true;
+  const Graph after = recompute(graph, [](const Op& op) { return op.attributes.contains(kRecompute); });
+  for (const Op& op : after.ops) EXPECT_FALSE(op.attributes.contains(kRecompute)) << print(after);
 }
 
 }  // namespace

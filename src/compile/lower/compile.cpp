@@ -89,7 +89,7 @@ Schedule table_for(const Graph& step, const Schedule& schedule, int zero) {
 // The options as lowering reads them: with what follows from the step.
 CompileOptions options_for(const Graph& step, CompileOptions options) {
   if (options.zero > 0 && options.parameters.empty()) options.parameters = floating_states_in_loop(step);
-  options.recompute = options.recompute && has_backward(step);
+  if (!has_backward(step)) options.recompute = Recompute::none;
   for (Schedule& other : options.others) other = table_for(step, other, options.zero);
   return options;
 }
@@ -133,6 +133,7 @@ ShapeClass compile_class(const Graph& step, const Schedule& schedule, const Comp
   if (!options.axes.empty()) return cut_members(step, table, lowering, sums);
   StagedStep staged = prepare_stages(step, /*hoist=*/options.zero < 3);
   check_stages_of_class(staged.stages, table);
+  if (options.recompute == Recompute::selective) staged.step = mark_cheap(std::move(staged.step));
   set_constants_apart(staged);
   return {cut_input(std::move(staged), table, lowering)};
 }

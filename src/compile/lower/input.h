@@ -30,6 +30,7 @@ struct LowerInput {
   Schedule schedule;
   CompileOptions options;
   bool is_step = false;                        // the table is one step's of a window's (lower/window.h)
+  bool recomputes = false;                     // backwards compute again some of what they read of their forward
   std::size_t loop = 0;                        // index of the accumulate in step.ops
   IdVector<ActorId, std::int32_t> group_size;  // devices
   // In a window's step: the actor that owns what a stage is first to read. In each step a frozen stage may be on other actors.

@@ -35,7 +35,7 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Co
     for (const Action& action : row) {
       if (action.kind != Kind::R) continue;
       const std::string& stage = dag.names[action.stage];
-      if (options.recompute)
+      if (options.recompute == Recompute::inputs)
         throw Error(
             concat("schedule ", schedule.name, ": ", text(action, schedule.slices, schedule.blocks), " has nothing to recompute"),
             {concat("pipeline.recompute = \"inputs\": the backward of stage ", action.stage, " (", quote(stage), ") recomputes by itself")},
@@ -44,8 +44,9 @@ void check_recomputation(const Schedule& schedule, const StageDag& dag, const Co
 }
 
 // Checks that a backward which recomputes reads the versions of parameters that its forward read: else it would not make the same values.
-void check_recomputed_versions(const Schedule& schedule, const CompileOptions& options) {
-  if (schedule.steps == 1 || !options.recompute) return;
+void check_recomputed_versions(const LowerInput& input) {
+  const Schedule& schedule = input.schedule;
+  if (schedule.steps == 1 || !input.recomputes) return;
   const std::vector<std::vector<ReadVersion>> read = read_versions(schedule);
   std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion> forward;  // by stage and micro-batch
   const auto for_each = [&](const auto& act) {
@@ -65,7 +66,7 @@ void check_recomputed_versions(const Schedule& schedule, const CompileOptions& o
     if (version == before) return;
     throw Error(concat(place(schedule, here), ": ", text(action, schedule.slices, schedule.blocks), " reads version ", shown(version),
                        " of its stage, its forward version ", shown(before)),
-                {"pipeline.recompute = \"inputs\": it would recompute its forward with other parameters than that had"},
+                {"pipeline.recompute, or \"recompute\" of its plan: it would recompute its forward with other parameters than that had"},
                 "set pipeline.recompute = \"none\", or let each backward read what its forward read, as in pipedream");
   });
 }
@@ -89,11 +90,14 @@ std::vector<MeshAxis> check_own_axes(const Graph& step, std::span<const LayoutAx
   return own;
 }
 
-std::vector<std::string> stages_of(const Graph& body) {
-  std::set<std::string> out;
-  for (const Op& op : body.ops)
-    if (!op.stage.empty()) out.insert(op.stage);
-  return {out.begin(), out.end()};
+// Lets backwards compute again what is marked, or all. Returns whether there is anything. What members made together for the backward alone
+// is dead then.
+bool recompute_loop(StagedStep& staged, bool all) {
+  Op& loop = staged.step.ops[loop_of(staged.step)];
+  const auto again = [&](const Op& op) { return all || op.attributes.contains(kRecompute); };
+  if (std::ranges::none_of(loop.body->ops, again)) return false;
+  loop.body = std::make_shared<Graph>(eliminate_dead_code(recompute(*loop.body, again)));
+  return true;
 }
 
 // Gradients of parameters that are read cast lie apart from others, so that the parameters are gathered apart, too: a block is cast as a
@@ -148,17 +152,15 @@ StagedStep staged_step(const Graph& traced, const Schedule& schedule, const Comp
   // In a window of steps each micro-batch reads a version of its own.
   StagedStep staged = prepare_stages(traced, hoist && options.zero < 3 && schedule.steps == 1, options.axes);
   check_stage_count(schedule, staged.stages);
+  if (options.recompute == Recompute::selective) staged.step = mark_cheap(std::move(staged.step));
   return staged;
 }
 
 LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options) {
-  // After the merging of common subexpressions, which would undo it. What members made together for the backward alone is dead then.
-  if (options.recompute) {
-    Op& loop = staged.step.ops[loop_of(staged.step)];
-    loop.body = std::make_shared<Graph>(eliminate_dead_code(recompute(*loop.body, stages_of(*loop.body))));
-  }
-  if (options.zero == 3) set_casts_apart(staged);
   LowerInput input;
+  // After the merging of common subexpressions, which would undo it.
+  input.recomputes = recompute_loop(staged, options.recompute == Recompute::inputs);
+  if (options.zero == 3) set_casts_apart(staged);
   input.dag = cut_for(staged, schedule, options);
   input.step = std::move(staged.step);
   // Generators know no stages without a backward; what a file says is held against the step as it is.
@@ -182,7 +184,7 @@ void check_table(const LowerInput& input) {
                 concat("trace the step with a multiple of ", input.shares));
   validate(input.schedule, input.dag.shape, input.table_microbatches() * input.schedule.steps);
   check_recomputation(input.schedule, input.dag, input.options);
-  check_recomputed_versions(input.schedule, input.options);
+  check_recomputed_versions(input);
 }
 
 LowerInput staged_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options) {

@@ -279,7 +279,9 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
                &p.program.distance, -1, 4096}),
       by_path(
           {"pipeline", "prefetch", "", "rows of embeddings are looked up in the step before, in a window of steps", &p.program.prefetch}),
-      choice("pipeline", "recompute", "none, or inputs: keep only what enters each stage", &p.program.recompute, {"none", "inputs"}),
+      choice("pipeline", "recompute",
+             "none; selective: keep no result that costs little for its bytes; or inputs: only what enters each stage",
+             &p.program.recompute, {"none", "selective", "inputs"}),
       choice("pipeline", "update", "at the end of a step; by stage; or by stage and validated", &p.update, {"end", "stage", "validated"}),
       backend_key(&p.backend),
       {"pipeline", "deadline", "seconds", "that a device may wait for one thing", &p.deadline, 0.001, 1e6},

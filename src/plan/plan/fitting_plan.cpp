@@ -103,7 +103,9 @@ struct Fitting {
 
 }  // namespace
 
-PlannedModel planned_model(const StepOfSize& step, const MergedProblem& of, const PlannerInfo& planner, const PlanOptions& options) {
+PlannedModel planned_model(const StepOfSize& step, const MergedProblem& given, const PlannerInfo& planner, const PlanOptions& options) {
+  MergedProblem of = given;
+  if (planner.recomputes) add_recomputation(of.problem.graph, [&](int size) { return mark_stages(step(size), of.merged); });
   if (!of.program || std::isinf(weakest(of.problem.cluster).memory)) return counted_model(step, of, planner, options);
   Fitting fitting{step, of, planner, options};
   TimeLimit limit(options.seconds, options.clock);

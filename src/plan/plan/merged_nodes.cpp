@@ -57,6 +57,27 @@ PlanGraph measured_graph(const Graph& marked, const Costs& costs, const CostCont
   return out;
 }
 
+void add_recomputation(PlanGraph& graph, const std::function<Graph(int size)>& marked) {
+  std::vector<PlanGraph> again;  // by size, for what nodes keep
+  for (const NodeCost& cost : graph.nodes.at(0).costs) {
+    StagedStep staged = prepare_stages(marked(cost.samples));
+    Op& loop = staged.step.ops[loop_of(staged.step)];
+    loop.body = std::make_shared<const Graph>(eliminate_dead_code(recompute(*loop.body, [](const Op&) { return true; })));
+    check_same_nodes(graph, again.emplace_back(plan_graph_of(staged, [](const StageTask&) { return 0.0; })));
+  }
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const std::vector<NodeCost> plain = graph.nodes[n].costs;
+    if (again[0].nodes[n].costs[0].live_bytes >= plain[0].live_bytes) continue;
+    for (std::size_t size = 0; size < plain.size(); ++size) {
+      NodeCost& cost = graph.nodes[n].costs.emplace_back(plain[size]);
+      cost.name = "recomputed";
+      cost.backward += cost.forward;
+      cost.live_bytes = again[size].nodes[n].costs[0].live_bytes;
+      cost.recompute = true;
+    }
+  }
+}
+
 PlanSplit split_graph(const Graph& step, const MergedNodes& merged, const DeviceModel& device, const CompileOptions& options,
                       const PlanGraph& whole) {
   const StagedStep member = first_member(prepare_stages(mark_stages(step, merged), true, options.axes), options);
@@ -153,6 +174,10 @@ PlanFile plan_of_nodes(const Graph& step, const MergedNodes& merged, const PlanP
   std::vector<std::string> names;
   for (PlanFile::Stage& stage : file.stages) {
     stage.nodes = nodes_of_stage.at(stage.name);
+    for (const std::string& merged_node : std::exchange(stage.recompute, {})) {
+      const std::vector<std::string>& more = nodes_of_merged.at(merged_node);
+      stage.recompute.insert(stage.recompute.end(), more.begin(), more.end());
+    }
     names.push_back(stage.name);
   }
   if (staged.stages == names) file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(names.size())).shape);
@@ -161,9 +186,12 @@ PlanFile plan_of_nodes(const Graph& step, const MergedNodes& merged, const PlanP
 
 Graph mark_stages(const Graph& step, const PlanFile& plan) {
   std::map<std::string, std::string> stage_of;
-  for (const PlanFile::Stage& stage : plan.stages)
+  std::set<std::string> again;
+  for (const PlanFile::Stage& stage : plan.stages) {
     for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
-  return mark_stages(step, stage_of);
+    again.insert(stage.recompute.begin(), stage.recompute.end());
+  }
+  return mark_stages(step, stage_of, again);
 }
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // A step's nodes merged into fewer that are planned as one each, and plans of merged nodes as plans of the step's own.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ PlanGraph plan_graph(const Graph& step, const MergedNodes& merged, const DeviceM
 // The same with the times that were measured of the program of `marked`, a step whose stages are merged nodes (mark_stages). Throws
 // Error where costs lack a task.
 PlanGraph measured_graph(const Graph& marked, const Costs& costs, const CostContext& context);
+
+// Gives each node that keeps less for its backward if that computes it again this other way, with backwards that take the forward's time
+// more. `marked`: the step in micro-batches of a size of the graph's costs, whose stages are its nodes.
+void add_recomputation(PlanGraph& graph, const std::function<Graph(int size)>& marked);
 
 // The same of the first of the devices over which `options` splits the step's tensors. `whole`: the graph of the step that is not split, at
 // this size of micro-batches. Throws Error as member_inputs (lower/member_inputs.h).

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "lower/lower.h"
@@ -24,17 +25,24 @@ constexpr int kMostMembers = 4096;     // of an axis
 
 ordered_json stage_json(const PlanFile::Stage& stage, bool detail) {
   ordered_json out = {{"name", stage.name}, {"nodes", stage.nodes}, {"devices", stage.devices}, {"micro_batch", stage.micro_batch}};
+  if (!stage.recompute.empty()) out["recompute"] = stage.recompute;
   if (detail) out.update({{"forward", stage.forward}, {"backward", stage.backward}, {"bytes", stage.bytes}});
   return out;
 }
 
 PlanFile::Stage read_stage(const JsonNode& node) {
-  node.check_keys({"name", "nodes", "devices", "micro_batch", "forward", "backward", "bytes"});
+  node.check_keys({"name", "nodes", "devices", "micro_batch", "recompute", "forward", "backward", "bytes"});
   PlanFile::Stage stage;
   stage.name = node.at("name").text();
   node.at("nodes").each_element([&](const JsonNode& name) { stage.nodes.push_back(name.text()); });
   node.at("devices").each_element([&](const JsonNode& device) { stage.devices.push_back(static_cast<int>(device.whole(0, 1 << 20))); });
   stage.micro_batch = static_cast<int>(node.at("micro_batch").whole(1, INT32_MAX));
+  if (node.has("recompute"))
+    node.at("recompute").each_element([&](const JsonNode& name) {
+      stage.recompute.push_back(name.text());
+      if (std::ranges::find(stage.nodes, name.text()) == stage.nodes.end())
+        name.fail(concat("is ", quote(name.text()), "; a stage computes again nodes of its own"), did_you_mean(name.text(), stage.nodes));
+    });
   stage.forward = node.at("forward").number();
   stage.backward = node.at("backward").number();
   stage.bytes = node.at("bytes").number();
@@ -222,7 +230,11 @@ PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan) {
   for (const PlanStage& from : plan.stages) {
     PlanFile::Stage& stage = out.stages.emplace_back();
     stage.name = from.name;
-    for (const int node : from.nodes) stage.nodes.push_back(problem.graph.nodes[node].name);
+    for (std::size_t i = 0; i < from.nodes.size(); ++i) {
+      const PlanNode& node = problem.graph.nodes[at(from.nodes[i])];
+      stage.nodes.push_back(node.name);
+      if (!from.choices.empty() && node.costs[at(from.choices[i])].recompute) stage.recompute.push_back(node.name);
+    }
     stage.devices = from.devices;
     stage.micro_batch = batch_of(problem, from);
   }

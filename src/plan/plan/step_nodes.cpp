@@ -9,6 +9,7 @@
 #include "ops/definition.h"
 #include "penstock/error.h"
 #include "stage/loop.h"
+#include "transform/passes.h"
 #include "transform/rewrite.h"
 
 namespace penstock {
@@ -449,7 +450,7 @@ std::vector<std::string> nodes_of(const Graph& step) {
   return nodes;
 }
 
-Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of) {
+Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of, const std::set<std::string>& again) {
   const std::vector<std::string> names = node_names(step);
   Graph out = step;
   Op& loop = out.ops[loop_of(step)];
@@ -463,7 +464,9 @@ Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& s
       continue;
     }
     const auto found = stage_of.find(names[i]);
-    marked.copy(op).stage = found == stage_of.end() ? "" : found->second;
+    Op& made = marked.copy(op);
+    made.stage = found == stage_of.end() ? "" : found->second;
+    if (again.contains(names[i])) made.attributes[kRecompute] = true;
   }
   loop.body = std::make_shared<const Graph>(marked.finish());
   return out;

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,8 @@ std::vector<std::string> node_names(const Graph& step);
 std::vector<std::string> nodes_of(const Graph& step);
 
 // The step with stages for its nodes, given by the nodes' names. Other marks and boundaries are removed; ops of nodes that are not named
-// have no mark, and assign_stages infers their stage.
-Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of);
+// have no mark, and assign_stages infers their stage. The backward computes the nodes of `again` again (kRecompute).
+Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of, const std::set<std::string>& again = {});
 
 // Gives the seconds of a task on a device of speed 1: F and B; also W of a split backward, or 0 where that is not known.
 using TaskSeconds = std::function<double(const StageTask&)>;

@@ -62,6 +62,7 @@ IdVector<ValueId, ValueId> append_outside(Rewrite& step, const Op& loop, std::si
     Op op = body.ops[i];
     op.phase = Phase::forward;
     op.sequence = -1;  // numbers of the body mean nothing outside
+    op.attributes.erase(kRecompute);
     for (ValueId& operand : op.operands) operand = outside[operand];
     for (ValueId& result : op.results) {
       const Value& value = body.values[result];

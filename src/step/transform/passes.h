@@ -1,6 +1,7 @@
 // Graph -> graph passes, one per file.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +25,19 @@ Graph eliminate_dead_code(const Graph& graph);
 // their key and merge too. A backward op whose forward op was merged takes the sequence of the one that stays.
 Graph eliminate_common_subexpressions(const Graph& graph);
 
-// Recomputation. In each stage named, the backward ops read copies of its forward ops, so that only what enters the stage is kept from F to
-// B. Works on a loop body in which every op but constants has its stage (stage/stages.h). A copy stands before the first op that needs it,
-// has phase backward and the other marks of its op. Throws Error for a stage that the body does not have.
-Graph recompute(const Graph& body, const std::vector<std::string>& stages);
+// Recomputation. Of forward ops that are computed `again`, and of views of what these make, the backward ops of the same stage read copies,
+// so that the results need not be kept from F to B; copies read copies where there are any, else what the forward made. Works on a loop
+// body in which every op but constants has its stage (stage/stages.h). A copy stands before the first op that needs it, has phase backward
+// and the other marks of its op. Neither has the attribute kRecompute.
+Graph recompute(const Graph& body, const std::function<bool(const Op&)>& again);
+
+// The attribute of forward ops of a loop that are to be computed again: true.
+inline constexpr const char* kRecompute = "recompute";
+
+// Selective recomputation (Korthikanti et al., 2205.05198): gives kRecompute to the forward ops of the loop that make their results for no
+// more flops a byte than the forward needs for what it keeps, as scores of attention, softmax and dropout do, where the stage then keeps no
+// more. The loop's ops but constants have stages.
+Graph mark_cheap(Graph step);
 
 // The graph without its constrain ops, in loop bodies too: every reader reads what was constrained. It is the graph of the model
 // without constraints, down to the sequence numbers, where each value that is constrained is read by its constraint alone; otherwise its

@@ -1,10 +1,7 @@
 #include <algorithm>
 #include <limits>
-#include <set>
 
-#include "base/text.h"
-#include "base/words.h"
-#include "penstock/error.h"
+#include "ops/definition.h"
 #include "transform/passes.h"
 #include "transform/rewrite.h"
 
@@ -13,69 +10,67 @@ namespace {
 
 constexpr std::size_t kUnneeded = std::numeric_limits<std::size_t>::max();
 
-using Stages = std::set<std::string, std::less<>>;
+// What is looked up of each op.
+struct Again {
+  IdVector<ValueId, OpId> producer;
+  IdVector<OpId, bool> ops;  // whether it is computed again
 
-void check_stages(const Graph& body, const Stages& wanted) {
-  Stages known;
-  for (const Op& op : body.ops)
-    if (!op.stage.empty()) known.insert(op.stage);
-  const std::vector<std::string> names(known.begin(), known.end());
-  for (const std::string& stage : wanted) {
-    if (known.contains(stage)) continue;
-    throw Error(concat("recompute names stage ", quote(stage), ", which the model does not have"), {"its stages: " + join(names, ", ")},
-                did_you_mean(stage, names));
+  // The op whose copy makes the value for a reader of this stage; none: what the forward made is read.
+  OpId source(const Graph& body, ValueId value, const std::string& stage) const {
+    const OpId from = producer[value];
+    return from && ops[from] && body.ops[from].stage == stage ? from : OpId();
   }
+};
+
+Again find_again(const Graph& body, const std::function<bool(const Op&)>& again) {
+  Again out{producers(body), IdVector<OpId, bool>(body.ops.size())};
+  for (const OpId i : body.ops.ids()) {
+    const Op& op = body.ops[i];
+    if (op.phase == Phase::forward) out.ops[i] = again(op) || (is_view(op) && out.source(body, op.operands[0], op.stage));
+  }
+  return out;
 }
 
 // Per op, the first backward op that needs its copy (kUnneeded: none). An op's copy is needed no later than the copies that read it.
-std::vector<std::size_t> first_needs(const Graph& body, const Stages& stages, const IdVector<ValueId, OpId>& producer) {
-  IdVector<OpId, std::size_t> needed(body.ops.size(), kUnneeded);
+std::vector<std::size_t> first_needs(const Graph& body, const Again& again) {
+  std::vector<std::size_t> needed(body.ops.size(), kUnneeded);
   for (std::size_t i = body.ops.size(); i-- > 0;) {
     const Op& op = body.ops[i];
-    const std::size_t at = op.phase == Phase::backward && stages.contains(op.stage) ? i : needed[i];
+    const std::size_t at = op.phase == Phase::backward ? i : needed[i];
     if (at == kUnneeded) continue;
-    for (ValueId operand : op.operands) {
-      const OpId from = producer[operand];
-      if (!from || body.ops[from].phase == Phase::backward || body.ops[from].stage != op.stage) continue;
-      needed[from] = std::min(needed[from], at);
-    }
+    for (const ValueId operand : op.operands)
+      if (const OpId from = again.source(body, operand, op.stage)) needed[from.index()] = std::min(needed[from.index()], at);
   }
   return needed;
 }
 
 }  // namespace
 
-Graph recompute(const Graph& body, const std::vector<std::string>& stages) {
-  const Stages wanted(stages.begin(), stages.end());
-  check_stages(body, wanted);
-  const IdVector<ValueId, OpId> producer = producers(body);
-  const std::vector<std::size_t> needed = first_needs(body, wanted, producer);
+Graph recompute(const Graph& body, const std::function<bool(const Op&)>& wanted) {
+  const Again again = find_again(body, wanted);
+  const std::vector<std::size_t> needed = first_needs(body, again);
   std::vector<std::vector<std::size_t>> copies_before(body.ops.size());
   for (std::size_t i = 0; i < needed.size(); ++i)
     if (needed[i] != kUnneeded) copies_before[needed[i]].push_back(i);
 
   Rewrite rewrite = Rewrite::with_inputs(body);
   IdVector<ValueId, ValueId> copy(body.values.size());  // the copy of each value; none where there is none
-  // Appends the op as a copy that reads copies of the same stage's forward values where there are any.
-  const auto append = [&](const Op& op) {
+  // Appends the op as one of the backward, which reads copies of the same stage's forward values where there are any.
+  const auto append = [&](const Op& op) -> Op& {
     Op& made = rewrite.graph.ops.emplace_back(op);
     made.phase = Phase::backward;
-    for (ValueId& operand : made.operands) {
-      const OpId from = producer[operand];
-      const bool copied = copy[operand] && body.ops[from].stage == op.stage;
-      operand = copied ? copy[operand] : rewrite[operand];
-    }
+    made.attributes.erase(kRecompute);
+    for (ValueId& operand : made.operands) operand = again.source(body, operand, op.stage) ? copy[operand] : rewrite[operand];
+    return made;
   };
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
-    for (std::size_t j : copies_before[i]) {
-      append(body.ops[j]);
-      for (ValueId& result : rewrite.graph.ops.back().results) result = copy[result] = rewrite.fresh(result);
+    for (const std::size_t j : copies_before[i]) {
+      for (ValueId& result : append(body.ops[j]).results) result = copy[result] = rewrite.fresh(result);
     }
     if (body.ops[i].phase == Phase::forward) {
-      rewrite.copy(body.ops[i]);
+      rewrite.copy(body.ops[i]).attributes.erase(kRecompute);
     } else {
-      append(body.ops[i]);
-      for (ValueId& result : rewrite.graph.ops.back().results) result = rewrite[result] = rewrite.fresh(result);
+      for (ValueId& result : append(body.ops[i]).results) result = rewrite[result] = rewrite.fresh(result);
     }
   }
   return rewrite.finish();

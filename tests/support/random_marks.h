@@ -1,0 +1,25 @@
+// A step in which any forward ops of the loop are to be computed again.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+
+#include "penstock/graph.h"
+#include "support/random_schedule.h"
+#include "transform/passes.h"
+
+namespace penstock::test {
+
+// Each op is marked with this probability.
+inline Graph with_random_marks(Random& random, Graph step, double marked) {
+  for (Op& loop : step.ops) {
+    if (!loop.body) continue;
+    Graph body = *loop.body;
+    for (Op& op : body.ops)
+      if (op.phase == Phase::forward && coin(random, marked)) op.attributes[kRecompute] = true;
+    loop.body = std::make_shared<const Graph>(std::move(body));
+  }
+  return step;
+}
+
+}  // namespace penstock::test
