@@ -19,6 +19,8 @@ using ForwardVersions = std::map<std::pair<std::int32_t, std::int32_t>, ReadVers
 // Facts of the whole table, which a row alone does not say.
 struct OfTable {
   std::vector<bool> unversioned;  // unversioned_stages
+  std::vector<bool> updated;      // by whole stage: has a U
+  std::int32_t microbatches;      // of a step
   ForwardVersions elsewhere{};    // of F whose W are in other rows
 };
 
@@ -38,7 +40,9 @@ void for_each_version(const Schedule& schedule, std::size_t actor, const OfTable
       read = action.version >= 0              ? ReadVersion{action.version, action.ahead}
              : here != forwards.end()         ? here->second
              : there != table.elsewhere.end() ? there->second
-                                              : ReadVersion{made};
+             // Others update what it reads, if anything does, and each step begins with what the one before has made.
+             : !table.updated[whole_stage(action, schedule)] ? ReadVersion{action.microbatch / table.microbatches}
+                                                             : ReadVersion{made};
       if (action.kind == Kind::F)
         for (std::int32_t m = 0; m < action.count; ++m) forwards[{action.stage, action.microbatch + m}] = read;
     }
@@ -49,8 +53,12 @@ void for_each_version(const Schedule& schedule, std::size_t actor, const OfTable
 
 // `elsewhere` is empty where each W is on its F's actor, and in a table for one step, which has one version.
 OfTable of_table(const Schedule& schedule) {
-  OfTable out{unversioned_stages(schedule)};
+  OfTable out{unversioned_stages(schedule), std::vector<bool>(schedule.whole_stages(), schedule.steps == 1),
+              std::max(1, schedule.step_microbatches())};
   if (schedule.steps == 1) return out;
+  for_each_action(schedule, [&](const Action& action, Position) {
+    if (action.kind == Kind::U) out.updated[whole_stage(action, schedule)] = true;
+  });
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
   ForwardVersions elsewhere;
   for_each_action(schedule, [&](const Action& action, Position p) {
@@ -135,7 +143,7 @@ void check_action(const Window& window, Position p, std::int32_t updates, std::i
   if (action.kind == Kind::U) return check_update(window, p, updates);
   if (schedule.steps > 1) check_step(window, p);
   if (is_elsewhere(window, action)) return check_elsewhere(window, p);
-  if (version > updates)
+  if (version > updates && window.table.updated[stage])
     throw Error(concat(named(schedule, p), " reads version ", version, " of stage ", stage, ", which is not made yet"),
                 {concat(counted(updates, "update"), " of the stage stand before it in the row of actor ", p.actor)},
                 concat("move it behind ", stage, "U", version * window.microbatches - 1, ", or let it read version ", updates));
