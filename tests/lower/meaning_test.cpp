@@ -70,7 +70,8 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
     const Graph step = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random, *model));
     const StagedStep staged = prepare_stages(step);
     const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
-    Schedule schedule = test::random_schedule(random, shape, actors, microbatches, {.foreign_weight = 0.2, .replica = 0.2});
+    Schedule schedule =
+        test::random_schedule(random, shape, actors, microbatches, {.foreign_weight = 0.2, .foreign_input = 0.2, .replica = 0.2});
     if (!options.recompute && coin(random, 0.5)) schedule = test::with_extras(random, std::move(schedule), shape);
     SCOPED_TRACE(concat("seed ", seed, ", zero ", options.zero, ", recompute ", options.recompute, "\n", print(schedule)));
     expect_same(step, schedule, options);
