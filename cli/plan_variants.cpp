@@ -102,13 +102,17 @@ PlannedVariants planned(const Compared& of) {
   VariantPlanning planning{.load = [&](const Settings& settings) { return of.load(settings); }, .models = arguments.models, .predict = {}};
   if (is_local(arguments)) {
     planning.progress = say_progress;
+    planning.cluster = uniform_cluster(of.devices, 1);
     planning.memory = [&](int) { return arguments.memory.value_or(ClusterDevice().memory); };
-    planning.predict = [&](const Config& config, const Prepared& prepared, Program& program) {
-      return predict_here(workbench_of(config, *arguments.models), prepared, program, arguments.rounds);
+    planning.predict = [&](const ConfigVariant& variant, const Prepared& prepared, Program& program) {
+      return predict_here(workbench_of(variant.config, *arguments.models), prepared, program, arguments.rounds);
     };
   } else {
     planning.memory = [&](int device) { return of.cluster.devices[static_cast<std::size_t>(device)].memory; };
-    planning.predict = [&](const Config&, const Prepared&, Program& program) { return predict_on(program, of.cluster, device_of(of)); };
+    planning.cluster = of.cluster;
+    planning.predict = [&](const ConfigVariant& variant, const Prepared&, Program& program) {
+      return predict_on(program, placed(of.cluster, variant.cluster_devices), device_of(of));
+    };
   }
   planning.slice_unit = arguments.slice_unit;
   if (arguments.limited) planning.limit = TimeLimit(arguments.options.seconds);
@@ -170,6 +174,12 @@ std::string text_of(const Compared& of, const PlannedVariants& planned) {
   return out + "\n";
 }
 
+// The configuration, which knows nothing of a cluster: which of its devices are the run's stands above it.
+std::string configuration_text(const ConfigVariant& best, const ModelRegistry& models) {
+  const std::string devices = join(best.cluster_devices, ", ", [](int device) { return std::to_string(device); });
+  return concat("# The devices of a run are devices ", devices, " of the cluster, in this order.\n", explained(best.config, models));
+}
+
 ordered_json json_of(const ConfigVariant& variant) {
   ordered_json settings = ordered_json::object();
   for (const Override& one : variant.settings) settings[one.key] = one.value;
@@ -189,7 +199,7 @@ ordered_json json_of(const ConfigVariant& variant) {
 void plan_variants_command(const PlanArguments& arguments) {
   const Compared compared = compared_of(arguments);
   const PlannedVariants found = planned(compared);
-  if (!arguments.out.empty()) write_file(arguments.out, explained(found.variants[0].config, *arguments.models));
+  if (!arguments.out.empty()) write_file(arguments.out, configuration_text(found.variants[0], *arguments.models));
   if (!arguments.json) {
     std::fputs(text_of(compared, found).c_str(), stdout);
     return;

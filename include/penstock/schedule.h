@@ -120,7 +120,7 @@ Schedule sliced(const Schedule& schedule, int slices);
 // Throws Error unless all of this holds:
 //   the table has as many slices as the shape, and the same blocks apart;
 //   every stage of the shape has each F (and B, or I and W) exactly once per micro-batch;
-//   B, I, R, OFFLOAD and RELOAD are on their F's actor (W may be elsewhere; a stage without parameters may lack it);
+//   B, R, OFFLOAD, RELOAD, and I beside R or OFFLOAD, are on their F's actor (a stage without parameters may lack W);
 //   R, or OFFLOAD and then RELOAD, but not all of them, stand between F and B or I, once;
 //   an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever F, B, I and R of any of the stage's slices are;
 //   the slices of a stage run a micro-batch on one actor;

@@ -96,7 +96,7 @@ class BadInput(ProgramTest):
                               f"hint: --set layers={3 * chunks}, or --actors 2 --chunks 2\n")
         self.assertEqual(check("--schedule", "slimpipe-exchange", "--actors", 3, "--slices", 4, "--set", "layers=3").code, 0)
         takes = check("--schedule", "1f1b", "--group", 2)
-        self.assert_fails(takes, "1f1b takes no --group", "it takes --in-flight; in penstock schedule also --self-conditioning\n")
+        self.assert_fails(takes, "1f1b takes no --group", "it takes --in-flight, --self-conditioning\n")
         self.fails(["--set", "prefetch=true"], 'unknown key "prefetch"', "its whole name is pipeline.prefetch")
         table = self.folder / "old.csv"
         table.write_text("".join(",".join(f"{s}{kind}{m}" for m in range(4) for kind in "FBW") + "\n" for s in range(2)))

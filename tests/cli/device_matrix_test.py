@@ -24,6 +24,7 @@ DIFFUSION = ["--set", "model.name=latent_diffusion", "--batch", "32", "--microba
 OTHERS = {
     "LoRA": [*SMALL, "--set", "lora=2"],
     "diffusion": [*DIFFUSION, "--window", "3", "--set", "clip=0", "--frozen", "0.5,0.5"],
+    "self-conditioning": [*DIFFUSION, "--window", "3", "--set", "clip=0", "--frozen", "0.5,0.5", "--set", "self_conditioning=0.5"],
     "lookups ahead": ["--set", "model.name=dlrm", "--set", "rows=40", "--batch", "16", "--microbatches", "4", "--schedule", "nestpipe", "--window", "3",
                       "--set", "pipeline.prefetch=true", "--set", "optimiser=sgd", "momentum=0", "weight_decay=0", "clip=0"],
 }

@@ -241,6 +241,46 @@ class Diffusion(ProgramTest):
         self.assertEqual(read_png(self.draw("filled", 1, "--steps", 2))[:2], (16, 16))
         self.assert_fails(run("check", *TINY, *opposite), "stage 2 feeds stage 4", "two: --set model.name=latent_diffusion --set backbones=2")
 
+    def test_self_conditioning_trains_the_same(self):
+        own = [*TINY, "--set", "self_conditioning=0.5", "--set", "dtype=f64", "--set", "decay_end=4"]
+
+        def losses(name, *arguments):
+            self.train_model(name, 4, *own, *arguments)
+            return [line["loss"] for line in read_metrics(self.folder / name).values()]
+
+        alone = losses("alone", "--schedule", "sequential", "--actors", 1)
+        self.assertNotEqual(alone, losses("plain", "--schedule", "sequential", "--actors", 1, "--set", "self_conditioning=0"))
+        self.assertNotEqual(alone, losses("always", "--schedule", "sequential", "--actors", 1, "--set", "self_conditioning=1"))
+        both = ["--actors", 2, "--frozen", "0.5,0.5"]  # stages 2 and 3 are the first way, 4 and 5 the second one
+        for name, arguments in {"step": both, "filled": [*both, "--window", 4, "--set", "clip=0"], "clipped": [*both, "--window", 2],
+                                "other": ["--schedule", "gpipe", "--actors", 3, "--chunks", 2], "one-stage": ["--schedule", "zb-h1", "--actors", 3],
+                                "shared": ["--mesh", "pipe=2,data=2", "--frozen", "0.5,0.5", "--set", "zero=1"]}.items():  # fmt: skip
+            with self.subTest(name):
+                expected = alone if "clip=0" not in arguments else losses("unclipped", "--schedule", "sequential", "--actors", 1, "--set", "clip=0")
+                for one, other in zip(expected, losses(name, *arguments), strict=True):
+                    self.assertAlmostEqual(one, other, delta=1e-10 * abs(one))
+        filled = [*both, "--window", 4, "--set", "clip=0"]
+        result = run("launch", "-n", 2, "--", "train", *own, *filled, "--backend", "gloo", "--steps", 4, "--out", self.folder / "gloo")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(read_state(self.folder / "gloo/checkpoint-4"), read_state(self.folder / "filled/checkpoint-4"))
+        checked = run("check", *own, *filled, "--json").json()
+        self.assertEqual((checked["loss_difference"], checked["parameter_difference"]), (0, 0))
+        self.assertEqual(read_png(self.draw("filled", 1, "--steps", 2))[:2], (16, 16))
+
+    def test_self_conditioning_is_what_the_table_says(self):
+        emitted = run("compile", *TINY, "--set", "self_conditioning=1", "--actors", 2, "--frozen", "1,1", "--emit", "schedule")
+        self.assertEqual(emitted.code, 0, emitted.err)
+        self.assertIn("#forward,1.0,1.0,1.0,1.0\n", emitted.out)
+        self.assertNotIn("2B0", emitted.out)
+        self.assertIn("4B0", emitted.out)
+        # The estimate goes back from the last actor to the first.
+        program = run("compile", *TINY, "--set", "self_conditioning=1", "--actors", 2, "--frozen", "1,1", "--emit", "program").out
+        self.assertRegex(program.partition("device 1")[2], r"send %F3:\d+\.0 to 0")
+        self.assert_fails(run("check", *TINY, "--set", "self_conditioning=2"), "self_conditioning is 2.0", "from 0 to 1")
+        self.assert_fails(run("check", *TINY, "--set", "self_conditioning=1", "--set", "backbones=2"), "backbones 2", "one backbone reads what it gave itself")
+        self.assert_fails(run("check", *TINY, "--set", "self_conditioning=1", "--schedule", "gpipe", "--actors", 5),
+                          "with self-conditioning cannot be cut into 5 stages")  # fmt: skip
+
     def test_what_is_trained_fills_nothing(self):
         result = run("check", "--actors", 2, "--window", 2, "--frozen", 1, "--set", "clip=0", "--set", "tied=0")
         self.assert_fails(result, "stage 0 is frozen, and its", 'reads parameter "w', "which is trained", "pipeline.frozen")

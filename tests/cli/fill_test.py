@@ -64,6 +64,13 @@ class Fill(ProgramTest):
             shape = ("1f1b", "--actors", 4, "--microbatches", microbatches, "--self-conditioning")
             self.assertEqual(run("simulate", *shape, "--json").json()["makespan"], makespan)
             self.assertIn(f"time {makespan},", run("schedule", *shape, "--show").out)
+        # What it costs beside frozen stages that are ahead of each step, and that fill the step before.
+        times = {}
+        for own in ((), ("--self-conditioning",)):
+            for window in (1, 8):
+                shape = ("1f1b", "--actors", 4, "--microbatches", 4, "--frozen", "2,2", "--window", window, *own)
+                times[len(own), window] = run("simulate", *shape, "--json").json()["makespan"] / window
+        self.assertEqual(times, {(0, 1): 25, (0, 8): 21.5, (1, 1): 29, (1, 8): 25.5})
         self.assert_fails(run("schedule", "zb-h1", "--self-conditioning"), "zb-h1 takes no --self-conditioning", "schedules that do: 1f1b")
 
     def test_refused(self):

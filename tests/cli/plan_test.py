@@ -351,6 +351,28 @@ class PlanTest(ProgramTest):
         self.assertEqual({(one["settings"]["pipeline.context"], one["settings"]["schedule"]) for one in found}, {("1", "slimpipe"), ("1", "1f1b")})
         self.assert_fails(run("plan", *arguments, "--only", "slices=7"), "--only slices=7: no configuration has these values")
 
+    def test_virtual_workers_are_planned_and_run(self):
+        model = ("--set", "layers=4", "--set", "width=32", "--set", "context=16", "--set", "batch=8", "--set", "microbatches=1", "--set", "clip=0",
+                 "--set", "optimiser=sgd", "--set", "momentum=0")  # fmt: skip
+        mixed, out = ("--cluster", EXAMPLES / "mixed-4.toml"), self.folder / "workers.toml"
+        planned = run("plan", "mlp", *mixed, *model, "--set", "window=4", "--planner", "hetpipe-waves", "--json", "--out", out)
+        self.assertEqual(planned.code, 0, planned.err)
+        found = planned.json()["configurations"]
+        self.assertEqual({each["settings"]["pipeline.data"] for each in found}, {"1", "2", "4"})
+        # Two workers of the same layers are faster where each has neighbours that NVLink joins, or is of one kind.
+        two = (*model, "--set", "window=4", "--set", "schedule=hetpipe", "--set", "actors=2", "--set", "pipeline.data=2", "--set", "pipeline.distance=0")
+        varied = run("plan", "mlp", *mixed, *two, "--vary", "pipeline.workers=[[2,2],[2,2]]", "--vary", "cluster_devices=[0,2,1,3],[0,1,2,3]", "--json")
+        times = {each["settings"]["cluster_devices"]: each["predicted_time"] for each in varied.json()["configurations"]}
+        self.assertLess(times["[0,1,2,3]"], times["[0,2,1,3]"])
+        best = [each["predicted_time"] for each in found if each["settings"]["pipeline.data"] == "2"]
+        self.assertLessEqual(best[0], min(times.values()))
+        self.assertRegex(out.read_text(), r"^# The devices of a run are devices [0-3](, [0-3]){3} of the cluster, in this order.\n\[model\]")
+        checked = run("check", out, "--dtype", "f64", "--json").json()
+        self.assertEqual((checked["loss_difference"], checked["parameter_difference"]), (0, 0))
+        self.assertEqual(run("train", out, "--text", self.text, "--steps", 4, "--out", self.folder / "workers").code, 0)
+        self.assert_fails(run("plan", "mlp", *mixed, *model, "--planner", "hetpipe-waves"), "pipeline.window is 1", "--set pipeline.window")
+        self.assert_fails(run("plan", "mlp", *mixed, *two, "--vary", "cluster_devices=[0,1,2,9]"), "device 9 of the program's is none of cluster")
+
     def test_whole_configurations_that_cannot_be(self):
         config = self.config("gpt")
         two = ["--devices", 2, "--bandwidth", 1e10]

@@ -193,6 +193,17 @@ class Window(ProgramTest):
             devices = ("--mesh", "pipe=2,data=2", "--set", f"zero={zero}", "--dtype", "f64", "--json")
             self.assertTrue(run("check", *model, "--schedule", table, *devices).json()["equal"], zero)
 
+        divided = self.folder / "divided.csv"  # input gradients, too
+        divided.write_text(run("schedule", "layerpipe", "--actors", 2, "--microbatches", 2, "--window", 4, "--balance", "1,8").out)
+        for row in divided.read_text().splitlines():
+            self.assertRegex(row, r"1I\d")
+        checked = run("check", *model, "--schedule", divided, "--set", "dropout=0.1", "--dtype", "f64", "--json").json()
+        self.assertEqual((checked["loss_difference"], checked["parameter_difference"]), (0, 0))
+        threads = self.train_here("divided", 8, *model, "--schedule", divided)
+        self.assertEqual(self.train_here("divided-processes", 8, *model, "--schedule", divided, "--backend", "gloo", launched=2), threads)
+        standin = run("check", *model, "--schedule", divided, "--dtype", "f64", "--device", "standin", "--json")
+        self.assertTrue(standin.json()["equal"], standin.err)
+
         drained, step = self.folder / "drained.csv", self.folder / "step.csv"
         step.write_text("0F0,0F1,0I0,0I1\n1F0,1I0,1F1,1I1,1W0,0W0,0W1,1W1\n")
         drained.write_text("0F0,0F1,0I0,0I1,0U1,0F2,0F3,0I2,0I3,0U3\n"
@@ -204,8 +215,8 @@ class Window(ProgramTest):
         predicted = self.folder / "predicted.csv"
         predicted.write_text("0F0,0F1,0@0+1F2,0@0+1F3,0I0,0I1,0U1,0I2,0I3,0U3\n1F0,1B0,1F1,1B1,1U1,0W0,0W1,1F2,1B2,1F3,1B3,1U3,0W2,0W3\n")
         refused = self.refused("check", *model, "--schedule", predicted)
-        self.assertIn("on device 1 a W reads version 0+1 of ", refused)
-        self.assertIn("a W on another actor than its forward is sent what it reads, and predictions are not", refused)
+        self.assertIn("on device 1 version 0+1 of ", refused)
+        self.assertIn("an I or W on another actor than its forward is sent what it reads, and predictions are not", refused)
         workers = ("--mesh", "pipe=2,data=2", "--set", "pipeline.distance=0", "--set", "optimiser=sgd", "--set", "momentum=0")
         refused = self.refused("check", *model, *workers, "--schedule", table)
         self.assertIn("is on actor 1, its forward on actor 0\n  pipeline.distance = 0 is of workers, whose actors sum their own stages' gradients", refused)

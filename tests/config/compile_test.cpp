@@ -78,7 +78,7 @@ TEST(Compile, WrongSchedulesAreNamed) {
   EXPECT_EQ(failure(config({"schedule=" + folder.file("one.csv"), "actors=1", "pipeline.unit=2"})),
             concat(folder.file("one.csv"), " is a table: it takes no unit\n  hint: leave out pipeline.unit"));
   EXPECT_EQ(failure(config({"transfers=1"})),
-            "1f1b takes no --transfers\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: schedules that do: "
+            "1f1b takes no --transfers\n  it takes --in-flight, --self-conditioning\n  hint: schedules that do: "
             "zb-h2, crosspipe");
   EXPECT_EQ(failure(config({"schedule=zb-h2", "transfers=[1,2,3]"})),
             "zb-h2: --transfers gives 3 times for the 1 links of 2 actors\n  hint: give one for all links, or one for each");

@@ -76,7 +76,8 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
     const Graph step = coin(random, 0.3) ? test::with_random_marks(random, plain, 0.4) : plain;
     const StagedStep staged = prepare_stages(step);
     const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
-    Schedule schedule = test::random_schedule(random, shape, actors, microbatches, {.foreign_weight = 0.2, .replica = 0.2});
+    Schedule schedule =
+        test::random_schedule(random, shape, actors, microbatches, {.foreign_weight = 0.2, .foreign_input = 0.2, .replica = 0.2});
     if (options.recompute != Recompute::inputs && coin(random, 0.5)) schedule = test::with_extras(random, std::move(schedule), shape);
     SCOPED_TRACE(
         concat("seed ", seed, ", zero ", options.zero, ", recompute ", static_cast<int>(options.recompute), "\n", print(schedule)));

@@ -259,7 +259,8 @@ TEST(Passes, RandomTablesLeaveGoodDrafts) {
     const Graph step = training_step(*model, 2 * microbatches, 4, microbatches, {});
     const StagedStep staged = prepare_stages(step);
     const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
-    Schedule schedule = test::random_schedule(random, shape, draw(random, 1, 4), microbatches, {.foreign_weight = 0.2, .replica = 0.2});
+    Schedule schedule = test::random_schedule(random, shape, draw(random, 1, 4), microbatches,
+                                              {.foreign_weight = 0.2, .foreign_input = 0.2, .replica = 0.2});
     if (seed % 2 == 0) schedule = test::with_extras(random, std::move(schedule), shape);
     const LowerInput input = lower_input(step, schedule);
     Draft draft;

@@ -96,6 +96,31 @@ TEST(LatentDiffusion, TwoBackbonesHaveStagesOfTheirOwn) {
             "  hint: both backbones have as many stages: give an even number of trained ones, as two chunks for each actor");
 }
 
+TEST(LatentDiffusion, TheFirstWayHasStagesWithoutABackward) {
+  const std::map<std::string, double> own = {{"self_conditioning", 0.5}};
+  EXPECT_EQ(stages_of(*model("latent_diffusion", own, 6), Phase::forward), "0 1 2 3 4 5");
+  EXPECT_EQ(stages_of(*model("latent_diffusion", own, 6), Phase::backward), "4 5");
+  EXPECT_EQ(stages_of(*model("latent_diffusion", own, 3), Phase::backward), "2");
+  const auto compiled = [&](const std::map<std::string, double>& numbers, int window) {
+    const Schedule table =
+        make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = window, .self_conditioning = true, .frozen = {1, 1}});
+    return message_of([&] { compile(training_step(*model("latent_diffusion", numbers, 6), 4, 0, 2, {.clip = 0}), table); });
+  };
+  EXPECT_EQ(compiled(own, 1), "no error");
+  EXPECT_EQ(compiled(own, 3), "no error");
+  EXPECT_EQ(compiled({}, 1).substr(0, 41), "schedule 1f1b: stage 2 is frozen, and its");
+  const auto refused = [](std::map<std::string, double> numbers, int stages) {
+    return message_of([&] { model("latent_diffusion", std::move(numbers), stages); });
+  };
+  EXPECT_EQ(refused({{"self_conditioning", 1.5}}, 1), "self_conditioning is 1.5\n  hint: give the share of the samples, from 0 to 1");
+  EXPECT_EQ(refused({{"self_conditioning", 1}, {"backbones", 2}}, 1),
+            "self_conditioning is 1.0, and backbones 2\n  one backbone reads what it gave itself\n"
+            "  hint: set backbones to 1, or self_conditioning to 0");
+  EXPECT_EQ(refused(own, 5),
+            "model \"latent_diffusion\" with self-conditioning cannot be cut into 5 stages, 2 of them frozen\n"
+            "  hint: both ways have as many stages: give an even number of trained ones, as two chunks for each actor");
+}
+
 TEST(LatentDiffusion, SaysHowManyLayersAStageHas) {
   EXPECT_EQ(stages_of_layers("even", 4), "2233");
   EXPECT_EQ(stages_of_layers("1+3", 4), "2333");

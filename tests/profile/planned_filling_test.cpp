@@ -43,7 +43,7 @@ double beyond_best(const VariantPlanning& planning, int actors, int layers) {
 
 // By figures of a published device. The first and last layer have more to do than the others.
 TEST(PlannedFilling, IsTheFastestOfAllCuts) {
-  const auto predict = [](const Config&, const Prepared&, Program& program) {
+  const auto predict = [](const ConfigVariant&, const Prepared&, Program& program) {
     return predict_on(program, uniform_cluster(static_cast<int>(program.devices.size()), 1e10), "v100");
   };
   const std::pair<int, std::vector<std::string>> models[] = {
@@ -87,10 +87,10 @@ TEST(PlannedFilling, IsTheFastestOfUnevenLayers) {
     for (double& time : times.layers) time = draw(random, 1, 16);
     for (double& time : times.frozen) time = draw(random, 1, 16);
     const std::string layers = concat("layers=", times.layers.size()), microbatches = concat("microbatches=", 1 << draw(random, 0, 3));
-    const double beyond =
-        beyond_best(planning(diffusion({layers, microbatches, "width=4", "text_width=4", "heads=1"}),
-                             [&](const Config& config, const Prepared& prepared, Program&) { return times.of(config, prepared.schedule); }),
-                    draw(random, 2, 3), static_cast<int>(times.layers.size()));
+    const double beyond = beyond_best(
+        planning(diffusion({layers, microbatches, "width=4", "text_width=4", "heads=1"}),
+                 [&](const ConfigVariant& of, const Prepared& prepared, Program&) { return times.of(of.config, prepared.schedule); }),
+        draw(random, 2, 3), static_cast<int>(times.layers.size()));
     EXPECT_NEAR(beyond, 0, 1e-9) << "seed " << seed;
   }
 }
@@ -119,7 +119,7 @@ TEST(PlannedFilling, MistakesAreNamed) {
   EXPECT_EQ(
       message_of([] { filling_settings(loaded(diffusion({"backbones=2", "chunks=2"})), 2); }),
       "model.backbones is 2, and the cut of one backbone is planned\n  hint: --vary stage_layers=1+3,2+2 compares cuts that both have");
-  const VariantPlanning none = planning(diffusion(), [](const Config&, const Prepared&, Program&) { return Prediction{}; });
+  const VariantPlanning none = planning(diffusion(), [](const ConfigVariant&, const Prepared&, Program&) { return Prediction{}; });
   const std::string found = message_of([&] { plan_variants(combinations({{"actors", {"5"}}, {"stage_layers", {"planned"}}}), none); });
   EXPECT_EQ(found.substr(0, 37), "none of the configurations can be run") << found;
 }

@@ -32,10 +32,10 @@ PlannedVariants plan(const VariantPlanning& how, const std::string& varied) {
 // What a table takes where each action of a slice of l tokens behind c others takes fixed + .1 l + .02 l (c + l / 2), and twice that
 // backward.
 Predicting by_formula(double fixed) {
-  return [fixed](const Config& config, const Prepared& prepared, Program&) {
+  return [fixed](const ConfigVariant& of, const Prepared& prepared, Program&) {
     const Schedule& schedule = prepared.schedule;
-    std::vector<double> lengths = config.pipeline.slices;
-    if (lengths.size() == 1) lengths.assign(at(schedule.slices), static_cast<double>(context_of(config)) / schedule.slices);
+    std::vector<double> lengths = of.config.pipeline.slices;
+    if (lengths.size() == 1) lengths.assign(at(schedule.slices), static_cast<double>(context_of(of.config)) / schedule.slices);
     TableCosts costs;
     for (std::int32_t stage = 0; stage < schedule.whole_stages(); ++stage) {
       double context = 0;
@@ -142,7 +142,7 @@ TEST(PlannedSlices, TakeTheWholeSequence) {
 
 // By the roofline of a GPU, whose kernels take 4 us to start.
 VariantPlanning by_figures(int context, const std::string& schedule = "terapipe", int microbatches = 1) {
-  const auto predict = [cluster = uniform_cluster(4, 100e9, 1e-6, 80e9)](const Config&, const Prepared&, Program& program) {
+  const auto predict = [cluster = uniform_cluster(4, 100e9, 1e-6, 80e9)](const ConfigVariant&, const Prepared&, Program& program) {
     return predict_on(program, cluster, "a100-80");
   };
   return planning({concat("schedule=", schedule), "layers=4", "width=512", "heads=8", "actors=4", concat("context=", context),

@@ -23,7 +23,7 @@ inline Config loaded(const std::vector<std::string>& base, const Settings& setti
   return load_config("", all, models());
 }
 
-using Predicting = std::function<Prediction(const Config&, const Prepared&, Program&)>;
+using Predicting = std::function<Prediction(const ConfigVariant&, const Prepared&, Program&)>;
 
 // Planning of variants of the configuration with these keys.
 inline VariantPlanning planning(const std::vector<std::string>& base, Predicting predict) {

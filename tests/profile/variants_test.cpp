@@ -27,7 +27,7 @@ Config small(const Settings& settings) {
   return load_config("", all, models());
 }
 
-VariantPlanning planning(std::function<Prediction(const Config&, const Prepared&, Program&)> predict) {
+VariantPlanning planning(std::function<Prediction(const ConfigVariant&, const Prepared&, Program&)> predict) {
   return {.load = small, .models = &models(), .predict = std::move(predict)};
 }
 
@@ -87,8 +87,8 @@ TEST(Variants, RecomputesOnlyWhatDoesNotFit) {
   };
   const std::vector<Settings> settings = {recomputing("1f1b", "none"), recomputing("1f1b", "inputs"), recomputing("slimpipe", "none"),
                                           recomputing("slimpipe", "inputs"), recomputing("zb-h1", "inputs")};
-  VariantPlanning all = planning([](const Config& config, const Prepared&, Program&) {
-    const bool large = config.pipeline.schedule == "1f1b" && config.pipeline.program.recompute == Recompute::none;
+  VariantPlanning all = planning([](const ConfigVariant& of, const Prepared&, Program&) {
+    const bool large = of.config.pipeline.schedule == "1f1b" && of.config.pipeline.program.recompute == Recompute::none;
     return Prediction{.seconds = large ? 1.0 : 2.0, .bubble = 0, .lower_bound = 0, .memory = {large ? 9 : 1}, .timeline = {}};
   });
   all.memory = [](int) { return 8.0; };
@@ -99,8 +99,8 @@ TEST(Variants, RecomputesOnlyWhatDoesNotFit) {
 }
 
 TEST(Variants, WhatFitsComesFirstThenTheLargeThenTheRefused) {
-  VariantPlanning all = planning([](const Config& config, const Prepared&, Program&) {
-    const int slices = slices_of(config);
+  VariantPlanning all = planning([](const ConfigVariant& of, const Prepared&, Program&) {
+    const int slices = slices_of(of.config);
     return Prediction{.seconds = 10.0 - slices, .bubble = 0, .lower_bound = 0, .memory = {slices, 2 * slices}, .timeline = {}};
   });
   all.memory = [](int) { return 8.0; };
@@ -121,7 +121,7 @@ TEST(Variants, WhatFitsComesFirstThenTheLargeThenTheRefused) {
 }
 
 TEST(Variants, StopsWhenTimeIsOver) {
-  VariantPlanning all = planning([](const Config&, const Prepared&, Program&) { return Prediction{}; });
+  VariantPlanning all = planning([](const ConfigVariant&, const Prepared&, Program&) { return Prediction{}; });
   double now = 0;
   all.limit = TimeLimit(3.5, [&] { return now++; });
   const PlannedVariants planned = plan_variants(combinations({{"slices", {"1", "2", "4", "8", "16"}}}), all);
@@ -135,7 +135,8 @@ TEST(Variants, StopsWhenTimeIsOver) {
 // More slices leave less of the step idle, as the tables say.
 TEST(Variants, PublishedFiguresOfACluster) {
   const ClusterSpec cluster = uniform_cluster(2, 100e9, 1e-6, 40e9);
-  VariantPlanning all = planning([&](const Config&, const Prepared&, Program& program) { return predict_on(program, cluster, "a100-80"); });
+  VariantPlanning all =
+      planning([&](const ConfigVariant&, const Prepared&, Program& program) { return predict_on(program, cluster, "a100-80"); });
   const PlannedVariants planned = plan_variants(combinations({{"schedule", {"slimpipe"}}, {"slices", {"1", "4"}}}), all);
   for (const ConfigVariant& variant : planned.variants) {
     EXPECT_TRUE(variant.fits()) << variant.refused;
@@ -146,7 +147,7 @@ TEST(Variants, PublishedFiguresOfACluster) {
   const Prediction &whole = planned.variants[whole_first ? 0 : 1].prediction, &sliced = planned.variants[whole_first ? 1 : 0].prediction;
   EXPECT_LT(sliced.bubble, whole.bubble);
   const ClusterSpec one = uniform_cluster(1, 1);
-  all = planning([&](const Config&, const Prepared&, Program& program) { return predict_on(program, one, "a100-80"); });
+  all = planning([&](const ConfigVariant&, const Prepared&, Program& program) { return predict_on(program, one, "a100-80"); });
   EXPECT_NE(message_of([&] { plan_variants({{}}, all); }).find("the program has 2 devices, the cluster 1"), std::string::npos);
 }
 

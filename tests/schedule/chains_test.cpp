@@ -318,16 +318,16 @@ TEST(Chains, MistakesAreNamed) {
             "layerpipe, xpipe, "
             "pipeoptim");
   EXPECT_TRUE(message("1f1b", {.group = 2})
-                  .starts_with("1f1b takes no --group\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: "
+                  .starts_with("1f1b takes no --group\n  it takes --in-flight, --self-conditioning\n  hint: "
                                "schedules that do: interleaved-1f1b, "));
   EXPECT_TRUE(message("1f1b", {.unit = 2})
-                  .starts_with("1f1b takes no --unit\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: "
+                  .starts_with("1f1b takes no --unit\n  it takes --in-flight, --self-conditioning\n  hint: "
                                "schedules that do: zeropp"));
   EXPECT_TRUE(message("1f1b", {.transfers = {1}})
-                  .starts_with("1f1b takes no --transfers\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: "
+                  .starts_with("1f1b takes no --transfers\n  it takes --in-flight, --self-conditioning\n  hint: "
                                "schedules that do: zb-h2, crosspipe"));
   EXPECT_EQ(message("1f1b", {.balance = {1, 2}}),
-            "1f1b takes no --balance\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: schedules that do: "
+            "1f1b takes no --balance\n  it takes --in-flight, --self-conditioning\n  hint: schedules that do: "
             "bidirectional, layerpipe");
   EXPECT_EQ(message("layerpipe", {.actors = 3, .balance = {1, 2}}),
             "layerpipe: --balance gives 2 times for 3 actors\n  hint: give one for each actor's stage");

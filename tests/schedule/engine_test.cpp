@@ -71,7 +71,9 @@ TEST(Engine, AnyPolicyMakesAValidTable) {
       network.link = {.latency = 0.5, .bandwidth = 2};
       work.arrival = arrivals_over(network);
     } else {  // W anywhere
-      work.weight_actor = [&](std::int32_t stage, std::int32_t microbatch) { return (stage + microbatch) % work.actor_count; };
+      work.actor_of_half = [&](Kind half, std::int32_t stage, std::int32_t microbatch) {
+        return half == Kind::I ? work.actor_of(stage, microbatch) : (stage + microbatch) % work.actor_count;
+      };
     }
     AnyReady policy{work, random};
     const Listed listed = run_engine(work, policy);

@@ -67,8 +67,6 @@ TEST(FrozenStages, MistakesAreNamed) {
                   " orders a window's steps itself, so it takes no --frozen\n"
                   "  hint: frozen stages are placed in a table of one step, which --window repeats: 1f1b, zb-h1, gpipe");
   EXPECT_EQ(made("1f1b", {.slices = 2, .frozen = {1}}), "1f1b: --frozen and --slices do not go together\n  hint: leave out --slices");
-  EXPECT_EQ(made("1f1b", {.self_conditioning = true, .frozen = {1}}),
-            "1f1b: --frozen and --self-conditioning do not go together\n  hint: leave out --self-conditioning");
   EXPECT_EQ(made("1f1b", {.window = 5000, .frozen = {1}}), "1f1b: --window must be at most 4096, not 5000");
   // The last step has no next one.
   Schedule table = table_of("1f1b", 2, 2, 2, {1});

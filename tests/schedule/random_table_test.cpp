@@ -28,7 +28,7 @@ Case random_case(Random& random) {
   c.actors = draw(random, 1, 4);
   c.microbatches = draw(random, 1, 5);
   c.schedule = test::random_schedule(random, c.shape, c.actors, c.microbatches,
-                                     {.mixed_split = test::coin(random, 0.5), .foreign_weight = 0.2, .replica = 0.2});
+                                     {.mixed_split = test::coin(random, 0.5), .foreign_weight = 0.2, .foreign_input = 0.2, .replica = 0.2});
   return c;
 }
 

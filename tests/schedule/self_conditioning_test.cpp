@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "penstock/table.h"
+#include "schedule/versions.h"
 #include "support/errors.h"
 
 namespace penstock {
@@ -38,6 +39,29 @@ TEST(SelfConditioning, ItsFirstStagesHaveAForwardAlone) {
   EXPECT_EQ(message_of([&] { validate(slices, shape_of(slices)); }), "no error");
   const Schedule split = make_schedule("1f1b", {.actors = 2, .microbatches = 2, .self_conditioning = true, .split_backward = true});
   EXPECT_EQ(message_of([&] { validate(split, shape_of(split)); }), "no error");
+}
+
+// Frozen stages stand in front of both ways, and the first way's forwards in their own step: its frozen ones are in the step before.
+TEST(SelfConditioning, GoesWithFrozenStages) {
+  const auto made = [](int window) {
+    return make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = window, .self_conditioning = true, .frozen = {0.5}});
+  };
+  EXPECT_EQ(print(made(1)), "#forward,0.5,1.0,1.0\n0F0,1F0,1F1,3F0,3F1,3B0,3B1\n0F1,2F0,2F1,4F0,4B0,4F1,4B1\n");
+  const Schedule window = made(3);
+  validate(window, shape_of(window), 6);
+  for (const std::vector<Action>& row : window.actors)
+    for (std::size_t i = 0; i < row.size(); ++i)
+      for (std::size_t behind = i + 1; behind < row.size(); ++behind)
+        if (row[i].stage > 0) {
+          EXPECT_LE(row[i].microbatch / 2, row[behind].stage > 0 ? row[behind].microbatch / 2 : 2) << print(window);
+        }
+  // What runs forward alone reads what the step before has made.
+  const std::vector<std::vector<ReadVersion>> read = read_versions(window);
+  for (std::size_t a = 0; a < read.size(); ++a)
+    for (std::size_t i = 0; i < read[a].size(); ++i)
+      if (const Action& action = window.actors[a][i]; action.stage > 0 && action.kind == Kind::F) {
+        EXPECT_EQ(read[a][i].version, action.microbatch / 2) << text(action);
+      }
 }
 
 TEST(SelfConditioning, MistakesAreNamed) {

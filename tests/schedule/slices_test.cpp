@@ -242,7 +242,7 @@ TEST(Slices, AreCheckedAsTheStagesThatTheyAre) {
   EXPECT_EQ(verdict(concat("0.0F0,0.1F0,0.0B0\n", "1.0F0,1.1F0,1.1B0,1.0B0,0.1B0\n")),
             "plan.csv:2:5: 0.1B0 runs on actor 1, its forward on actor 0\n"
             "  0.1F0 stands at plan.csv:1:2\n"
-            "  B, I and R run where their forward left its residuals; only W may run elsewhere\n"
+            "  B and R run where their forward left its residuals, and I with an R or OFFLOAD; W, and I without, may run elsewhere\n"
             "  hint: move 0.1B0 to row 1");
   EXPECT_EQ(verdict(concat("0.0F0,0.1F0,0.1OFFLOAD0,0.1B0,0.0B0\n", kActor1)),
             "plan.csv:1:3: 0.1OFFLOAD0 is never reloaded\n"

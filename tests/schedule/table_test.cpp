@@ -213,7 +213,7 @@ Case random_case(Random& random, bool mediums) {
   c.shape = test::random_shape(random, {.no_backward = 0.2, .no_parameters = 0.2});
   const int actors = test::draw(random, 1, 4);
   c.schedule = test::random_schedule(random, c.shape, actors, test::draw(random, 1, 5),
-                                     {.mixed_split = test::coin(random, 0.5), .foreign_weight = 0.2, .replica = 0.2});
+                                     {.mixed_split = test::coin(random, 0.5), .foreign_weight = 0.2, .foreign_input = 0.2, .replica = 0.2});
   if (test::coin(random, 0.5)) c.schedule = test::with_extras(random, std::move(c.schedule), c.shape);
   c.costs.stages.resize(c.shape.predecessors.size());
   for (StageCosts& stage : c.costs.stages) {
@@ -338,7 +338,8 @@ class ByTheRules {
   std::pair<int, double> read(const Action& maker, const Action& user) const {
     const bool backward = maker.kind == Kind::B || maker.kind == Kind::I, also = user.kind == Kind::B || user.kind == Kind::I;
     if (maker.microbatch != user.microbatch) return {-1, 0};
-    if (maker.kind == Kind::F && user.kind == Kind::F && feeds(maker.stage, user.stage))
+    if (maker.kind == Kind::F &&
+        (user.kind == Kind::F ? feeds(maker.stage, user.stage) : user.kind == Kind::I && maker.stage == user.stage))
       return {maker.stage, case_.costs.stages[at(maker.stage)].forward_bytes};
     if (backward && also && feeds(user.stage, maker.stage)) return {user.stage, case_.costs.stages[at(user.stage)].backward_bytes};
     if (maker.kind == Kind::I && user.kind == Kind::W && maker.stage == user.stage)

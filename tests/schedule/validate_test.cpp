@@ -1,6 +1,7 @@
 // What a table may say and what it may not: each mistake with its whole message.
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "penstock/schedule.h"
 #include "support/errors.h"
 
@@ -176,9 +177,18 @@ TEST(Validate, KeepsBackwardWithItsForward) {
   EXPECT_EQ(verdict("0F0,1F0,1B0\n0B0\n", chain(2)),
             "plan.csv:2:1: 0B0 runs on actor 1, its forward on actor 0\n"
             "  0F0 stands at plan.csv:1:1\n"
-            "  B, I and R run where their forward left its residuals; only W may run elsewhere\n"
+            "  B and R run where their forward left its residuals, and I with an R or OFFLOAD; W, and I without, may run elsewhere\n"
             "  hint: move 0B0 to row 1");
   EXPECT_NE(verdict("0F0,0B0\n0R0\n", chain(1)).find("plan.csv:2:1: 0R0 runs on actor 1, its forward on actor 0"), std::string::npos);
+}
+
+TEST(Validate, LetsHalvesOfBackwardsRunElsewhere) {
+  EXPECT_EQ(verdict("0F0,1F0,1I0,1W0\n0I0,0W0\n", chain(2)), "no error");
+  EXPECT_EQ(verdict("0F0,1F0,1I0\n0I0,1W0\n0W0\n", chain(2)), "no error");
+  for (const char* first : {"0F0,0R0", "0F0,0OFFLOAD0,0RELOAD0"})
+    EXPECT_EQ(verdict(concat(first, "\n0I0,0W0\n"), chain(1)).substr(0, 72),
+              "plan.csv:2:1: 0I0 runs on actor 1, its forward on actor 0\n  0F0 stands a");
+  EXPECT_NE(verdict("0F0,1F0,0W0\n0I0,1I0,1W0\n", chain(2)).find("can never run"), std::string::npos);
 }
 
 TEST(Validate, KeepsResidualsBetweenForwardAndBackward) {

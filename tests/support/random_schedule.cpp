@@ -30,7 +30,8 @@ class ListScheduler {
         pending_.push_back({{stage, Kind::F, m}, actor});
         if (!shape.has_backward[s]) continue;
         if (options.mixed_split ? coin(random, options.split) : split_stage) {
-          pending_.push_back({{stage, Kind::I, m}, actor});
+          const bool is_apart = options.foreign_input > 0 && coin(random, options.foreign_input);
+          pending_.push_back({{stage, Kind::I, m}, is_apart ? draw(random, 0, actors - 1) : actor});
           const int weight = coin(random, options.foreign_weight) ? draw(random, 0, actors - 1) : actor;
           if (shape.has_parameters[s] || coin(random, 0.5)) pending_.push_back({{stage, Kind::W, m}, weight});
         } else {
@@ -120,6 +121,7 @@ void add_residuals(Random& random, Row& row, const Action& forward) {
   };
   const std::size_t after = where([](Kind kind) { return kind == Kind::F; }) + 1;
   const std::size_t before = where([](Kind kind) { return kind == Kind::B || kind == Kind::I; });
+  if (before == row.size()) return;  // on another actor
   if (choice == 0) insert(random, row, after, before, {s, Kind::R, m});
   if (choice != 1) return;
   const std::size_t offload = insert(random, row, after, before, {s, Kind::OFFLOAD, m});
@@ -179,9 +181,9 @@ BrokenTable reverse(Random& random, Schedule table) {
   if (a < 0) return repeat(random, std::move(table));
   Row& row = table.actors[static_cast<std::size_t>(a)];
   const Action backward = row[static_cast<std::size_t>(i)];
-  row.erase(row.begin() + i);
   const auto forward = std::find(row.begin(), row.end(), Action{backward.stage, Kind::F, backward.microbatch});
-  row.insert(forward, backward);
+  if (forward == row.end()) return repeat(random, std::move(table));  // on another actor
+  std::rotate(forward, row.begin() + i, row.begin() + i + 1);
   return {"circular", print(table), "can never run"};
 }
 
@@ -193,7 +195,7 @@ BrokenTable rename(Random& random, Schedule table, const StageShape& shape) {
 }
 
 BrokenTable move_backward(Random& random, Schedule table) {
-  const auto [a, i] = pick(random, table, [](const Action& x) { return x.kind == Kind::B || x.kind == Kind::I; });
+  const auto [a, i] = pick(random, table, [](const Action& x) { return x.kind == Kind::B; });
   if (a < 0 || table.actors.size() < 2) return repeat(random, std::move(table));
   Row& row = table.actors[static_cast<std::size_t>(a)];
   const Action action = row[static_cast<std::size_t>(i)];
@@ -255,6 +257,7 @@ Schedule with_recomputation(Random& random, Schedule schedule, double share, boo
       Action again = row[b];
       if ((again.kind != Kind::B && again.kind != Kind::I) || !coin(random, share)) continue;
       const auto forward = std::find(row.begin(), row.end(), Action{again.stage, Kind::F, again.microbatch}) - row.begin();
+      if (forward == std::ssize(row)) continue;  // on another actor
       again.kind = Kind::R;
       row.insert(row.begin() + (late ? static_cast<int>(b) : draw(random, static_cast<int>(forward) + 1, static_cast<int>(b))), again);
       ++b;
@@ -366,8 +369,8 @@ std::ptrdiff_t pick(Random& random, const std::vector<Action>& row, const Wanted
 
 }  // namespace
 
-Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps, double foreign_weight) {
-  const Schedule once = random_schedule(random, shape, actors, microbatches * steps, {.foreign_weight = foreign_weight});
+Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps, double foreign) {
+  const Schedule once = random_schedule(random, shape, actors, microbatches * steps, {.foreign_weight = foreign, .foreign_input = foreign});
   const std::vector<std::int32_t> owner = actor_of_stage(once);
   const auto row_of = [](Schedule& schedule, int actor) -> Row& { return schedule.actors[static_cast<std::size_t>(actor)]; };
   Schedule table{.name = once.name, .actors = std::vector<Row>(once.actors.size()), .cells = {}, .steps = steps};
@@ -385,7 +388,8 @@ Schedule random_window(Random& random, const StageShape& shape, int actors, int 
     Action action = work.at(here);
     const int now = made[action.stage];
     if (action.kind == Kind::F && coin(random, 0.7)) action.version = draw(random, std::max(0, now - 3), now);
-    if ((action.kind == Kind::B || action.kind == Kind::I) && coin(random, 0.2)) action.version = draw(random, 0, now);
+    const bool is_home = here.actor == owner[static_cast<std::size_t>(action.stage)];
+    if ((action.kind == Kind::B || action.kind == Kind::I) && is_home && coin(random, 0.2)) action.version = draw(random, 0, now);
     row_of(table, here.actor).push_back(action);
     left[{action.stage, action.microbatch / microbatches}] -= makes_gradient(action);
     update(action.stage, false);

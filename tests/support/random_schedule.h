@@ -27,14 +27,15 @@ struct RandomScheduleOptions {
   double split = 0.5;         // probability that a stage's backward is I and W
   bool mixed_split = false;   // split is drawn per micro-batch instead
   double foreign_weight = 0;  // probability that a W runs on another actor than its I
+  double foreign_input = 0;   // that an I does than its F
   double replica = 0;         // probability that a micro-batch of a stage runs on another actor than the stage's own
 };
 // A valid table for the shape: each time a random ready piece of work goes to the end of its actor's row. Actors may be idle.
 Schedule random_schedule(Random& random, const StageShape& shape, int actors, int microbatches, const RandomScheduleOptions& options = {});
 
 // A valid table for `steps` training steps of so many micro-batches (Schedule::steps): a U stands somewhere behind each step's gradients,
-// and many actions name a version, drawn from those that are made. `foreign_weight`: RandomScheduleOptions'.
-Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps, double foreign_weight = 0);
+// and many actions name a version, drawn from those that are made. `foreign`: that of an I and of a W in RandomScheduleOptions.
+Schedule random_window(Random& random, const StageShape& shape, int actors, int microbatches, int steps, double foreign = 0);
 
 // The table with an R for a share of the forwards that have a backward: anywhere between the two or, if `late`, right before the backward.
 Schedule with_recomputation(Random& random, Schedule schedule, double share, bool late = false);

@@ -275,6 +275,7 @@ std::vector<Factor> factors(const DrawnFiles& files) {
         "model.name=gpt width=16 heads=2 context=16 layers=4 qkv_in_attention=1",
         "model.name=gpt width=16 heads=2 context=16 layers=4 lora=2", "model.name=candle-uno branches=3 layers=2 width=8",
         "model.name=dlrm branches=3 layers=2 width=8 rows=10", "model.name=latent_diffusion width=16 text_width=8 heads=2 image=16 patch=4",
+        "model.name=latent_diffusion width=16 text_width=8 heads=2 image=16 patch=4 self_conditioning=0.5",
         "model.name=moe width=16 heads=2 context=16 layers=4", "model.name=multimodal branches=3 width=8 context=16",
         "model.name=reference width=16 heads=2 context=16 layers=4", "model.name=resnet width=2 image=32",
         "model.name=t5 width=16 heads=2 context=16 layers=2", "model.name=two-branch width=16 heads=2 context=16 layers=3",

@@ -77,6 +77,7 @@ TEST(RandomTables, TrainGroupsAsOneDevice) {
     ways.mixed_split = test::coin(random, 0.3);
     ways.foreign_weight = test::coin(random, 0.3) ? 0.3 : 0;
     ways.replica = test::coin(random, 0.3) ? 0.3 : 0;
+    ways.foreign_input = test::coin(random, 0.15) ? 0.3 : 0;
     Schedule schedule = test::random_schedule(random, shape, actors, microbatches, ways);
     if (test::coin(random, 0.7)) schedule = test::with_extras(random, std::move(schedule), shape);
     if (test::coin(random, 0.6)) schedule = test::with_counts(random, std::move(schedule), shape, 0.9);

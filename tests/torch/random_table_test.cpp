@@ -38,6 +38,7 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
     options.mixed_split = test::coin(random, 0.3);
     options.foreign_weight = test::coin(random, 0.5) ? 0.3 : 0;
     options.replica = test::coin(random, 0.5) ? 0.3 : 0;
+    options.foreign_input = test::coin(random, 0.5) ? 0.3 : 0;
     Schedule schedule = test::random_schedule(random, shape, actors, microbatches, options);
 
     const Recompute recompute = test::coin(random, 0.3)   ? Recompute::inputs

@@ -381,7 +381,7 @@ TEST(SlicedSteps, RefuseTheOtherBadNumbers) {
             "pipeline.slices = 2 cuts sequences of one length; batch.planner = \"balanced\" plans batches of several\n"
             "  hint: leave out pipeline.slices, or set batch.planner = \"pad\"");
   EXPECT_EQ(refusal({"head_shards=2"}),
-            "1f1b takes no --head-shards\n  it takes --in-flight; in penstock schedule also --self-conditioning\n  hint: schedules that "
+            "1f1b takes no --head-shards\n  it takes --in-flight, --self-conditioning\n  hint: schedules that "
             "do: slimpipe, slimpipe-exchange");
   EXPECT_EQ(refusal({"head_shards=33", "schedule=slimpipe"}), "head_shards is 33 for a vocabulary of 32\n  hint: use 1 to 32");
 }

@@ -265,8 +265,7 @@ def latent_diffusion_loss(p, batch, model):
     rates = 10000 ** (-torch.arange(width // 2, dtype=torch.float64) / (width // 2))
     waves = (batch["level"].double() * 1000 / levels)[:, None] * rates
 
-    def loss(latents, noise, first=None, at=""):
-        noisy = angle.cos() * latents + angle.sin() * noise
+    def noise_of(noisy, first=None, at=""):
         x = linear(noisy if first is None else torch.cat([noisy, first], 2), f"{at}in") + p[f"{at}position.weight"]
         time = linear(functional.silu(linear(torch.cat([waves.sin(), waves.cos()], 1), f"{at}time.in")), f"{at}time.out")
         condition = functional.silu(time + linear(text, f"{at}condition"))
@@ -276,9 +275,21 @@ def latent_diffusion_loss(p, batch, model):
             mixed = attention(linear(modulated(x, m[0], m[1]), f"{layer}.attn.qkv"), heads, is_causal=False)
             x = x + (1 + m[2]) * linear(mixed, f"{layer}.attn.out")
             x = x + (1 + m[5]) * linear(functional.gelu(linear(modulated(x, m[3], m[4]), f"{layer}.up")), f"{layer}.down")
-        return functional.mse_loss(angle.sin() * noisy + angle.cos() * linear(norm(x, f"{at}norm"), f"{at}out"), noise)
+        return angle.sin() * noisy + angle.cos() * linear(norm(x, f"{at}norm"), f"{at}out")
+
+    def noised(latents, noise):
+        return angle.cos() * latents + angle.sin() * noise
+
+    def loss(latents, noise, first=None, at=""):
+        return functional.mse_loss(noise_of(noised(latents, noise), first, at), noise)
 
     latents = latent_diffusion_latents(p, batch["image"], model)
+    if model["self_conditioning"] > 0:
+        noisy = noised(latents, batch["noise"])
+        with torch.no_grad():
+            clean = (noisy - angle.sin() * noise_of(noisy, torch.zeros_like(noisy))) / angle.cos()
+        reads = batch["self"][:, None, None] < model["self_conditioning"]
+        return loss(latents, batch["noise"], torch.where(reads, clean.clamp(-4, 4), 0.0))
     if int(model["backbones"]) == 1:
         return loss(latents, batch["noise"])
     half = latent_diffusion_latents(p, batch["image"], model, pool=4)
@@ -400,6 +411,9 @@ class Gradients(unittest.TestCase):
             ["schedule=interleaved-1f1b", "chunks=2"],
             ["schedule=sequential", "actors=1", "backbones=2"],
             ["schedule=bidirectional", "actors=2", "chunks=2", "backbones=2", "frozen=[1,1]"],
+            ["schedule=sequential", "actors=1", "self_conditioning=0.5"],
+            ["schedule=1f1b", "actors=2", "self_conditioning=0.5", "frozen=[1,1]"],
+            ["schedule=gpipe", "actors=3", "chunks=2", "self_conditioning=1"],
         ):
             self.compare(latent_diffusion_loss, "latent_diffusion", *sizes, *options, within=1e-10)
 

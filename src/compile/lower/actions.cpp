@@ -277,8 +277,9 @@ Write write(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   sum.home = actor;
   instance = add(rows.draft, std::move(sum));
   const StageId stage = stage_of(rows, bundle);
-  // In a window who owns the stage is sent what W have summed elsewhere, and updates it where its U stands.
-  const bool is_sent = stage && rows.stage_task(bundle.producers[0]).kind == Kind::W && !rows.input.owner_of_stage.empty();
+  // In a window who owns the stage is sent what I and W have summed elsewhere, and updates it where its U stands.
+  const Kind kind = rows.stage_task(bundle.producers[0]).kind;
+  const bool is_sent = stage && (kind == Kind::I || kind == Kind::W) && !rows.input.owner_of_stage.empty();
   for (std::size_t part = 0; part < bundle.members.size(); ++part)
     rows.draft.partials.push_back({ResultId(bundle.members[part]), is_sent ? rows.input.owner_of_stage[stage] : actor, instance,
                                    static_cast<std::int32_t>(part), stage});

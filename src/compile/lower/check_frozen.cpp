@@ -1,6 +1,7 @@
 // Frozen stages must read nothing that is trained. In a window their forwards for the next step stand in the rows of actors that wait
 // (schedule/frozen_stages.cpp), on any actor, which then holds a copy of the parameters that they read.
 #include <algorithm>
+#include <ranges>
 #include <set>
 
 #include "base/text.h"
@@ -27,6 +28,20 @@ IdVector<ValueId, ValueId> trained_of(const LowerInput& input) {
   return out;
 }
 
+// Whether a forward of the stage stands ahead of work of an earlier step.
+bool runs_ahead(const Schedule& schedule, std::int32_t stage) {
+  const std::int32_t microbatches = schedule.step_microbatches();
+  for (const std::vector<Action>& row : schedule.actors) {
+    std::int32_t first = schedule.steps;  // step of what stands behind
+    for (const Action& action : row | std::views::reverse) {
+      const std::int32_t step = action.microbatch / microbatches;
+      if (action.stage == stage && step > first) return true;
+      first = std::min(first, step);
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void check_frozen_stages(const LowerInput& input) {
@@ -37,8 +52,8 @@ void check_frozen_stages(const LowerInput& input) {
   IdVector<ValueId, ValueId> parameter(loop.body->values.size());
   for (std::size_t i = 0; i < loop.operands.size(); ++i) parameter[loop.body->inputs[i]] = trained[loop.operands[i]];
   for (std::int32_t stage = 0; stage < std::ssize(schedule.forward_times); ++stage) {
-    // Without a backward and a next step nothing is wrong: the first way of self-conditioning reads what the second one trains.
-    if (!input.dag.shape.has_backward[stage] && schedule.steps == 1) continue;
+    // What has no backward and runs in its own step may read what is trained: the first way of self-conditioning does.
+    if (!input.dag.shape.has_backward[stage] && !runs_ahead(schedule, stage)) continue;
     for (const Op& op : loop.body->ops)
       for (const ValueId operand : op.operands)
         if (op.stage == input.dag.names[StageId(stage)] && parameter[operand])

@@ -13,7 +13,7 @@ namespace {
 using StageUnit = std::pair<StageId, Unit>;
 
 // Returns for each stage and unit the instances that its forward makes and that only runs of the same stage read. At least one of these
-// runs is on the instance's home (a W may be elsewhere).
+// runs is on the instance's home (an I or W may be elsewhere).
 std::map<StageUnit, std::vector<InstanceId>> residuals(const Draft& draft) {
   std::map<StageUnit, std::vector<InstanceId>> made;
   for (const std::vector<Run>& runs : draft.actors)

@@ -180,10 +180,10 @@ void check_made(const Versioning& w, const Version& version, std::int32_t now, A
 
 void check_sent(const Versioning& w, const ReadVersion& read, InstanceId state, ActorId device) {
   if (read.ahead == 0) return;
-  throw Error(concat("schedule ", w.input.schedule.name, ": on device ", device.value, " a W reads version ", read.version, "+", read.ahead,
-                     " of ", quote(w.draft.instances[state].name), ", which device ", w.draft.instances[state].home.value, " has"),
-              {"a W on another actor than its forward is sent what it reads, and predictions are not"},
-              "put this stage's W on the actor of its forwards");
+  throw Error(concat("schedule ", w.input.schedule.name, ": on device ", device.value, " version ", read.version, "+", read.ahead, " of ",
+                     quote(w.draft.instances[state].name), " is read, which device ", w.draft.instances[state].home.value, " has"),
+              {"an I or W on another actor than its forward is sent what it reads, and predictions are not"},
+              "put this stage's I and W on the actor of its forwards");
 }
 
 // States that are not trained: ahead of all other runs of the row their versions of all steps are made, which the runs of each step read.
@@ -220,8 +220,13 @@ std::vector<Run> with_versions(Versioning& w, std::vector<Run> row, ActorId devi
   Versions versions = versions_of(w, row);
   std::vector<Run> out;
   const auto make = [&](const Version& version, StageId stage) {
-    const InstanceId made = versions.copies[version] = add_copy(w, version, device);
     const auto [state, number, ahead] = version;
+    const auto copied = w.copied.find(state);
+    if (ahead == 0 && number > 0 && copied != w.copied.end() && copied->second.contains(number)) {  // it is there, for others
+      versions.copies[version] = version_ahead(w, state, number, device);
+      return;
+    }
+    const InstanceId made = versions.copies[version] = add_copy(w, version, device);
     out.push_back(ahead > 0 ? predict(w, versions, version, made, device) : copy(state, made, stage));
     out.back().stage = stage;
   };

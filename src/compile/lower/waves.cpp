@@ -205,14 +205,14 @@ Run zeros(Draft& draft, InstanceId state, std::int32_t step) {
   return task(draft, {}, "unused", std::move(graph), {}, {{state, ResultMode::update}}, step);
 }
 
-// Throws Error where a W is elsewhere than its forward: workers leave out the sums of gradients where these are read, which is known where
-// they are made.
+// Throws Error where an I or W is elsewhere than its forward: workers leave out the sums of gradients where these are read, which is known
+// where they are made.
 void check_sums_at_home(const LowerInput& input) {
   const Schedule& schedule = input.schedule;
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
   for (std::int32_t actor = 0; actor < input.actors(); ++actor)
     for (std::int32_t i = 0; const Action& action : schedule.actors[actor]) {
-      if (action.kind == Kind::W && owners[action.stage] != actor)
+      if ((action.kind == Kind::I || action.kind == Kind::W) && owners[action.stage] != actor)
         throw Error(
             concat(place(schedule, {actor, i}), ": ", text(action, schedule.slices, schedule.blocks), " is on actor ", actor,
                    ", its forward on actor ", owners[action.stage]),

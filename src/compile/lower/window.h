@@ -3,8 +3,8 @@
 // version of the parameters that the table says. Members of the mesh's axes become one draft behind that, so both passes know nothing of
 // axes. From ZeRO's level 2 on each step's own table gets its gathers and reductions before it is lowered.
 //
-// A W may be on another actor than its stage's owner. The sum that it leaves is then the owner's (PartialSum::actor), who reads it from
-// there where its U stands, and the U needs the W as any action needs another (schedule/work.h).
+// An I or W may be on another actor than its stage's owner. The sum that W leaves is then the owner's (PartialSum::actor), who reads it
+// from there where its U stands, and the U needs the W as any action needs another (schedule/work.h).
 #pragma once
 
 #include <cstdint>

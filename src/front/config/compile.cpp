@@ -18,6 +18,7 @@
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
 #include "schedule/options.h"
+#include "schedule/traits.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
 #include "transform/collectives.h"
@@ -40,11 +41,20 @@ int head_shards_of(const Config& config) {
   return is_given ? static_cast<int>(found->second) : 1;
 }
 
-// The options of the configured table, with the two that are said elsewhere.
+// Whether the model trains on what it gave itself, by a schedule that has stages for that.
+bool self_conditions(const Config& config) {
+  const auto found = config.model.numbers.find("self_conditioning");
+  const std::string& schedule = config.pipeline.schedule;
+  const bool is_named = !names_table(schedule) && !names_rules(schedule) && !is_planned(config);
+  return found != config.model.numbers.end() && found->second > 0 && is_named && takes(schedule, "--self-conditioning");
+}
+
+// The options of the configured table, with those that are said elsewhere.
 ScheduleOptions table_options(const Config& config) {
   ScheduleOptions options = config.pipeline.table;
   options.slices = slices_of(config);
   options.head_shards = head_shards_of(config);
+  options.self_conditioning = self_conditions(config);
   return options;
 }
 

@@ -46,6 +46,7 @@ std::pair<std::string, std::string> unit_and_meaning(const std::string& name) {
       {"positions", {"", "learned: a table of them is added to the embedding; rotary: queries and keys turn with them"}},
       {"post", {"", "layers behind the branches"}},
       {"rows", {"", "entries of an embedding's table"}},
+      {"self_conditioning", {"share", "of the samples of which the backbone reads its own estimate; 0: it never does"}},
       {"split", {"", "modules at which stages begin, the second and all further ones; none: evenly"}},
       {"tied", {"", "1: the output reads the embedding's matrix, 0: one of its own"}},
       {"vocabulary", {"tokens", "that there are: at least the tokenizer's, 256 of bytes"}},

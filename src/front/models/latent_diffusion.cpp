@@ -9,6 +9,13 @@
 // image beside what the first one's give, enlarged. In training these are the image's own, so neither backbone feeds the other, and their
 // stages may go down and up the actors.
 //
+// With self-conditioning (Chen et al., 2208.04202) a backbone also reads an estimate of the clean latents: nothing at first, then what came
+// of that, for some of the samples. The first way has stages of its own and no gradient:
+//
+//   noisy, 0 --> layer.0 -> ... -> out -> clean latents --+
+//   noisy -----> layer.0 -> ... -> out -> noise           |
+//     ^---------------------------------------------------+
+//
 // The image encoder is an orthogonal map of patches, a product of reflections, so the same reflections in reverse order decode.
 #include <cmath>
 #include <numbers>
@@ -36,9 +43,9 @@ struct Config {
   std::int64_t classes, image, patch, caption;
   std::int64_t text_layers, text_width, image_layers;
   std::int64_t backbones, layers, width, heads, levels;
-  double condition_dropout;
+  double condition_dropout, self_conditioning;
   std::int64_t frozen_stages, stages;        // of all stages, the first ones are the encoders'
-  std::vector<std::int64_t> stage_of_layer;  // of the first backbone; the second one's are as many behind
+  std::vector<std::int64_t> stage_of_layer;  // of the first way; the second one's are as many behind
   DType compute, master;
   std::int64_t side(std::int64_t backbone) const { return image / patch / (backbones - backbone); }
   std::int64_t patches(std::int64_t backbone) const { return side(backbone) * side(backbone); }
@@ -50,13 +57,15 @@ struct Config {
     return stage_name(frozen_stages < 2 ? 0 : spread(layer, text_layers, frozen_stages - 1));
   }
   std::string image_stage() const { return stage_name(frozen_stages < 2 ? 0 : frozen_stages - 1); }
-  // The number of trained stages of a backbone. Where one stage is trained, it has all of both.
-  std::int64_t trained() const { return stages - frozen_stages == 1 ? 1 : (stages - frozen_stages) / backbones; }
-  std::string layer_stage(std::int64_t backbone, std::int64_t layer) const {
+  // How often something goes through all layers: once through each backbone, or twice through one that reads what it gave.
+  std::int64_t ways() const { return self_conditioning > 0 ? 2 : backbones; }
+  // The number of stages of a way. Where one stage is not frozen, it has all of both.
+  std::int64_t trained() const { return stages - frozen_stages == 1 ? 1 : (stages - frozen_stages) / ways(); }
+  std::string layer_stage(std::int64_t way, std::int64_t layer) const {
     const bool is_apart = stages - frozen_stages > 1;
-    return stage_name(stage_of_layer[static_cast<std::size_t>(layer)] + (is_apart ? backbone * trained() : 0));
+    return stage_name(stage_of_layer[static_cast<std::size_t>(layer)] + (is_apart ? way * trained() : 0));
   }
-  std::string last_stage(std::int64_t backbone) const { return layer_stage(backbone, layers - 1); }
+  std::string last_stage(std::int64_t way) const { return layer_stage(way, layers - 1); }
 };
 
 void check_image(const Config& c) {
@@ -116,10 +125,12 @@ void settle_stages(Config& c, double frozen, std::int64_t stages) {
   c.stages = stages;
   c.frozen_stages = frozen > 0 && stages > 1 ? static_cast<std::int64_t>(frozen) : std::min<std::int64_t>(2, stages - 1);
   const std::int64_t trained = stages - c.frozen_stages;
-  if (trained > 1 && trained % c.backbones != 0)
-    throw Error(concat("model \"latent_diffusion\" with two backbones cannot be cut into ", counted(stages, "stage"), ", ", c.frozen_stages,
-                       " of them frozen"),
-                {}, "both backbones have as many stages: give an even number of trained ones, as two chunks for each actor");
+  if (trained > 1 && trained % c.ways() != 0)
+    throw Error(concat("model \"latent_diffusion\" with ", c.self_conditioning > 0 ? "self-conditioning" : "two backbones",
+                       " cannot be cut into ", counted(stages, "stage"), ", ", c.frozen_stages, " of them frozen"),
+                {},
+                concat("both ", c.self_conditioning > 0 ? "ways" : "backbones",
+                       " have as many stages: give an even number of trained ones, as two chunks for each actor"));
   if (trained >= 1 && c.trained() <= c.layers) return;
   throw Error(concat("model \"latent_diffusion\" with ", counted(c.layers, "layer"), " cannot be cut into ", counted(stages, "stage"), ", ",
                      c.frozen_stages, " of them frozen"),
@@ -140,6 +151,7 @@ Config read(const ModelOptions& options) {
            options.size("heads"),
            options.size("noise_levels"),
            options.number("condition_dropout"),
+           options.number("self_conditioning"),
            0,
            1,
            {},
@@ -152,6 +164,11 @@ Config read(const ModelOptions& options) {
     throw Error(concat("width is ", c.width), {"a timestep's embedding has as many sines as cosines"}, "use an even one");
   if (!(c.condition_dropout >= 0 && c.condition_dropout < 1))
     throw Error(concat("condition_dropout is ", number(c.condition_dropout)), {}, "give a probability from 0 to below 1");
+  if (!(c.self_conditioning >= 0 && c.self_conditioning <= 1))
+    throw Error(concat("self_conditioning is ", number(c.self_conditioning)), {}, "give the share of the samples, from 0 to 1");
+  if (c.self_conditioning > 0 && c.backbones > 1)
+    throw Error(concat("self_conditioning is ", number(c.self_conditioning), ", and backbones ", c.backbones),
+                {"one backbone reads what it gave itself"}, "set backbones to 1, or self_conditioning to 0");
   settle_stages(c, options.number("frozen_stages"), options.stages);
   place_layers(c, options.word("stage_layers"));
   return c;
@@ -270,7 +287,7 @@ class Backbone {
  public:
   Backbone(std::vector<ParameterSpec>& specs, const Config& c, std::int64_t number)
       : number_(number),
-        in_(dense(specs, path("in"), (number + 1) * c.channels(), c.width, c.master, {{}, {"embed"}})),
+        in_(dense(specs, path("in"), (c.self_conditioning > 0 ? 2 : number + 1) * c.channels(), c.width, c.master, {{}, {"embed"}})),
         position_(specs, path("position"), c.patches(number), c.width, 0.1, c.master, {"position"}, {"embed"}),
         time_(dense(specs, path("time.in"), c.width, c.width, c.master, {})),
         time_out_(dense(specs, path("time.out"), c.width, c.width, c.master, {})),
@@ -280,18 +297,18 @@ class Backbone {
     out_.emplace(dense(specs, path("out"), c.width, c.channels(), c.master, {{"embed"}, {}}));
   }
 
-  // `read`: the noisy latents and, of the second backbone, the first one's enlarged behind them, along the channels.
-  Tensor operator()(const Config& c, const Parameters& p, Tensor noisy, Tensor read, Tensor level, Tensor text) const {
+  // `read`: the noisy latents and behind them, along the channels, the first backbone's enlarged, of the second, or the estimate.
+  Tensor operator()(const Config& c, const Parameters& p, std::int64_t way, Tensor noisy, Tensor read, Tensor level, Tensor text) const {
     Tensor x, condition;
     for (std::int64_t i = 0; i < c.layers; ++i) {
-      const Stage stage(c.layer_stage(number_, i));
+      const Stage stage(c.layer_stage(way, i));
       if (i == 0) {
         x = in_(p, to(read, c.compute)) + to(p[position_.at("weight")], c.compute);
         condition = silu(time_out_(p, silu(time_(p, waves(c, level)))) + text_(p, text));
       }
       x = layers_[static_cast<std::size_t>(i)](c, p, x, condition);
     }
-    const Stage stage(c.last_stage(number_));
+    const Stage stage(c.last_stage(way));
     const Shares shares = shares_of(c, level);
     return shares.noise * noisy + shares.latents * to((*out_)(p, (*norm_)(p, x)), c.master);
   }
@@ -326,12 +343,17 @@ class LatentDiffusion : public Model {
 
   std::vector<ParameterSpec> parameters() const override { return specs_; }
 
-  // The level of the noise and the noise are drawn for each sample, and so is whether its caption says nothing.
+  // The level of the noise and the noise are drawn for each sample, and so are whether its caption says nothing and whether the backbone
+  // reads its own estimate.
   std::vector<DataPort> data(std::int64_t) const override {
     std::vector<DataPort> ports = image_ports(c_.image, c_.classes, c_.master);
     ports.push_back({.name = "level", .type = {DType::i64, {}}, .kind = DataPort::Kind::indices, .below = c_.levels, .of = {}});
     ports.push_back({.name = "noise", .type = latents(), .kind = DataPort::Kind::normal, .below = 0, .of = {}});
-    ports.push_back({.name = "keep", .type = {c_.master, {}}, .kind = DataPort::Kind::uniform, .below = 0, .of = {}});
+    const auto add_share = [&](const char* name) {
+      ports.push_back({.name = name, .type = {c_.master, {}}, .kind = DataPort::Kind::uniform, .below = 0, .of = {}});
+    };
+    add_share("keep");
+    if (c_.self_conditioning > 0) add_share("self");
     return ports;
   }
 
@@ -340,7 +362,8 @@ class LatentDiffusion : public Model {
     const Tensor level = batch["level"];
     std::vector<Tensor> clean, losses;
     for (std::int64_t b = 0; b < c_.backbones; ++b) {
-      const Tensor noise = part(batch["noise"], b, c_.last_stage(b));
+      const std::int64_t way = c_.ways() - c_.backbones + b;
+      const Tensor noise = part(batch["noise"], b, c_.last_stage(way));
       Tensor noisy, read;
       {
         const Stage stage(c_.image_stage());
@@ -349,12 +372,13 @@ class LatentDiffusion : public Model {
         noisy = shares.latents * clean.back() + shares.noise * part(batch["noise"], b, c_.image_stage());
         read = b == 0 ? noisy : cat({noisy, enlarged(clean[0], c_.side(0))}, 2);
       }
-      const Tensor found = backbones_[static_cast<std::size_t>(b)](c_, p, noisy, read, level, text);
-      const Stage stage(c_.last_stage(b));
+      if (c_.self_conditioning > 0) read = read_twice(p, batch, noisy, text);
+      const Tensor found = backbones_[static_cast<std::size_t>(b)](c_, p, way, noisy, read, level, text);
+      const Stage stage(c_.last_stage(way));
       losses.push_back(mse_loss(found, noise) / static_cast<double>(c_.patches(b) * c_.channels()));
     }
     // A sum of terms of two stages, which each add up their own (stage/cut.h).
-    const Stage stage(c_.last_stage(c_.backbones - 1));
+    const Stage stage(c_.last_stage(c_.ways() - 1));
     return add_n(losses);
   }
 
@@ -376,10 +400,17 @@ class LatentDiffusion : public Model {
       const Tensor own = part(x, b, c_.image_stage()), twice = cat({own, own}, 0);
       const Tensor first = b == 0 ? Tensor() : enlarged(clean, c_.side(0));
       const Tensor read = b == 0 ? twice : cat({twice, cat({first, first}, 0)}, 2);
-      const Tensor found = backbones_[static_cast<std::size_t>(b)](c_, p, twice, read, cat({level, level}, 0), text);
-      const Tensor with = slice(found, 0, 0, 1), without = slice(found, 0, 1, 2);
-      const Tensor noise = without + (with - without) * reshape(batch["guidance"], {1, 1, 1});
-      clean = clamp((own - now.noise * noise) / now.latents, -kMostLatent, kMostLatent);
+      const auto noise_of = [&](std::int64_t way, Tensor all) {
+        const Tensor found = backbones_[static_cast<std::size_t>(b)](c_, p, way, twice, all, cat({level, level}, 0), text);
+        const Tensor with = slice(found, 0, 0, 1), without = slice(found, 0, 1, 2);
+        return without + (with - without) * reshape(batch["guidance"], {1, 1, 1});
+      };
+      if (c_.self_conditioning == 0) {
+        clean = clean_of(own, noise_of(b, read), now);
+      } else {
+        const Tensor first_guess = clean_of(own, noise_of(0, cat({twice, full_like(twice, 0)}, 2)), now);
+        clean = clean_of(own, noise_of(1, cat({twice, cat({first_guess, first_guess}, 0)}, 2)), now);
+      }
       next.push_back(then.latents * clean + then.noise * ((own - now.latents * clean) / now.noise));
     }
     return next.size() == 1 ? next[0] : cat(next, 1);
@@ -391,6 +422,31 @@ class LatentDiffusion : public Model {
   }
 
  private:
+  // What is left of noisy latents without this noise.
+  static Tensor clean_of(Tensor noisy, Tensor noise, const Shares& shares) {
+    return clamp((noisy - shares.noise * noise) / shares.latents, -kMostLatent, kMostLatent);
+  }
+
+  // The noisy latents, and behind them what the backbone makes of these alone: in training nothing of some samples.
+  Tensor read_twice(const Parameters& p, const Batch& batch, Tensor noisy, Tensor text) const {
+    Tensor alone, none;
+    {
+      const Stage stage(c_.image_stage());
+      none = full_like(noisy, 0);
+      alone = cat({noisy, none}, 2);
+    }
+    const Tensor found = backbones_[0](c_, p, 0, noisy, alone, batch["level"], text);
+    Tensor estimate;
+    {
+      const Stage stage(c_.last_stage(0));
+      estimate = detach(clean_of(noisy, found, shares_of(c_, batch["level"])));
+    }
+    const Stage stage(c_.layer_stage(1, 0));
+    if (batch.training && c_.self_conditioning < 1)
+      estimate = where(lt(reshape(batch["self"], {-1, 1, 1}), c_.self_conditioning), estimate, none);
+    return cat({noisy, estimate}, 2);
+  }
+
   // All backbones', one behind the other.
   TensorType latents() const { return {c_.master, {c_.begin(c_.backbones), c_.channels()}}; }
 
@@ -438,6 +494,7 @@ ModelEntry latent_diffusion_model() {
                       {"heads", 4},
                       {"noise_levels", 100},
                       {"condition_dropout", 0.1},
+                      {"self_conditioning", 0},
                       {"frozen_stages", 0}},
           .words = {{"stage_layers", "even"}},
           .make = [](const ModelOptions& options) { return std::make_unique<LatentDiffusion>(options); }};

@@ -23,8 +23,8 @@ struct EngineWork {
   std::int32_t actor_count = 1, microbatches = 1;
   bool split = false;                 // backwards are I and W
   const TableCosts* costs = nullptr;  // of F, B, I and W, finite and not negative; null: each takes 1, and bytes are 0
-  // The actor of a W; empty: that of its stage. Where there are others, `arrival` is empty.
-  std::function<std::int32_t(std::int32_t stage, std::int32_t microbatch)> weight_actor{};
+  // The actor of an I or W; empty: that of its stage. Where there are others, `arrival` is empty.
+  std::function<std::int32_t(Kind half, std::int32_t stage, std::int32_t microbatch)> actor_of_half{};
   // When that many bytes are at `to` which may leave `from` at `ready`. It is called in the order in which they may leave. Empty: at once.
   std::function<double(std::int32_t from, std::int32_t to, double ready, double bytes)> arrival{};
 
@@ -32,8 +32,8 @@ struct EngineWork {
     return actors[static_cast<std::size_t>(microbatch) % actors.size()][stage];
   }
   std::int32_t actor_of(const Action& action) const {
-    const bool is_apart = action.kind == Kind::W && weight_actor;
-    return is_apart ? weight_actor(action.stage, action.microbatch) : actor_of(action.stage, action.microbatch);
+    const bool is_half = (action.kind == Kind::I || action.kind == Kind::W) && actor_of_half;
+    return is_half ? actor_of_half(action.kind, action.stage, action.microbatch) : actor_of(action.stage, action.microbatch);
   }
   Kind backward() const { return split ? Kind::I : Kind::B; }
 };

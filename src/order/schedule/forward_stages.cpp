@@ -19,7 +19,7 @@ void add_forward_stages(Schedule& schedule, const std::vector<double>& times) {
   const auto count = static_cast<std::int32_t>(times.size());
   for (std::vector<Action>& row : schedule.actors)
     for (Action& action : row) action.stage += count * schedule.slices;
-  schedule.forward_times = times;
+  schedule.forward_times.insert(schedule.forward_times.begin(), times.begin(), times.end());
   if (schedule.predecessors.empty()) return;
   std::vector<std::vector<std::int32_t>> all = chain(count).predecessors;
   for (std::vector<std::int32_t>& before : schedule.predecessors) {

@@ -1,5 +1,6 @@
 #include "schedule/in_order.h"
 
+#include <algorithm>
 #include <deque>
 
 #include "base/invariant.h"
@@ -71,10 +72,14 @@ class InRowsPolicy {
   }
 
   void ready(const Action& action) {
-    if (char& state = state_of(action); state == kWaits)
+    if (char& state = state_of(action); state == kWaits) {
       state = kReady;
-    else
-      others_[at(work_.actor_of(action))].push_back(action);
+      return;
+    }
+    // Other actors wait for an I, and for W nobody does.
+    std::deque<Action>& others = others_[at(work_.actor_of(action))];
+    const auto weight = std::ranges::find(others, Kind::W, &Action::kind);
+    others.insert(action.kind == Kind::W ? others.end() : weight, action);
   }
   void ended(std::int32_t, const Action&) {}
   void stuck() const { invariant(false, "rows wait for no more than what can run before them"); }

@@ -10,9 +10,10 @@
 //   actor 2 | .  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- F4 B4--- F5 B5--- F6 B6---
 //   time 27, bubble 22.2 %, live 5 3 1
 //
-// The paper's balance is in the W, for which nobody waits but the update. With --balance, the stages' times, each step's W of a stage run
-// where actors get to equal work: a step then takes the largest of the mean and an actor's F and I instead of the largest stage. An update
-// stands where its W have ended by these times, so nobody waits for it, and the F behind it read what it made.
+// The paper's balance is in the W, for which nobody waits but the update, and in I that two neighbours share. With --balance, the stages'
+// times, each step's W of a stage run where actors get to equal work, and where an actor's F and I alone are more than that, some of its
+// micro-batches' I on a neighbour: a step then takes about the mean instead of the largest stage. An update stands where its W have ended
+// by these times, so nobody waits for it, and the F behind it read what it made.
 #include <algorithm>
 
 #include "schedule/generators.h"
@@ -21,25 +22,45 @@
 namespace penstock {
 namespace {
 
-// By stage and step: the actor of its W, where F, I and W of stage i take times[i] each.
-std::vector<std::vector<std::size_t>> places_of_weights(const std::vector<double>& times, int steps) {
+// By stage, where F, I and W of stage i take times[i] each: the actor of each micro-batch's I, and of each step's W.
+struct HalvesPlaces {
+  std::vector<std::vector<std::size_t>> inputs, weights;
+};
+
+// The actor of an I: that of its stage while its work keeps to the level, else a neighbour that has less.
+std::size_t place_of_input(const std::vector<double>& work, std::size_t stage, double time, double level) {
+  std::size_t best = stage;
+  if (work[stage] + time <= level) return best;
+  for (std::size_t other = stage > 0 ? stage - 1 : 0; other < std::min(stage + 2, work.size()); ++other)
+    if (work[other] < work[best]) best = other;
+  return best;
+}
+
+HalvesPlaces places_of_halves(const std::vector<double>& times, int steps, int microbatches) {
   double sum = 0;
   for (const double time : times) sum += 3 * time;
-  const double level = std::max(sum / static_cast<double>(times.size()), 2 * std::ranges::max(times)) * (1 + 1e-9);
+  const double level = std::max(sum / static_cast<double>(times.size()), std::ranges::max(times)) * (1 + 1e-9);
   std::vector<double> work(times.size());
-  std::vector<std::vector<std::size_t>> out(times.size());
+  HalvesPlaces out{std::vector<std::vector<std::size_t>>(times.size()), std::vector<std::vector<std::size_t>>(times.size())};
   for (int step = 0; step < steps; ++step) {
+    const double until = (step + 1) * level;
+    for (std::size_t stage = 0; stage < times.size(); ++stage) work[stage] += times[stage];
+    for (std::size_t stage = 0; stage < times.size(); ++stage)
+      for (int m = 0; m < microbatches; ++m) {
+        const double time = times[stage] / microbatches;
+        work[out.inputs[stage].emplace_back(place_of_input(work, stage, (microbatches - m) * time, until))] += time;
+      }
     std::vector<std::size_t> moved;
     for (std::size_t stage = 0; stage < times.size(); ++stage) {
-      const bool stays = work[stage] + 3 * times[stage] <= (step + 1) * level;
-      work[stage] += (stays ? 3 : 2) * times[stage];
-      out[stage].push_back(stage);
+      const bool stays = work[stage] + times[stage] <= until;
+      if (stays) work[stage] += times[stage];
+      out.weights[stage].push_back(stage);
       if (!stays) moved.push_back(stage);
     }
     for (const std::size_t stage : moved) {
       const std::size_t least = static_cast<std::size_t>(std::ranges::min_element(work) - work.begin());
       work[least] += times[stage];
-      out[stage].back() = least;
+      out.weights[stage].back() = least;
     }
   }
   return out;
@@ -84,9 +105,16 @@ Schedule balanced(Schedule whole, const ScheduleOptions& options) {
   work.microbatches *= options.window;
   work.split = true;
   work.costs = &costs;
-  work.weight_actor = [&options, places = places_of_weights(options.balance, options.window)](std::int32_t stage, std::int32_t microbatch) {
-    return static_cast<std::int32_t>(places[stage][microbatch / options.microbatches]);
+  const HalvesPlaces places = places_of_halves(options.balance, options.window, options.microbatches);
+  work.actor_of_half = [&](Kind half, std::int32_t stage, std::int32_t microbatch) {
+    return static_cast<std::int32_t>(half == Kind::I ? places.inputs[stage][microbatch]
+                                                     : places.weights[stage][microbatch / options.microbatches]);
   };
+  // Other actors have the I that are not their stage's.
+  for (std::vector<Action>& row : whole.actors)
+    std::erase_if(row, [&](const Action& action) {
+      return action.kind == Kind::I && places.inputs[action.stage][action.microbatch] != static_cast<std::size_t>(action.stage);
+    });
   // An actor that can start several takes I before W and W before F.
   Schedule out = in_rows(whole, work, [](const Action& action) { return action.kind == Kind::F; });
   put_updates(out, costs, options);

@@ -23,7 +23,7 @@ const ScheduleOption kOptions[] = {
     {"head_shards", "parts", "of the vocabulary, each a stage behind the others", &Options::head_shards, 1, 4096, some, elsewhere},
     {"forward_only", "", "a table for validation, without backward", &Options::forward_only, 0, 1, all, nowhere},
     {"self_conditioning", "", "each micro-batch first goes forward through all stages, and what comes out enters them again",
-     &Options::self_conditioning, 0, 1, some, nowhere},
+     &Options::self_conditioning, 0, 1, some, elsewhere},
     {"frozen", "shares", "of a stage's forward that each stage in front takes which is not trained: 1,0.5", &Options::frozen, 0, 1e6,
      registered},
     {"balance", "times", "of each actor's stage, or of a stage of each backbone, by which work is placed and ordered: 4,2,1,1",

@@ -188,8 +188,7 @@ void check_frozen(const ScheduleInfo& info, const ScheduleOptions& options) {
   if (takes(info, "--window"))
     throw Error(concat(info.name, " orders a window's steps itself, so it takes no --frozen"), {},
                 "frozen stages are placed in a table of one step, which --window repeats: 1f1b, zb-h1, gpipe");
-  for (const auto& [flag, is_given] : {std::pair("--slices", options.slices > 1), std::pair("--head-shards", options.head_shards > 1),
-                                       std::pair("--self-conditioning", options.self_conditioning)})
+  for (const auto& [flag, is_given] : {std::pair("--slices", options.slices > 1), std::pair("--head-shards", options.head_shards > 1)})
     if (is_given) throw Error(concat(info.name, ": --frozen and ", flag, " do not go together"), {}, concat("leave out ", flag));
 }
 

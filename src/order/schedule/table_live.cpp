@@ -14,8 +14,8 @@ std::vector<std::vector<ForeignEnd>> foreign_ends(const WorkIndex& work, const T
   for (std::size_t a = 0; a < rows.size(); ++a) {
     for (std::size_t i = 0; i < rows[a].size(); ++i) {
       const Action& action = rows[a][i];
-      if (action.kind != Kind::W) continue;
       for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
+        if (!is_last_need(work, action, m)) continue;
         const std::size_t home = work.forward[work.unit(action.stage, m)].actor;
         if (home != a) out[home].push_back({time.end[a][i], action.stage, m});
       }

@@ -13,7 +13,12 @@ namespace penstock {
 // Does what time_table() of penstock/table.h does, for work that is indexed already.
 TableTime time_table(const WorkIndex& work, const TableCosts& costs, const TableOptions& options = {});
 
-// A W that runs on another actor than its F: when it ends there, this micro-batch of `stage` ends here.
+// Whether the action is the last that needs what the micro-batch's F left: W, B, or an I without a W.
+inline bool is_last_need(const WorkIndex& work, const Action& action, std::int32_t microbatch) {
+  return action.kind == Kind::B || action.kind == Kind::W || (action.kind == Kind::I && !work.weight[work.unit(action.stage, microbatch)]);
+}
+
+// A W, or an I without one, that runs on another actor than its F: when it ends there, this micro-batch of `stage` ends here.
 struct ForeignEnd {
   double time = 0;
   std::int32_t stage = 0, microbatch = 0;
@@ -40,10 +45,8 @@ std::vector<LiveChange> live_changes(const WorkIndex& work, const TableTime& tim
 template <class Visit>
 void for_each_ended(const WorkIndex& work, const Action& action, std::int32_t actor, Visit&& visit) {
   if (action.kind != Kind::B && action.kind != Kind::I && action.kind != Kind::W) return;
-  for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-    const std::size_t unit = work.unit(action.stage, m);
-    if (action.kind == Kind::B || (action.kind == Kind::I ? !work.weight[unit] : work.forward[unit].actor == actor)) visit(m);
-  }
+  for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m)
+    if (is_last_need(work, action, m) && work.forward[work.unit(action.stage, m)].actor == actor) visit(m);
 }
 
 // Calls change(time, what, stage, micro-batch, count) for all that begins (count 1) and ends (-1) to live on the actor, in time; what ends

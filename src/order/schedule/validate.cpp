@@ -61,13 +61,17 @@ void check_places(const WorkIndex& work) {
   const Schedule& schedule = *work.schedule;
   for_each_action(schedule, [&](const Action& action, Position here) {
     if (action.kind != Kind::B && action.kind != Kind::I && !is_residual(action.kind)) return;
+    const auto moves = [&](const std::vector<Position>& residuals, std::size_t unit) { return !residuals.empty() && residuals[unit]; };
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) {
-      const Position forward = work.forward[work.unit(action.stage, m)];
+      const std::size_t unit = work.unit(action.stage, m);
+      const Position forward = work.forward[unit];
       if (forward.actor == here.actor) continue;
+      if (action.kind == Kind::I && !moves(work.recompute, unit) && !moves(work.offload, unit)) continue;
       throw Error(concat(named(schedule, here), " runs on actor ", here.actor, ", its forward on actor ", forward.actor),
                   {concat(text_at(schedule, forward), " stands at ", place(schedule, forward)),
                    is_host_copy(action.kind) ? "they move what the forward left, where it left it"
-                                             : "B, I and R run where their forward left its residuals; only W may run elsewhere"},
+                                             : "B and R run where their forward left its residuals, and I with an R or OFFLOAD; W, and I "
+                                               "without, may run elsewhere"},
                   concat("move ", text_at(schedule, here), " to row ", forward.actor + 1));
     }
   });

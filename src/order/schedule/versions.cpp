@@ -16,10 +16,18 @@ namespace {
 
 using ForwardVersions = std::map<std::pair<std::int32_t, std::int32_t>, ReadVersion>;  // by stage and micro-batch: what F read
 
+// Half a backward may be on another actor than its F, and then reads what that read.
+bool may_be_elsewhere(Kind kind) {
+  return kind == Kind::I || kind == Kind::W;
+}
+
 // Facts of the whole table, which a row alone does not say.
 struct OfTable {
-  std::vector<bool> unversioned;  // unversioned_stages
-  ForwardVersions elsewhere{};    // of F whose W are in other rows
+  std::vector<bool> unversioned;       // unversioned_stages
+  std::vector<bool> updated;           // by whole stage: has a U
+  std::int32_t microbatches;           // of a step
+  ForwardVersions elsewhere{};         // of F whose I or W are in other rows
+  std::vector<std::int32_t> owners{};  // by stage, where there are any: the actor of its F
 };
 
 // Calls visit(action, index, updates, version) for each action of a row: how many updates of its stage stand before it, and the version
@@ -38,7 +46,9 @@ void for_each_version(const Schedule& schedule, std::size_t actor, const OfTable
       read = action.version >= 0              ? ReadVersion{action.version, action.ahead}
              : here != forwards.end()         ? here->second
              : there != table.elsewhere.end() ? there->second
-                                              : ReadVersion{made};
+             // Others update what it reads, if anything does, and each step begins with what the one before has made.
+             : !table.updated[whole_stage(action, schedule)] ? ReadVersion{action.microbatch / table.microbatches}
+                                                             : ReadVersion{made};
       if (action.kind == Kind::F)
         for (std::int32_t m = 0; m < action.count; ++m) forwards[{action.stage, action.microbatch + m}] = read;
     }
@@ -47,14 +57,18 @@ void for_each_version(const Schedule& schedule, std::size_t actor, const OfTable
   }
 }
 
-// `elsewhere` is empty where each W is on its F's actor, and in a table for one step, which has one version.
+// `elsewhere` is empty where each I and W is on its F's actor, and in a table for one step, which has one version.
 OfTable of_table(const Schedule& schedule) {
-  OfTable out{unversioned_stages(schedule)};
+  OfTable out{unversioned_stages(schedule), std::vector<bool>(schedule.whole_stages(), schedule.steps == 1),
+              std::max(1, schedule.step_microbatches())};
   if (schedule.steps == 1) return out;
+  for_each_action(schedule, [&](const Action& action, Position) {
+    if (action.kind == Kind::U) out.updated[whole_stage(action, schedule)] = true;
+  });
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
   ForwardVersions elsewhere;
   for_each_action(schedule, [&](const Action& action, Position p) {
-    if (action.kind != Kind::W || owners[action.stage] == p.actor) return;
+    if (!may_be_elsewhere(action.kind) || owners[action.stage] == p.actor) return;
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) elsewhere[{action.stage, m}] = {};
   });
   if (elsewhere.empty()) return out;
@@ -64,6 +78,7 @@ OfTable of_table(const Schedule& schedule) {
         if (const auto found = elsewhere.find({action.stage, m}); found != elsewhere.end()) found->second = read;
     });
   out.elsewhere = std::move(elsewhere);
+  out.owners = owners;
   return out;
 }
 
@@ -111,12 +126,13 @@ void check_step(const Window& window, Position p) {
                 "write it once for each");
 }
 
-// Is it a W away from its F?
-bool is_elsewhere(const Window& window, const Action& action) {
-  return action.kind == Kind::W && window.table.elsewhere.contains({action.stage, action.microbatch});
+// Is it an I or W away from its F?
+bool is_elsewhere(const Window& window, Position p) {
+  const Action& action = window.schedule.actors[p.actor][p.index];
+  return may_be_elsewhere(action.kind) && !window.table.elsewhere.empty() && window.table.owners[action.stage] != p.actor;
 }
 
-// Throws for a W away from its F that would read another version than that did. That its gradient comes in time follows from
+// Throws for an I or W away from its F that would read another version than that did. That its gradient comes in time follows from
 // what the stage's U needs (work.h).
 void check_elsewhere(const Window& window, Position p) {
   const Action& action = window.schedule.actors[p.actor][p.index];
@@ -125,7 +141,7 @@ void check_elsewhere(const Window& window, Position p) {
   const auto version = [](ReadVersion of) { return concat(of.version, of.ahead > 0 ? concat("+", of.ahead) : ""); };
   throw Error(concat(named(window.schedule, p), " reads version ", version({action.version, action.ahead}), " of stage ",
                      whole_stage(action, window.schedule), ", its forward version ", version(forward)),
-              {"a W on another actor than its forward reads what that read"}, "leave out the version");
+              {"an I or W on another actor than its forward reads what that read"}, "leave out the version");
 }
 
 void check_action(const Window& window, Position p, std::int32_t updates, std::int32_t version) {
@@ -134,8 +150,8 @@ void check_action(const Window& window, Position p, std::int32_t updates, std::i
   const std::int32_t stage = whole_stage(action, schedule);
   if (action.kind == Kind::U) return check_update(window, p, updates);
   if (schedule.steps > 1) check_step(window, p);
-  if (is_elsewhere(window, action)) return check_elsewhere(window, p);
-  if (version > updates)
+  if (is_elsewhere(window, p)) return check_elsewhere(window, p);
+  if (version > updates && window.table.updated[stage])
     throw Error(concat(named(schedule, p), " reads version ", version, " of stage ", stage, ", which is not made yet"),
                 {concat(counted(updates, "update"), " of the stage stand before it in the row of actor ", p.actor)},
                 concat("move it behind ", stage, "U", version * window.microbatches - 1, ", or let it read version ", updates));
@@ -147,15 +163,16 @@ void check_action(const Window& window, Position p, std::int32_t updates, std::i
                 "move it before that update");
 }
 
-// Throws where actors would update a stage apart from each other: all of it but W is on the actor that has its forwards.
+// Throws where actors would update a stage apart from each other: all of it but I and W is on the actor that has its forwards.
 void check_one_actor(const Schedule& schedule, const StageShape& shape) {
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
   for_each_action(schedule, [&](const Action& action, Position p) {
     const std::int32_t stage = whole_stage(action, schedule), owner = owners[first_slice(action.stage, schedule)];
-    if (!shape.has_backward[action.stage] || !shape.has_parameters[action.stage] || action.kind == Kind::W || owner == p.actor) return;
+    if (!shape.has_backward[action.stage] || !shape.has_parameters[action.stage] || may_be_elsewhere(action.kind) || owner == p.actor)
+      return;
     throw Error(concat(named(schedule, p), ": stage ", stage, " is also on actor ", owner),
-                {"in a window of steps each actor would have versions of its own; only W may be elsewhere"},
-                concat("put all of a stage but its W on one actor, or make the table for one step"));
+                {"in a window of steps each actor would have versions of its own; only I and W may be elsewhere"},
+                concat("put all of a stage but its I and W on one actor, or make the table for one step"));
   });
 }
 
@@ -165,7 +182,7 @@ std::vector<bool> spread_stages(const Schedule& schedule) {
   std::vector<bool> out(schedule.whole_stages(), false);
   const std::vector<std::int32_t> owners = actor_of_stage(schedule);
   for_each_action(schedule, [&](const Action& action, Position p) {
-    if (is_compute(action.kind) && action.kind != Kind::W && owners[first_slice(action.stage, schedule)] != p.actor)
+    if (is_compute(action.kind) && !may_be_elsewhere(action.kind) && owners[first_slice(action.stage, schedule)] != p.actor)
       out[whole_stage(action, schedule)] = true;
   });
   return out;
@@ -294,7 +311,7 @@ void check_versions(const Schedule& schedule, const StageShape& shape, std::int3
     std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
     for_each_version(schedule, actor, window.table, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {
       if (schedule.steps > 1 || action.kind != Kind::U) check_action(window, place_in(actor, i), updates, read.version);
-      if (shape.has_backward[action.stage] && shape.has_parameters[action.stage] && !is_elsewhere(window, action))
+      if (shape.has_backward[action.stage] && shape.has_parameters[action.stage] && !is_elsewhere(window, place_in(actor, i)))
         last[whole_stage(action, schedule)] = {i, updates + (action.kind == Kind::U)};
     });
     for (const auto& [stage, seen] : last)

@@ -100,7 +100,7 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
 }
 
 // The other way round: calls visit(Position, stage, micro-batch) for all that needs something of the action but stands in its own row
-// by rule (B, I, R, OFFLOAD and RELOAD stay with their F). `stage`: whose F, backward or W made what is needed or, of a backward, whom it
+// by rule (B, R, OFFLOAD and RELOAD stay with their F). `stage`: whose F, backward or W made what is needed or, of a backward, whom it
 // is for.
 template <class Visit>
 void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
@@ -112,6 +112,7 @@ void for_each_use(const WorkIndex& work, const Action& action, Visit&& visit) {
     switch (action.kind) {
       case Kind::F:
         for (std::int32_t s : work.successors[stage]) use(work.forward, s, action.stage, m);
+        if (work.shape->has_backward[stage]) use(work.backward, action.stage, action.stage, m);
         break;
       case Kind::I:
         use(work.weight, action.stage, action.stage, m);

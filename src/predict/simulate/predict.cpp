@@ -6,8 +6,12 @@
 
 namespace penstock {
 
-Prediction prediction_of(const Program& program, const Costs& costs, const CostContext& context, const Network& network) {
-  Simulation simulation = simulate(program, durations_of(program, costs, context), network, {.record = true});
+Prediction prediction_of(const Program& program, const Costs& costs, const CostContext& context, const Network& network,
+                         const std::vector<double>& speeds) {
+  Durations durations = durations_of(program, costs, context);
+  for (std::size_t d = 0; d < speeds.size(); ++d)
+    for (double& seconds : durations[d]) seconds /= speeds[d];
+  Simulation simulation = simulate(program, durations, network, {.record = true});
   Prediction out{simulation.makespan, simulation.bubble(), simulation.lower_bound(), kernel_bytes(program, costs), {}};
   if (const auto overhead = costs.step_overhead.find(context.backend); overhead != costs.step_overhead.end())
     out.seconds += overhead->second;

@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-// Throws Error as durations_of() does.
-Prediction prediction_of(const Program& program, const Costs& costs, const CostContext& context, const Network& network);
+// `speeds`: by device, its times are divided by it; none: 1 each. Throws Error as durations_of() does.
+Prediction prediction_of(const Program& program, const Costs& costs, const CostContext& context, const Network& network,
+                         const std::vector<double>& speeds = {});
 
 }  // namespace penstock

@@ -6,12 +6,15 @@
 #include <set>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "cost/cost_model.h"
 #include "driver/training.h"
 #include "penstock/error.h"
 #include "profile/planned_filling.h"
 #include "profile/planned_slices.h"
+#include "profile/planned_workers.h"
 #include "profile/profile.h"
 #include "simulate/prediction.h"
 
@@ -55,26 +58,96 @@ std::vector<Settings> orders_on(const Config& config, int actors) {
   return out;
 }
 
+// The setting that says which device of the cluster each of the program's is. A configuration does not know it: a run numbers devices by
+// the rows of its table.
+constexpr std::string_view kClusterDevices = "cluster_devices";
+
+// What settings say of the cluster's devices, "[0,2,1,3]", and all else that they say.
+struct Placement {
+  std::vector<int> devices;  // none: all of the cluster, in its order
+  Settings others;
+};
+Placement placement_of(const Settings& settings) {
+  Placement out;
+  for (const Override& one : settings) {
+    if (one.key != kClusterDevices) {
+      out.others.push_back(one);
+      continue;
+    }
+    out.devices.clear();
+    const bool is_list = one.value.size() > 2 && one.value.front() == '[' && one.value.back() == ']';
+    for (const std::string& number : split(is_list ? one.value.substr(1, one.value.size() - 2) : one.value, ',')) {
+      const std::optional<int> device = parse_number<int>(number);
+      if (!device || *device < 0 || std::ranges::count(out.devices, *device) > 0)
+        throw Error(concat(kClusterDevices, " is ", one.value, ", and ", quote(number), " is no device, or named twice"), {},
+                    "name another device of the cluster for each of the program: [0,2,1,3]");
+      out.devices.push_back(*device);
+    }
+  }
+  return out;
+}
+
 ConfigVariant variant_of(const Settings& settings, const VariantPlanning& planning) {
   ConfigVariant out{.settings = settings};
   try {
-    out.config = planning.load(settings);
+    const Placement placement = placement_of(settings);
+    out.config = planning.load(placement.others);
     const Prepared prepared = prepare(out.config, *planning.models);
     Program program = compile_training(out.config, prepared);
-    out.prediction = planning.predict(out.config, prepared, program);
+    out.cluster_devices = placement.devices;
+    for (std::size_t d = out.cluster_devices.size(); placement.devices.empty() && d < program.devices.size(); ++d)
+      out.cluster_devices.push_back(static_cast<int>(d));
+    if (out.cluster_devices.size() != program.devices.size())
+      throw Error(concat(kClusterDevices, " names ", counted(std::ssize(out.cluster_devices), "device"), ", and the program has ",
+                         program.devices.size()));
+    out.prediction = planning.predict(out, prepared, program);
     for (double* time : {&out.prediction.seconds, &out.prediction.lower_bound}) *time /= prepared.schedule.steps;
     out.prediction.timeline.slices = prepared.schedule.slices;  // a program does not know which of its stages are slices
     out.prediction.timeline.blocks = prepared.schedule.blocks;
   } catch (const Error& error) {
     out.refused = split(error.what(), '\n')[0];
   }
-  for (std::size_t d = 0; d < out.prediction.memory.size(); ++d) out.devices.push_back(planning.memory(static_cast<int>(d)));
+  for (std::size_t d = 0; d < out.prediction.memory.size(); ++d) out.devices.push_back(planning.memory(out.cluster_devices[d]));
   return out;
 }
 
 // Configurations that fit come first, the fastest first, and refused ones last.
 std::tuple<bool, bool, double> order_of(const ConfigVariant& v) {
   return {!v.refused.empty(), !v.fits(), v.prediction.seconds};
+}
+
+// Whether a variant is faster than another one, or lacks fewer bytes on its devices where the other does not fit.
+bool is_better(const ConfigVariant& a, const ConfigVariant& b) {
+  const auto lacking = [](const ConfigVariant& v) {
+    double bytes = 0;
+    for (std::size_t d = 0; d < v.devices.size() && !v.fits(); ++d)
+      bytes += std::max(0.0, static_cast<double>(v.prediction.memory[d]) - v.devices[d]);
+    return std::pair(!v.refused.empty(), bytes);
+  };
+  if (lacking(a) != lacking(b)) return lacking(a) < lacking(b);
+  return a.prediction.seconds < b.prediction.seconds * (1 - 1e-9);  // sums of the same times may differ in their last bits
+}
+
+// Goes from a choice to a better one next to it, as long as there is one, and returns the variant of the last. `settings_at`: of a choice.
+template <class Choice, class SettingsAt, class Neighbours>
+ConfigVariant descended(Choice choice, const SettingsAt& settings_at, const Neighbours& next_to, VariantPlanning& planning) {
+  ConfigVariant best = variant_of(settings_at(choice), planning);
+  std::set<std::string> known = {text(best.settings)};
+  for (bool is_new = true; is_new;) {
+    is_new = false;
+    for (const Choice& next : next_to(choice)) {
+      const Settings settings = settings_at(next);
+      if (!known.insert(text(settings)).second) continue;
+      if (planning.limit.is_over()) return best;
+      ConfigVariant variant = variant_of(settings, planning);
+      if (!is_better(variant, best)) continue;
+      best = std::move(variant);
+      choice = next;
+      is_new = true;
+      break;
+    }
+  }
+  return best;
 }
 
 bool asks_for_plan(const Override& one) {
@@ -166,20 +239,22 @@ Settings with_filling(Settings settings, const FillingTimes& times, const StageL
   return settings;
 }
 
-// The time that each layer and frozen stage takes by itself: as predicted of a step on one actor, with a stage for each.
+// The timeline of a predicted step on one actor that has so many stages, in which each takes its time by itself.
+Timeline step_apart(Settings plain, int stages, VariantPlanning& planning) {
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"schedule", "sequential"}, {"actors", "1"}, {"window", "1"}, {"chunks", std::to_string(stages)}})
+    plain.push_back(varied(key, value));
+  ConfigVariant variant = variant_of(plain, planning);
+  if (!variant.refused.empty()) throw Error(variant.refused);
+  return std::move(variant.prediction.timeline);
+}
+
 FillingTimes filling_times(const Settings& settings, VariantPlanning& planning) {
   Settings plain = without_filling(settings);
   const FillingSizes sizes = filling_sizes(planning.load(plain));
-  const auto set = [&](const char* key, const std::string& value) { plain.push_back(varied(key, value)); };
-  set("schedule", "sequential");
-  set("actors", "1");
-  set("window", "1");
-  set("pipeline.frozen", "[]");
-  set("stage_layers", "even");
-  set("chunks", std::to_string(sizes.frozen + sizes.layers));
-  const ConfigVariant apart = variant_of(plain, planning);
-  if (!apart.refused.empty()) throw Error(apart.refused);
-  return stage_times(apart.prediction.timeline, sizes);
+  plain.push_back(varied("pipeline.frozen", "[]"));
+  plain.push_back(varied("stage_layers", "even"));
+  return stage_times(step_apart(plain, sizes.frozen + sizes.layers, planning), sizes);
 }
 
 // The settings' variant with the fastest cut: DiffusionPipe's by the layers' times and, as this knows of no idle time that frozen stages
@@ -188,20 +263,58 @@ ConfigVariant filled_variant(const Settings& settings, VariantPlanning& planning
   const FillingTimes times = filling_times(settings, planning);
   const Config config = planning.load(without_filling(settings));
   const int stages = config.pipeline.table.actors * config.pipeline.table.chunks;
-  const bool cuts = std::ranges::any_of(settings, asks_for_cut);
-  StageLayers cut = cuts ? best_cut(times, stages, config.pipeline.table.microbatches) : even_cut(times, stages);
-  ConfigVariant best = variant_of(with_filling(settings, times, cut), planning);
-  for (bool is_better = cuts; is_better;) {
-    is_better = false;
-    for (const StageLayers& next : neighbours(cut)) {
-      if (planning.limit.is_over()) return best;
-      ConfigVariant variant = variant_of(with_filling(settings, times, next), planning);
-      if (order_of(variant) >= order_of(best)) continue;
-      best = std::move(variant);
-      cut = next;
-      is_better = true;
-      break;
-    }
+  const auto settings_at = [&](const StageLayers& cut) { return with_filling(settings, times, cut); };
+  if (std::ranges::none_of(settings, asks_for_cut)) return variant_of(settings_at(even_cut(times, stages)), planning);
+  const auto next_to = [](const StageLayers& cut) { return neighbours(cut); };
+  return descended(best_cut(times, stages, config.pipeline.table.microbatches), settings_at, next_to, planning);
+}
+
+bool asks_for_workers(const Override& one) {
+  return one.key == "pipeline.workers" && one.value == kPlanned;
+}
+
+// The settings with what these workers are. Devices are numbered by their stage, then by their worker.
+Settings with_workers(Settings settings, const VirtualWorkers& workers) {
+  const auto list = [](const std::vector<int>& numbers) {
+    return concat("[", join(numbers, ",", [](int n) { return std::to_string(n); }), "]");
+  };
+  std::erase_if(settings, asks_for_workers);
+  std::vector<int> devices;
+  for (std::size_t stage = 0; stage < workers.devices[0].size(); ++stage)
+    for (const std::vector<int>& own : workers.devices) devices.push_back(own[stage]);
+  settings.push_back(varied("pipeline.workers", concat("[", join(workers.layers, ",", list), "]")));
+  settings.push_back(varied(std::string(kClusterDevices), list(devices)));
+  settings.push_back(varied("in_flight", std::to_string(workers.in_flight)));
+  if (workers.devices.size() > 1) settings.push_back(varied("pipeline.distance", std::to_string(workers.distance)));
+  return settings;
+}
+
+// Seconds of each layer's forward and backward of a micro-batch, as a worker has it.
+std::vector<double> layer_times(Settings plain, VariantPlanning& planning) {
+  std::erase_if(plain, asks_for_workers);
+  const Config config = planning.load(plain);
+  const int microbatches = config.pipeline.table.microbatches * config.pipeline.data;
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"pipeline.data", "1"}, {"microbatches", std::to_string(microbatches)}, {"pipeline.workers", "[]"}, {"pipeline.distance", "-1"}})
+    plain.push_back(varied(key, value));
+  std::vector<double> out(static_cast<std::size_t>(config.model.numbers.at("layers")));
+  for (const Activity& activity : step_apart(plain, static_cast<int>(out.size()), planning).activities)
+    if (activity.action && activity.lane == Lane::compute)
+      out[static_cast<std::size_t>(activity.stage)] += (activity.end - activity.begin) / microbatches;
+  return out;
+}
+
+// The settings' variant with the fastest workers that are found. Throws Error where there are none.
+ConfigVariant workers_variant(const Settings& settings, VariantPlanning& planning) {
+  const std::vector<double> layers = layer_times(settings, planning);
+  Settings plain = settings;
+  std::erase_if(plain, asks_for_workers);
+  ConfigVariant best{.settings = settings, .refused = "no time is left"};
+  const auto settings_at = [&](const VirtualWorkers& workers) { return with_workers(settings, workers); };
+  const auto next_to = [&](const VirtualWorkers& workers) { return neighbours(workers, layers, planning.cluster); };
+  for (const VirtualWorkers& first : first_workers(layers, planning.cluster, planning.load(plain).pipeline.data)) {
+    ConfigVariant variant = descended(first, settings_at, next_to, planning);
+    if (is_better(variant, best)) best = std::move(variant);
   }
   return best;
 }
@@ -211,6 +324,7 @@ ConfigVariant settled_variant(const Settings& settings, VariantPlanning& plannin
   try {
     if (std::ranges::any_of(settings, asks_for_plan)) return planned_variant(settings, planning);
     if (std::ranges::any_of(settings, asks_for_filling)) return filled_variant(settings, planning);
+    if (std::ranges::any_of(settings, asks_for_workers)) return workers_variant(settings, planning);
     return variant_of(settings, planning);
   } catch (const Error& error) {
     return {.settings = settings, .refused = split(error.what(), '\n')[0]};
@@ -220,7 +334,8 @@ ConfigVariant settled_variant(const Settings& settings, VariantPlanning& plannin
 // All are refused. A reason that all share is said with its own details and hint: most likely a key is mistyped.
 [[noreturn]] void fail_refused(const std::vector<ConfigVariant>& variants, const VariantPlanning& planning) {
   const auto alike = [&](const ConfigVariant& variant) { return variant.refused == variants[0].refused; };
-  if (std::ranges::all_of(variants, alike) && std::ranges::none_of(variants[0].settings, asks_for_filling))
+  const auto is_planned = [](const Override& one) { return asks_for_filling(one) || asks_for_workers(one) || one.key == kClusterDevices; };
+  if (std::ranges::all_of(variants, alike) && std::ranges::none_of(variants[0].settings, is_planned))
     prepare(planning.load(with_slices(variants[0].settings, "2")), *planning.models);
   std::vector<std::string> reasons;
   for (const ConfigVariant& variant : variants) reasons.push_back(concat(text(variant.settings), ": ", variant.refused));
@@ -330,6 +445,21 @@ std::vector<Settings> filling_settings(const Config& config, int devices) {
   return out;
 }
 
+std::vector<Settings> worker_settings(const Config& config, int devices) {
+  if (config.pipeline.table.window == 1)
+    throw Error("pipeline.window is 1: workers are never drained between steps, and one step is drained", {}, "--set pipeline.window=8");
+  const auto layers = config.model.numbers.find("layers");
+  if (layers == config.model.numbers.end())
+    throw Error(concat("model ", quote(config.model.name), " has no number of layers of which workers could have more or fewer"), {},
+                "models that have: gpt, mlp, t5, moe");
+  std::vector<Settings> out;
+  for (int workers = 1; workers <= devices; ++workers)
+    if (devices % workers == 0 && devices / workers <= layers->second)
+      out.push_back({varied("actors", std::to_string(devices / workers)), varied("pipeline.data", std::to_string(workers)),
+                     varied("schedule", "hetpipe"), varied("pipeline.workers", std::string(kPlanned))});
+  return out;
+}
+
 bool recomputes_needlessly(const Settings& settings, const ConfigVariant& before) {
   // Planned slices have lengths by now, and what is the same in all else is the same choice.
   const auto all_else = [](Settings of) {
@@ -358,6 +488,7 @@ const std::vector<VariantPlanner>& variant_planners() {
        sequence_settings, recomputes_needlessly, /*takes_only=*/true},
       {"diffusionpipe", "the cut of a trained backbone, and frozen stages in the idle time of the step before (DiffusionPipe, 2405.01248)",
        filling_settings},
+      {"hetpipe-waves", "virtual workers of unequal devices, their layers, waves and lateness (HetPipe, 2005.14038)", worker_settings},
   };
   return all;
 }
@@ -383,6 +514,20 @@ PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlan
   return out;
 }
 
+ClusterSpec placed(const ClusterSpec& cluster, const std::vector<int>& devices) {
+  ClusterSpec out{.name = cluster.name, .published = cluster.published, .devices = {}, .levels = {}, .between = {}};
+  const int count = static_cast<int>(devices.size());
+  for (int b = 0; b < count; ++b) {
+    const int device = devices[at(b)];
+    if (device < 0 || device >= std::ssize(cluster.devices))
+      throw Error(concat("device ", device, " of the program's is none of cluster ", cluster.name),
+                  {concat("it has ", counted(std::ssize(cluster.devices), "device"), ", from 0")});
+    out.devices.push_back(cluster.devices[at(device)]);
+    for (int a = 0; a < b; ++a) out.between[{a, b}] = cluster.link(devices[at(a)], device);
+  }
+  return out;
+}
+
 Prediction predict_on(const Program& program, const ClusterSpec& cluster, const std::string& device) {
   if (program.devices.size() > cluster.devices.size())
     throw Error(concat("the program has ", program.devices.size(), " devices, the cluster ", cluster.devices.size()));
@@ -390,7 +535,9 @@ Prediction predict_on(const Program& program, const ClusterSpec& cluster, const 
   context.roofline = published_devices().device(device);
   Network network = network_of(cluster, static_cast<int>(program.devices.size()));
   network.host = host_link({}, context);
-  return prediction_of(program, {}, context, network);
+  std::vector<double> speeds;
+  for (std::size_t d = 0; d < program.devices.size(); ++d) speeds.push_back(cluster.devices[d].speed);
+  return prediction_of(program, {}, context, network, speeds);
 }
 
 Prediction predict_here(const Workbench& bench, const Prepared& prepared, Program& program, int rounds) {

@@ -25,7 +25,7 @@ struct Varied {
 Varied parse_varied(std::string_view text);
 
 // The value of key slices for lengths that are found (planned_slices.h), "slices=planned"; of key stage_layers for a cut of the backbone,
-// and of frozen for shares of frozen stages (planned_filling.h).
+// and of frozen for shares of frozen stages (planned_filling.h); of pipeline.workers for virtual workers (planned_workers.h).
 inline constexpr std::string_view kPlanned = "planned";
 
 // Every combination of values, those of the last key varying fastest. Throws Error where there are more than kMostVariants.
@@ -44,13 +44,18 @@ std::vector<Settings> sequence_settings(const Config& config, int devices);
 // step.
 std::vector<Settings> filling_settings(const Config& config, int devices);
 
+// HetPipe's choices (2005.14038) for a window of several steps on all of so many devices: each number of workers that divides them, whose
+// devices, layers, micro-batches in flight and distance are planned. Throws Error for a model without layers, and for a window of one step.
+std::vector<Settings> worker_settings(const Config& config, int devices);
+
 struct ConfigVariant {
   Settings settings;
   Config config = {};
-  std::string refused = {};          // why it cannot be run or predicted, in a line; else empty
-  Prediction prediction = {};        // of a training step, without its timeline
-  std::vector<double> devices = {};  // bytes that each device may hold
-  Sample measured = {};              // seconds of whole steps; count: the rounds that it was in, 0 where it did not race
+  std::string refused = {};               // why it cannot be run or predicted, in a line; else empty
+  Prediction prediction = {};             // of a training step, without its timeline
+  std::vector<int> cluster_devices = {};  // which device of the cluster each of the program's is: of the setting "cluster_devices"
+  std::vector<double> devices = {};       // bytes that each device may hold
+  Sample measured = {};                   // seconds of whole steps; count: the rounds that it was in, 0 where it did not race
 
   bool fits() const;
   double largest() const;  // bytes planned on the fullest device
@@ -62,9 +67,10 @@ bool recomputes_needlessly(const Settings& settings, const ConfigVariant& before
 struct VariantPlanning {
   std::function<Config(const Settings&)> load;
   const ModelRegistry* models = nullptr;
-  // Says what a program of the configuration takes. Throws Error where nothing says it.
-  std::function<Prediction(const Config& config, const Prepared& prepared, Program& program)> predict;
-  std::function<double(int device)> memory = [](int) { return ClusterDevice().memory; };  // bytes
+  // Says what a program of the variant takes, whose configuration and devices are known. Throws Error where nothing says it.
+  std::function<Prediction(const ConfigVariant& of, const Prepared& prepared, Program& program)> predict;
+  std::function<double(int device)> memory = [](int) { return ClusterDevice().memory; };  // bytes, of a device of the cluster
+  ClusterSpec cluster = {};  // whose devices form virtual workers, where these are planned
   // Whether a configuration need not be looked at, as the one looked at before is better; none: all are.
   std::function<bool(const Settings& settings, const ConfigVariant& before)> is_needless{};
   std::function<void(const std::string& text)> progress{};
@@ -77,7 +83,9 @@ struct PlannedVariants {
 };
 // Settings with slices=planned become one variant with lengths: the fastest that fits of 2 and 16 equal slices and of what plan_slices
 // (planned_slices.h) makes of these and of its own plans, as long as it finds others, or three times. Settings with stage_layers=planned
-// become one with the fastest cut: of best_cut (planned_filling.h) and of what changing it by a layer at a time makes of it.
+// become one with the fastest cut: of best_cut (planned_filling.h) and of what changing it by a layer at a time makes of it. Settings with
+// pipeline.workers=planned become one with the fastest workers: of first_workers (planned_workers.h), and of what changing one thing at a
+// time makes of them.
 // Throws Error where none can be run, with the reasons, and where none fits, with the smallest.
 PlannedVariants plan_variants(const std::vector<Settings>& settings, VariantPlanning planning);
 
@@ -92,8 +100,11 @@ struct VariantPlanner {
 const std::vector<VariantPlanner>& variant_planners();
 const VariantPlanner* find_variant_planner(std::string_view name);  // null: there is none of this name
 
-// By published figures of the cluster's device: tasks by its roofline, transfers and collectives over the cluster's links, of which device
-// d of the program is device d. Throws Error where the program has more devices than the cluster.
+// The cluster of these devices alone, in this order. Throws Error where it has no such device.
+ClusterSpec placed(const ClusterSpec& cluster, const std::vector<int>& devices);
+
+// By published figures of the cluster's device: tasks by its roofline and each device's speed, transfers and collectives over the cluster's
+// links, of which device d of the program is device d. Throws Error where the program has more devices than the cluster.
 Prediction predict_on(const Program& program, const ClusterSpec& cluster, const std::string& device);
 // By what is measured here, in `rounds` steps of the program by threads.
 Prediction predict_here(const Workbench& bench, const Prepared& prepared, Program& program, int rounds);
