@@ -105,7 +105,7 @@ void explain_layouts(const CompileFlags& options, const ModelRegistry& models) {
   const Config config = load_config(options.config, models);
   const Prepared prepared = prepare(config, models);
   const std::vector<AxisConversions> axes = layout_costs(training_layouts(config, prepared));
-  const MeshShape mesh = mesh_of(prepared);
+  const MeshShape mesh = mesh_of(config, prepared);
   const ClusterSpec cluster = uniform_cluster(static_cast<int>(mesh.devices.size()), ClusterLink().bandwidth);
   const std::vector<AxisTraffic> traffic = traffic_of(program_for(options, config, prepared), mesh, cluster);
   if (options.json) {

@@ -118,8 +118,7 @@ Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
     const auto given = options.flags.find(flag.name);
     if (given != options.flags.end()) overrides.push_back({flag.key, given->second, flag.name});
   }
-  if (!options.mesh.empty())
-    for (Override& axis : parse_mesh(options.mesh)) overrides.push_back(std::move(axis));
+  if (!options.mesh.empty()) overrides.push_back(mesh_override(options.mesh));
   const std::string manifest = checkpoint ? checkpoint->folder + "/manifest.json" : "";
   Config config =
       stored ? load_stored_config(checkpoint->config, manifest, overrides, models) : load_config(options.file, overrides, models);

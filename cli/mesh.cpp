@@ -64,7 +64,7 @@ void show_mesh(const MeshFlags& options, const ModelRegistry& models) {
   const Program program = compile_training(config, prepared);
   MeshPicture picture{
       concat(config.model.name, ": a step of ", config.train.batch, " samples in ", step_microbatches(prepared), " micro-batches"),
-      mesh_of(prepared),
+      mesh_of(config, prepared),
       {},
       {},
       {}};

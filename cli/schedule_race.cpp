@@ -25,7 +25,8 @@ void check_equal(const std::string& file, const char* key, std::int64_t there, c
 Config config_of(const SearchArguments& arguments, const RaceArguments& race) {
   const std::string& costs = arguments.simulate.costs;
   if (costs.empty()) throw Error("--measure races the best tables for measured costs", {}, "--costs FILE, which penstock profile writes");
-  const Config config = load_config(race.config, race.mesh.empty() ? std::vector<Override>() : parse_mesh(race.mesh), *race.models);
+  const Config config =
+      load_config(race.config, race.mesh.empty() ? std::vector<Override>() : std::vector{mesh_override(race.mesh)}, *race.models);
   if (!config.pipeline.plan.empty())
     throw Error(concat(race.config, " has the stages of a plan, the search those of the model"), {}, "leave out pipeline.plan");
   check_equal(race.config, "actors", config.pipeline.table.actors, "--actors", arguments.shape().actors);

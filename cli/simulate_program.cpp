@@ -47,8 +47,7 @@ Config config_of(const SimulateArguments& arguments, const std::string& schedule
   }
   if (!schedule.empty()) overrides.push_back({"pipeline.schedule", schedule, "--schedule"});
   if (!arguments.plan.empty()) overrides.push_back({"pipeline.plan", arguments.plan, "--plan"});
-  if (!arguments.mesh.empty())
-    for (Override& axis : parse_mesh(arguments.mesh)) overrides.push_back(std::move(axis));
+  if (!arguments.mesh.empty()) overrides.push_back(mesh_override(arguments.mesh));
   return load_config(arguments.table.what, overrides, *arguments.models);
 }
 

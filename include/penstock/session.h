@@ -128,9 +128,9 @@ class Session {
   // All state of the loaded programs: its tensors by name, and where they lie. Known to every rank.
   std::vector<StatePiece> pieces() const;
 
-  // Runs one step on `data`: a tensor for each of the program's data ports. Throws Error: no such program, a port missing, unknown or of
-  // another type; a device that failed or passed the deadline.
-  StepReport step(const std::string& name, const HostTensors& data, bool record = false);
+  // Runs one step on `data`: a tensor for each of the program's data ports. `steps`: of training that the program does, those of its table.
+  // Throws Error: no such program, a port missing, unknown or of another type; a device that failed or passed the deadline.
+  StepReport step(const std::string& name, const HostTensors& data, bool record = false, std::int64_t steps = 1);
   // Runs `work`, on one rank for all; every rank gets its results. `data` is what the steps in it read, the same on all ranks, of which
   // each rank's device reads its own. Throws Error: what `work` throws, on every rank; a rank that makes another call, is given other data
   // (compared by types and a sample of the bytes), is lost or does not come within the deadline.

@@ -10,9 +10,12 @@
 
 #include "base/philox.h"
 #include "base/text.h"
+#include "batches.h"
+#include "config/chosen_layouts.h"
 #include "exported/counting_step.h"
 #include "exported/exported_model.h"
 #include "exported/rename.h"
+#include "lower/lower.h"
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/plan_file.h"
@@ -27,6 +30,7 @@
 #include "report/plan_svg.h"
 #include "report/timeline_html.h"
 #include "schedule/options.h"
+#include "schedule/versions.h"
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
 #include "torch/measure.h"
@@ -131,6 +135,35 @@ py::bytearray kept(double p, std::int64_t width, std::int64_t first, std::int64_
   return py::bytearray(out);
 }
 
+// Sets the axes over which each device's tensors are split: (name, members, names of dims), and the dims of parameters, (name, blocks,
+// units) for each. Along an axis without names Penstock finds itself what is split of this step. Says what lies along which.
+std::string split_tensors(CompileOptions& options, const Graph& step, const ExportedModel& model,
+                          const std::vector<std::tuple<std::string, int, std::set<std::string>>>& axes,
+                          const std::map<std::string, std::vector<std::tuple<std::string, std::int64_t, std::int64_t>>>& dims) {
+  std::vector<std::string> chosen;
+  std::string out;
+  for (const auto& [name, members, names] : axes) {
+    options.axes.push_back({name, members, names});
+    if (names.empty())
+      chosen.push_back(name);
+    else
+      out += concat("along ", name, ": ", join(std::vector<std::string>(names.begin(), names.end()), ", "), "\n");
+  }
+  std::vector<ParameterSpec> parameters = model.parameters();
+  for (ParameterSpec& parameter : parameters)
+    if (const auto found = dims.find(parameter.name); found != dims.end())
+      for (const auto& [name, outer, units] : found->second) parameter.dims.push_back({name, outer, units});
+  if (!chosen.empty()) {
+    const StagedStep staged = prepare_stages(step, options.zero < 3, options.axes);
+    out += text_of(choose_along(chosen, {staged.step, options.axes, parameters}));
+  }
+  for (const ParameterSpec& parameter : parameters) {
+    options.parameters.push_back(parameter.name);
+    if (!parameter.dims.empty()) options.dims[parameter.name] = parameter.dims;
+  }
+  return out;
+}
+
 ScheduleOptions schedule_options(const std::map<std::string, OptionValue>& options) {
   ScheduleOptions out;
   for (const auto& [option, value] : options) set_option(out, option, value);
@@ -157,7 +190,8 @@ void bind_program(py::module_& module) {
              options.recompute = recompute ? Recompute::inputs : Recompute::none;
              return options;
            }),
-           py::arg("devices") = std::vector<int>(), py::arg("zero") = 0, py::arg("recompute") = false);
+           py::arg("devices") = std::vector<int>(), py::arg("zero") = 0, py::arg("recompute") = false)
+      .def("split", &split_tensors, py::call_guard<py::gil_scoped_release>());
   module.def("parse_program", [](const std::string& text) { return parse_program(text, "the program"); });
   module.def("parse_schedule", [](const std::string& text, const std::string& file) { return parse_schedule(text, file); });
   module.def("schedules", [] {
@@ -178,8 +212,8 @@ void bind_program(py::module_& module) {
       .def_property_readonly("devices", [](const Program& program) { return program.devices.size(); })
       .def_property_readonly("data",
                              [](const Program& program) {
-                               std::vector<std::string> out;
-                               for (const Port& port : program.data) out.push_back(port.name);
+                               std::map<std::string, Shape> out;
+                               for (const Port& port : program.data) out[port.name] = port.type.shape;
                                return out;
                              })
       .def("__str__", [](const Program& program) { return print(program); })
@@ -224,12 +258,16 @@ void bind_program(py::module_& module) {
         return compile(steps, shape_class, schedule, options);
       },
       py::call_guard<py::gil_scoped_release>());
-  // updating: the step that updates the state which `step` shares with it; null where that is `step`.
   module.def(
       "compile",
+      [](const Graph& step, const Schedule& schedule, const CompileOptions& options) { return compile(step, schedule, options); },
+      py::call_guard<py::gil_scoped_release>());
+  // Of a step that updates nothing. updating: the step that updates the state which it reads; null where nothing does.
+  module.def(
+      "compile_beside",
       [](const Graph& step, const Schedule& schedule, CompileOptions options, const Graph* updating) {
         if (updating != nullptr) options.blocks = shared_blocks(*updating, schedule, options);
-        return compile(step, schedule, options);
+        return compile(step, one_step(schedule, 0), options);
       },
       py::call_guard<py::gil_scoped_release>());
 }
@@ -399,18 +437,19 @@ struct Count {
 
 // (report, what a signal handler has thrown that came too late to give the step up; or None). Throws what one has thrown where the step was
 // given up.
-py::tuple step(Session& session, const std::string& program, const std::map<std::string, Address>& data, bool record, Count* done) {
+py::tuple step(Session& session, const std::string& program, const std::map<std::string, Address>& data, bool record, Count* done,
+               std::int64_t steps) {
   Thrown thrown;
   StepReport report;
   const Catching catching(thrown);
   try {
     const py::gil_scoped_release release;
-    report = session.step(program, tensors_of(data), record);
+    report = session.step(program, tensors_of(data), record, steps);
   } catch (const Error&) {
     if (thrown) throw *thrown;
     throw;
   }
-  if (done != nullptr) ++done->value;
+  if (done != nullptr) done->value += steps;
   interrupted();
   return py::make_tuple(std::move(report), thrown ? py::object(thrown->value()) : py::none());
 }
@@ -494,7 +533,7 @@ void bind_session(py::module_& module) {
              for (const StatePiece& piece : session.pieces()) out.emplace_back(piece.tensor, piece.device, piece.begin, piece.end);
              return out;
            })
-      .def("step", &step, py::arg(), py::arg(), py::arg() = false, py::arg("done") = nullptr);
+      .def("step", &step, py::arg(), py::arg(), py::arg() = false, py::arg("done") = nullptr, py::arg("steps") = 1);
 }
 
 }  // namespace
@@ -512,5 +551,6 @@ PYBIND11_MODULE(_core, module) {
   penstock::bind_model(module);
   penstock::bind_program(module);
   penstock::bind_plans(module);
+  penstock::bind_batches(module);
   penstock::bind_session(module);
 }

@@ -8,17 +8,18 @@
 
 from typing import Any
 
+from .dims import dims
 from .errors import PenstockError
 from .export import export
 from .exported import Exported, load_exported
 
-__all__ = ["Exported", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Trainer", "check", "compare", "export", "load_exported", "plan",
-           "planners", "profile", "schedules", "trainer"]
+__all__ = ["BatchPlanner", "Exported", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Trainer", "Window", "check", "compare", "dims",
+           "export", "load_exported", "plan", "planners", "profile", "schedules", "trainer", "windows"]
 
 # What needs the engine is imported when it is asked for, so that modules can be exported where it is not built.
 _ENGINE = {"Trainer": "training", "trainer": "training", "Prediction": "prediction", "check": "checking", "compare": "checking",
            "schedules": "placing", "MicroBatches": "micro_batches", "plan": "planned", "Planned": "planned", "planners": "planned",
-           "profile": "planned", "Profile": "profiling"}
+           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ import torch
 from .arguments import Arguments, check_whole, named_arguments
 from .errors import PenstockError
 from .micro_batches import MicroBatches, name_in
+from .step_windows import Window
 
 
 class Calls:
@@ -42,7 +43,10 @@ class Calls:
         return named_arguments(self.module.forward, args, kwargs, target, self.whole)
 
     def tensors(self, batch: Any) -> dict[str, torch.Tensor]:
-        """The same without their places in the call; of each micro-batch by itself, where those have shapes of their own."""
+        """The same without their places in the call; of each micro-batch by itself, where those have shapes of their own. Of a window, the first
+        step's: all of its steps have these shapes."""
+        if isinstance(batch, Window):
+            return self.tensors(next(iter(batch)))
         if not isinstance(batch, MicroBatches):
             return {argument.name: argument.tensor for argument in self.named(batch).tensors}
         out: dict[str, torch.Tensor] = {}
@@ -91,6 +95,8 @@ class Calls:
 
     def given(self, batch: Any, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
         """All that a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""
+        if isinstance(batch, Window):
+            return self._given_window(batch, seed)
         if not isinstance(batch, MicroBatches):
             return {**tensors, "rows": torch.arange(self.samples(tensors)), "seed": torch.tensor(seed)}
         samples: dict[str, int] = {}  # by the micro-batch's number
@@ -100,6 +106,23 @@ class Calls:
         ends = itertools.accumulate(samples.values())
         rows = {name_in("rows", int(j)): torch.arange(end - samples[j], end) for j, end in zip(samples, ends, strict=True)}
         return {**tensors, **rows, "seed": torch.tensor(seed)}
+
+    def _given_window(self, window: Window, seed: int) -> dict[str, torch.Tensor]:
+        """What is cut into micro-batches is that of one step behind the other; what a step reads whole has its number. Throws PenstockError where
+        a step's tensors are of other shapes than the first one's."""
+        steps = [self.given(batch, self.tensors(batch), seed) for batch in window]
+        seed_of_all = steps[0].pop("seed")
+        out = {}
+        for name, first in steps[0].items():
+            each = [step.get(name) for step in steps]
+            for number, tensor in enumerate(each):
+                if tensor is None or (tensor.shape, tensor.dtype) != (first.shape, first.dtype):
+                    there = "not there" if tensor is None else f"of shape {list(tensor.shape)} and type {tensor.dtype}"
+                    raise PenstockError(f'"{name}" is {there} in step {number} of the window, in step 0 of shape {list(first.shape)} and type {first.dtype}',
+                                        hint="a window's batches are alike; penstock.windows(loader, steps) begins a new one where they differ")
+            out[name] = first if name in self.whole else torch.cat(each)
+            out |= {name_in(name, number): tensor for number, tensor in enumerate(each)}
+        return out | {"seed": seed_of_all}
 
 
 def _takes_target(loss: Callable) -> bool:

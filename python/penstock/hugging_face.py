@@ -18,7 +18,8 @@ from .training import Trainer as Step
 from .training import trainer as step_of
 
 TAKEN = {"optimizer": "the Trainer's optimizer", "clip": "TrainingArguments.max_grad_norm", "seed": "TrainingArguments.seed",
-         "loss": "the model's own loss", "autocast": "TrainingArguments.bf16", "backend": "threads"}
+         "loss": "the model's own loss", "autocast": "TrainingArguments.bf16", "backend": "threads",
+         "window": "1, as the Trainer's loop takes one step after the other"}
 
 
 class Pipelined:

@@ -20,8 +20,11 @@ class MicroBatches:
     targets that count does, it divides by that of all micro-batches together; any other loss is the mean over the samples of all.
     """
 
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self._batches = list(batches)
+    def __init__(self, batches: Iterable[Any], table: Any = None, samples: Sequence[Sequence[int]] | None = None, seconds: float | None = None,
+                 peak: float | None = None) -> None:
+        """What a batch planner says of them: the engine's `table`, by which they run; which of the batch's samples each has; how many `seconds` the
+        table takes; and the most tokens that live on a stage, `peak`. Without a table the trainer's schedule makes one."""
+        self._batches, self.table, self.samples, self.seconds, self.peak = list(batches), table, samples, seconds, peak
         if not self._batches:
             raise PenstockError("there are no micro-batches")
 
@@ -48,7 +51,7 @@ class Counter:
         step = told(lambda: _core.counting_step(models))
         self._inputs, self._constants = step.inputs, constants
         self._session = told(lambda: _core.Session(1, deadline, 1))
-        told(lambda: self._session.load("counts", _core.compile(step, _core.schedule("1f1b", {"actors": 1, "microbatches": 1}), _core.CompileOptions(), None)))
+        told(lambda: self._session.load("counts", _core.compile(step, _core.schedule("1f1b", {"actors": 1, "microbatches": 1}), _core.CompileOptions())))
 
     def of(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The ports "count.0", ... of a step on these tensors."""

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
+from .dims import Dims, axes_of
 from .engine import told
 from .errors import PenstockError
 from .files import read_text
+from .mesh import SPLITTING
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,28 @@ class Plan:
     recompute: bool = False
     clip: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    window: int = 1
+    tensor: int = 1
+    context: int = 1
+    expert: int = 1
+    layout: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, Dims] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)  # the user's, by axis
+    order: Sequence[str] = SPLITTING  # of the axes over which tensors are split: the last varies fastest
+
+    def on_mesh(self, sizes: Mapping[str, int]) -> Plan:
+        """The plan with as many actors and members of axes as a mesh says, in its order. Throws PenstockError where they are given otherwise too."""
+        unset = Plan()
+        for argument in sizes:
+            if getattr(self, argument) != getattr(unset, argument):
+                raise PenstockError(f"mesh= and {argument}={getattr(self, argument)} both say how many members an axis has", [], f"leave out {argument}")
+        return replace(self, **sizes, order=tuple(axis for axis in sizes if axis in SPLITTING))
 
     def table(self) -> Any:
-        """The schedule's table. Throws PenstockError: no such schedule, or none of these sizes."""
+        """The schedule's table, for a window of steps. Throws PenstockError: no such schedule, or none of these sizes."""
         sizes = {"actors": self.actors, "microbatches": self.microbatches // self.data, "chunks": self.chunks_or_default()}
         for name in self.options:
-            if name in sizes:
+            if name in sizes or name == "window":
                 raise PenstockError(f"options={{{name!r}: ...}}: {name} is an argument of its own", [], f"{name}={self.options[name]!r}")
         if self._is_table():
             if self.options:
@@ -43,20 +61,19 @@ class Plan:
             if table.actors != self.actors:
                 raise PenstockError(f"{path} is a table of {table.actors} actors, and actors is {self.actors}", ["each row is an actor"],
                                     f"actors={table.actors}")
-            return self._of_one_step(table)
+            return self._of_window(table)
         if self.microbatches % self.data:
             raise PenstockError(f"data={self.data}: {self.data} devices share the micro-batches of a step, and {self.microbatches} cannot be shared equally", [],
                                 f"microbatches={-(-self.microbatches // self.data) * self.data}")
-        options = {**self.options, **sizes}
+        options = {**self.options, **sizes, **({"window": self.window} if self.window > 1 else {})}
         if self._is_rules():
             text, name = (self.schedule, "the rules") if self._is_text() else (read_text(self.schedule), str(self.schedule))
-            return self._of_one_step(told(lambda: _core.schedule_by_rules(text, name, options)))
-        return self._of_one_step(told(lambda: _core.schedule(self.schedule, options)))
+            return self._of_window(told(lambda: _core.schedule_by_rules(text, name, options)))
+        return self._of_window(told(lambda: _core.schedule(self.schedule, options)))
 
-    def _of_one_step(self, table: Any) -> Any:
-        if table.steps > 1:
-            raise PenstockError(f"{self.schedule} is a table for {table.steps} training steps", ["a trainer is given one batch after the other"],
-                                "a table for one step, or penstock train with a configuration")
+    def _of_window(self, table: Any) -> Any:
+        if table.steps != self.window:
+            raise PenstockError(f"{self.schedule} is a table for {table.steps} training steps, and window is {self.window}", [], f"window={table.steps}")
         return table
 
     def _is_text(self) -> bool:
@@ -77,11 +94,11 @@ class Plan:
     def stages(self) -> int:
         if self.chunks is None and (self._is_table() or self._is_rules()):
             return self.table().stages
-        return self.actors * self.chunks_or_default()
+        return self.actors * self.chunks_or_default() + len(self.options.get("frozen", ()))  # these are in front of the trained ones
 
     def devices(self) -> int:
         """How many the step runs on."""
-        return self.actors * self.data
+        return self.actors * self.data * self.tensor * self.context * self.expert
 
     def settings(self) -> list[str]:
         """All that processes which train by the plan must have alike, a line each."""
@@ -93,6 +110,15 @@ class Plan:
     def with_split(self, begins: Sequence[str]) -> Plan:
         return replace(self, split=begins)
 
+    def for_steps(self, steps: int) -> Plan:
+        """The plan for a window of so many steps, fewer than its own where a loader ends. Throws PenstockError where it has none."""
+        if steps > self.window:
+            raise PenstockError(f"the window has {steps} batches, and the trainer's window is {self.window}",
+                                hint=f"penstock.windows(loader, {self.window})" if self.window > 1 else f"penstock.trainer(..., window={steps})")
+        if self._is_table() and steps != self.window:
+            raise PenstockError(f"{steps} steps, and the table {self.schedule} is one of {self.window}", [], f"a window of {self.window} batches")
+        return replace(self, window=steps)
+
     def for_samples(self, samples: int) -> Plan:
         """The plan, or for a batch that it cannot cut, such as a loader's last one, the plan of as many micro-batches as divide both."""
         parts = math.gcd(samples, self.microbatches)
@@ -103,19 +129,31 @@ class Plan:
         if self.data > 1:
             raise PenstockError(f"data={self.data}: {self.data} devices would share each micro-batch", ["micro-batches of shapes of their own go to one device each"],
                                 "data=1, or batches whose micro-batches are alike")
-        if self._is_table() and microbatches != self.microbatches:
+        if self._is_table() and (microbatches != self.microbatches or self.window > 1):
             raise PenstockError(f"{microbatches} micro-batches, and the table {self.schedule} is one of {self.microbatches}")
-        return replace(self, microbatches=microbatches)
+        return replace(self, microbatches=microbatches, window=1)
 
-    def compile_classes(self, classes: Sequence[Any], shape_class: Sequence[int], table: Any) -> Any:
+    def compile_classes(self, classes: Sequence[Any], shape_class: Sequence[int], table: Any, options: Any) -> Any:
         """The program of steps of one micro-batch each; `shape_class`: which of them each micro-batch of the table has."""
-        return told(lambda: _core.compile_classes(classes, shape_class, table, _core.CompileOptions(recompute=self.recompute)))
+        return told(lambda: _core.compile_classes(classes, shape_class, table, options))
 
-    def compile(self, step: Any, table: Any, updating: Callable[[], Any] | None = None) -> Any:
-        """The program of a step of the engine whose stages are marked; `updating` gives another step, which updates the state that this one reads:
-        each device holds what it holds in that one. Throws PenstockError where it cannot be placed so."""
+    def placed(self, step: Any, model: Any) -> tuple[Any, str]:
+        """The options with which all programs are compiled, of the engine's first step and its model, and what they say of axes: along one
+        without dims what is split is found for this step. Throws PenstockError where nothing can be split."""
+        options = _core.CompileOptions([self.data] * self.actors, self.zero, self.recompute)
+        axes = axes_of({axis: getattr(self, axis) for axis in self.order}, self.names, self.layout, self.dims)
+        return options, told(lambda: options.split(step, model, axes, self.dims)) if axes else ""
+
+    def compile(self, step: Any, table: Any, options: Any) -> Any:
+        """The program of a training step of the engine whose stages are marked; `options`: what `placed` gave. Throws PenstockError where it cannot
+        be placed so."""
+        return told(lambda: _core.compile(step, table, options))
+
+    def compile_beside(self, step: Any, table: Any, options: Any, updating: Callable[[], Any] | None) -> Any:
+        """That of a step that updates nothing; `updating` gives another step, which updates the state that this one reads: each device holds
+        what it holds in that one."""
         other = updating() if updating and self.zero else None
-        return told(lambda: _core.compile(step, table, _core.CompileOptions([self.data] * self.actors, self.zero, self.recompute), other))
+        return told(lambda: _core.compile_beside(step, table, options, other))
 
     def stages_text(self, begins: Sequence[str]) -> str:
         """The stages, which begin at these modules."""

@@ -35,6 +35,7 @@ class Planned:
     schedule: str | Path | None = None
 
     split = None  # the plan marks the stages
+    window = 1
 
     @property
     def microbatches(self) -> int:
@@ -90,6 +91,9 @@ class Planned:
 
     def table(self) -> Any:
         """The table of the plan or of the other schedule, for its stages."""
+        if self.file.schedule.steps > 1:
+            raise PenstockError(f"the plan is for {self.file.schedule.steps} training steps at once", ["a trainer runs plans of one step"],
+                                "penstock train --plan FILE, or schedule= and window= in place of plan=")
         if self.schedule is None:
             return self.file.schedule
         stages, actors = len(self.file.stages), len(self.file.devices)
@@ -107,13 +111,22 @@ class Planned:
     def with_split(self, begins: Sequence[str]) -> Planned:
         return self
 
+    def for_steps(self, steps: int) -> Planned:
+        return self if steps == 1 else Plan().for_steps(steps)  # which says why not
+
     def for_samples(self, samples: int) -> Planned:
         return self  # its stages are of one size of micro-batch
 
     def for_classes(self, microbatches: int) -> Planned:
         raise PenstockError("the plan is one of equal micro-batches", ["these have shapes of their own"], "give actors=, schedule= and split= in place of plan=")
 
-    def compile(self, step: Any, table: Any, updating: Callable[[], Any] | None = None) -> Any:
+    def placed(self, step: Any, model: Any) -> tuple[Any, str]:
+        return None, ""  # the plan says it
+
+    def compile(self, step: Any, table: Any, options: Any) -> Any:
+        return self.compile_beside(step, table, options, None)
+
+    def compile_beside(self, step: Any, table: Any, options: Any, updating: Callable[[], Any] | None) -> Any:
         other = updating() if updating else None
         return told(lambda: _core.compile_plan(step, self.file, None if self.schedule is None else table, other))
 

@@ -22,9 +22,11 @@ from .optimisers import Optimiser
 from .placing import Plan
 from .planned import Planned
 from .state import State
+from .step_windows import Window
 
 log = logging.getLogger("penstock")
 
+HINTS = {"gradients": "step.gradients(batch)", "evaluation": "step.evaluate(batch)"}
 KEPT = 16  # programs of each kind, those used last
 
 
@@ -35,7 +37,7 @@ class Ready:
     name: str
     kind: str
     program: Any
-    ports: frozenset[str]
+    ports: Mapping[str, Sequence[int]]  # their shapes
     begins: Sequence[str]
     counter: Counter | None = None  # of what the loss divides by, where micro-batches have shapes of their own
     over: int | None = None  # likewise, by how many samples
@@ -54,6 +56,7 @@ class Programs:
         self._calls, self._loss, self._exports, self._plan, self._table, self._optimiser = calls, loss, exports, plan, table, optimiser
         self._session, self._state, self._deadline = session, state, deadline
         self._evaluation: Exports | None = None
+        self._placed: tuple[Any, str] | None = None  # Plan.placed
         self._begins = plan.split
         self._ready: dict[tuple, Ready] = {}  # those used last are last
         self._numbers = itertools.count()
@@ -63,7 +66,7 @@ class Programs:
 
         Throws PenstockError for a batch that the plan cannot cut, and for what cannot be exported, compiled or proven.
         """
-        key = (kind, isinstance(batch, MicroBatches), _shapes(tensors))
+        key = (kind, isinstance(batch, MicroBatches), steps_of(batch), str(getattr(batch, "table", None)), _shapes(tensors))
         if key in self._ready:
             self._ready[key] = self._ready.pop(key)
         else:
@@ -83,10 +86,15 @@ class Programs:
             del self._ready[key]
 
     def _of_equal(self, kind: str, batch: Any, tensors: Mapping[str, torch.Tensor]) -> Ready:
+        if isinstance(batch, Window) and kind != "training":
+            raise PenstockError(f"a window is of training steps; for {kind} there is one batch at a time", hint=f"{HINTS[kind]} for each batch of it")
         plan = self._plan.for_samples(self._calls.samples(tensors)).with_split(self._begins)
+        if kind == "training":
+            plan = plan.for_steps(steps_of(batch))
+        first = next(iter(batch)) if isinstance(batch, Window) else batch
         exports = self._evaluated(batch) if kind == "evaluation" else self._exports
-        model = exports.model(self._calls.cut_into(plan.microbatches), batch, plan, {} if kind == "evaluation" else self._groups())
-        table = self._table if plan.microbatches == self._plan.microbatches else plan.table()
+        model = exports.model(self._calls.cut_into(plan.microbatches), first, plan, {} if kind == "evaluation" else self._groups())
+        table = self._table if (plan.microbatches, plan.window) == (self._plan.microbatches, self._plan.window) else plan.table()
         return self._loaded(kind, exports, model, self._compile(kind, model, plan, table))
 
     def _of_classes(self, kind: str, batch: MicroBatches) -> Ready:
@@ -104,7 +112,8 @@ class Programs:
                                 ["micro-batches of shapes of their own do not have them"], "give batches whose micro-batches are alike")
         make = _core.gradient_step if kind == "gradients" else self._training_step_of
         classes = [told(lambda model=model: make(model, model.samples, 1)) for model in models.values()]
-        program = plan.compile_classes(classes, [list(models).index(shape) for shape in shapes], plan.table())
+        table = plan.table() if batch.table is None else batch.table
+        program = plan.compile_classes(classes, [list(models).index(shape) for shape in shapes], table, self._options(classes[0], each[0]))
         counter = Counter(each, self._state.copies, self._deadline) if each[0].counts else None
         over = 1 if self._exports.first.header["loss"] == "sum" else sum(model.samples for model in each)
         return replace(self._loaded(kind, self._exports, each[0], program), counter=counter, over=over)
@@ -114,7 +123,7 @@ class Programs:
         name = f"{kind} {next(self._numbers)}"
         told(lambda: self._session.load(name, program))
         self._state.adopt(exports)
-        return Ready(name, kind, program, frozenset(program.data), model.begins)
+        return Ready(name, kind, program, program.data, model.begins)
 
     def scheduled(self, kind: str, schedule: Any) -> Any:
         """The program of the example's shape under another schedule, which is not loaded."""
@@ -131,13 +140,24 @@ class Programs:
 
     def _compile(self, kind: str, model: Any, plan: Plan | Planned, table: Any) -> Any:
         if kind == "training":
-            return plan.compile(self._training_step(model, plan), table)
+            step = self._training_step(model, plan)
+            return plan.compile(step, table, self._options(step, model))
         make = _core.gradient_step if kind == "gradients" else _core.evaluation_step
         step = told(lambda: make(model, model.samples * plan.microbatches, plan.microbatches))
 
         def updating() -> Any:
             return self._training_step(self._exports.example_model(plan, self._groups()), plan)
-        return plan.compile(step, table, updating if self._optimiser else None)
+        return plan.compile_beside(step, table, self._options(step, model), updating if self._optimiser else None)
+
+    def _options(self, step: Any, model: Any) -> Any:
+        """Those of all programs: the first step's."""
+        if self._placed is None:
+            self._placed = self._plan.placed(step, model)
+        return self._placed[0]
+
+    def split_text(self) -> str:
+        """What lies along the axes over which tensors are split."""
+        return self._placed[1] if self._placed else ""
 
     def _training_step(self, model: Any, plan: Plan | Planned) -> Any:
         return told(lambda: self._training_step_of(model, model.samples * plan.microbatches, plan.microbatches))
@@ -145,6 +165,11 @@ class Programs:
     def _training_step_of(self, model: Any, batch: int, microbatches: int) -> Any:
         optimiser = self._optimiser
         return _core.training_step(model, batch, microbatches, optimiser.name, optimiser.groups(), optimiser.texts(), self._plan.clip)
+
+
+def steps_of(batch: Any) -> int:
+    """How many steps of training the batch is for."""
+    return len(batch) if isinstance(batch, Window) else 1
 
 
 def _shapes(tensors: Mapping[str, torch.Tensor]) -> tuple:

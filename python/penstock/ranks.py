@@ -23,6 +23,7 @@ from .optimisers import rates_of
 from .placing import Plan
 from .planned import Planned
 from .prediction import Prediction
+from .step_windows import rates_given
 from .tensors import addresses, tensor_of
 
 # These belong to the process, as the launcher's variables do, which are the same for all trainers in it. All ranks make their trainers in one
@@ -182,7 +183,7 @@ class RankTrainer:
         given = self.calls.given(batch, self.calls.tensors(batch), self.seed)
         if isinstance(batch, MicroBatches):
             given |= self._led("the counts of a step(batch)", lambda: self._lead.counts(kind, batch), given)
-        return given if self._optimizer is None else {**given, "learning_rates": rates_of(self._optimizer)}
+        return given if self._optimizer is None else given | rates_given(batch, rates_of(self._optimizer))
 
     def _led(self, call: str, work: Callable[[], Any], data: Mapping[str, torch.Tensor] | None = None) -> Any:
         """Gives every rank what `work` gives on rank 0: tensors, numbers and texts in dicts, lists and tuples. `data` is what steps in it read."""

@@ -13,9 +13,9 @@ import torch
 from .errors import PenstockError
 from .watch import check_kind
 
-AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "seed": None}
+AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "window": 1, "tensor": 1, "context": 1, "expert": 1, "seed": None}
 AT_MOST = {"zero": 3}
-OPTIONAL = ("chunks", "split", "options", "weights", "loss", "optimizer")
+OPTIONAL = ("chunks", "split", "options", "layout", "dims", "mesh", "axes", "weights", "loss", "optimizer")
 
 
 def check_settings(module: Any, given: Mapping[str, Any]) -> None:
@@ -46,6 +46,10 @@ def _wanted(name: str, value: Any) -> str | None:
         "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), the path of a table or of rules, or the text of rules"),
         "split": (isinstance(value, Mapping) or _are_texts(value), 'a list of paths of modules, ["layers.2"], or a split_spec'),
         "options": (_are_options(value), 'options of the schedule by name, numbers, lists of numbers, True or False: {"in_flight": 3}'),
+        "layout": (isinstance(value, Mapping) and _are_texts([*value, *value.values()]), 'an axis by name of dim, {"heads": "tensor"}; "" leaves it whole'),
+        "mesh": (isinstance(value, Mapping), 'members by axis, {"data": 2, "tensor": 2}'),
+        "axes": (isinstance(value, Mapping) and _are_texts([*value, *value.values()]), 'the axis by the name that it is to have, {"model": "tensor"}'),
+        "dims": (isinstance(value, Mapping), "what penstock.dims gives"),
         "whole": (_are_texts(value), 'names of arguments, ("num_items_in_batch",)'),
         "dynamic": (isinstance(value, (bool, Mapping)), 'True, False or dims by argument, {"input_ids": (0, 1)}'),
         "weights": (isinstance(value, (str, Path)), "the path of a folder"),

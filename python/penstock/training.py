@@ -13,21 +13,24 @@ import torch
 
 from . import _core, optimiser_state
 from .calls import Calls
+from .dims import Dims, checked_dims
 from .engine import Entered, told
 from .errors import PenstockError
 from .exports import Exports
-from .micro_batches import MicroBatches
+from .mesh import named_axes, sizes_of
+from .micro_batches import MicroBatches, name_in
 from .optimisers import Optimiser, optimiser_of, parameters_by_id
 from .placing import Plan
 from .planned import Planned
 from .prediction import Prediction
 from .pretrained import Folder
-from .programs import Programs, Ready
+from .programs import Programs, Ready, steps_of
 from .ranks import RankTrainer, ranks_for
 from .settings import check_settings
 from .splits import begins_of
 from .stale import warn_where_stale
 from .state import State
+from .step_windows import Window, rates_given
 from .tensors import addresses, tensor_of
 
 
@@ -37,7 +40,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
             options: Mapping[str, Any] | None = None, plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu",
-            fuse: bool = False) -> Trainer | RankTrainer:
+            fuse: bool = False, window: int = 1, tensor: int = 1, context: int = 1, expert: int = 1, layout: Mapping[str, str] | None = None,
+            dims: Mapping[str, Dims] | None = None, mesh: Mapping[str, int] | None = None, axes: Mapping[str, str] | None = None) -> Trainer | RankTrainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
@@ -49,8 +53,14 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     begin: paths of modules, for the second and each further one, or a split_spec of torch.distributed.pipelining
     ({"layers.1": SplitPoint.BEGINNING}); without it they are cut evenly. Each actor has `chunks` of them; a table and rules say themselves how
     many. `options` are others that the schedule takes, by their keys in [pipeline] of a configuration:
-    {"in_flight": 3, "split_backward": True}. `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
-    3). `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
+    {"in_flight": 3, "split_backward": True}. `window`: for how many training steps the schedule makes its table, so that the pipeline is not drained
+    between them: steps then come as `penstock.Window`, and of schedules such as pipedream read parameters that are some updates late
+    (docs/pytorch_loops.md). `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
+    3). `tensor`, `context` and `expert`: members of axes over which the tensors of each of these devices are split: by `dims`, names of parameters'
+    dims, as `penstock.dims` makes them, and `layout`, the axis of each name ({"heads": "tensor"}); without dims so that the least is sent.
+    `mesh={"data": 2, "model": 2}` says all of these and `actors` (of the axis "pipe") at once, in the order of its axes, and `axes={"model": "tensor"}`
+    gives axes names of your own.
+    `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
     `dynamic`: as `export` takes it; but with True the first export has the example's sizes, and the next one, when a batch of another shape
     comes, symbols for the dims in which batches differed.
     `plan`: what `penstock.plan` found, which says all of this but `clip`. `autocast=torch.bfloat16` computes as torch.autocast does, with
@@ -72,8 +82,11 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     """
     check_settings(module, {"optimizer": optimizer, "loss": loss, "actors": actors, "schedule": schedule, "chunks": chunks, "microbatches": microbatches,
                             "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "options": options, "dynamic": dynamic, "whole": whole,
-                            "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device, "fuse": fuse})
-    given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip, options or {})
+                            "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device, "fuse": fuse,
+                            "window": window, "tensor": tensor, "context": context, "expert": expert, "layout": layout, "dims": dims, "mesh": mesh, "axes": axes})
+    given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip, options or {}, window, tensor, context, expert, layout or {},
+                 checked_dims(module, dims or {}), named_axes(axes or {}))
+    given = given if mesh is None else given.on_mesh(sizes_of(mesh, axes or {}))
     placed = given if plan is None else _planned(plan, given)
 
     def make(session: Any = None) -> Trainer:
@@ -138,9 +151,10 @@ class Trainer:
         self._state = State(module, self.exports, self._session, folder)
         self._programs = Programs(self.calls, loss, self.exports, self.plan, self._table, self.optimiser, self._session, self._state,
                                   deadline)
-        self._measuring, self._example = (threads, device, fuse), example
+        windowed = optimizer is not None and self.plan.window > 1
+        self._measuring, self._example = (threads, device, fuse), Window([example] * self.plan.window) if windowed else example
         self._trains = [(name, parameter, parameter.requires_grad) for name, parameter in module.named_parameters()]
-        self._first = self._programs.of("training" if optimizer else "gradients", example, self.calls.tensors(example))
+        self._first = self._programs.of("training" if optimizer else "gradients", self._example, self.calls.tensors(example))
         if optimizer and optimizer.state:
             self._state.set(optimiser_state.loaded(self._optimised(), optimizer.state_dict(), 0))
         warn_where_stale(module, self)
@@ -157,7 +171,7 @@ class Trainer:
     # --- running
 
     def __call__(self, batch: Any) -> torch.Tensor:
-        """One step on the batch, or on `MicroBatches`; the loss, a scalar on the CPU.
+        """One step on the batch, or on `MicroBatches`; the loss, a scalar on the CPU. On a `Window` as many steps as it has batches; their losses.
 
         Throws PenstockError: a batch that does not fit, a device that failed.
         """
@@ -166,11 +180,15 @@ class Trainer:
             self._state.check_unchanged()
         outputs = self._run("training", batch)
         optimiser.torchs._opt_called = True  # torch.optim.lr_scheduler asks for it
-        self.gradient_norm = outputs["gradient_norm"].item()
+        steps = steps_of(batch)
+        by_step = [{name: outputs[name_in(name, step) if steps > 1 else name] for name in ("loss", "gradient_norm", "learning_rate")}
+                   for step in range(steps)]
+        self.gradient_norm = by_step[-1]["gradient_norm"].item()
         if self._log is not None:
-            for name in ("loss", "gradient_norm", "learning_rate"):
-                self._log.add_scalar(name, outputs[name].item(), self.steps)
-        return outputs["loss"]
+            for number, values in enumerate(by_step, self.steps - len(by_step) + 1):
+                for name, value in values.items():
+                    self._log.add_scalar(name, value.item(), number)
+        return torch.stack([values["loss"] for values in by_step]) if isinstance(batch, Window) else outputs["loss"]
 
     def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss, and its gradient by each trained parameter; nothing is updated."""
@@ -210,8 +228,8 @@ class Trainer:
         return self._programs.scheduled(self._first.kind, schedule)
 
     def explain(self) -> str:
-        """The stages, by the modules that begin them, and the table."""
-        return f"{self.plan.stages_text(self._first.begins)}\n{self._table}"
+        """The stages, by the modules that begin them, what is split along which axis, and the table."""
+        return f"{self.plan.stages_text(self._first.begins)}\n{self._programs.split_text()}{self._table}"
 
     def program(self) -> str:
         """The program of a step of the example's shape as text."""
@@ -305,8 +323,10 @@ class Trainer:
     def _given(self, ready: Ready, batch: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The tensors that a step reads beside its state."""
         found = self.calls.given(batch, tensors, self.seed) | ready.counts(tensors)
-        given = {name: tensor for name, tensor in found.items() if name in ready.ports}
-        return given | ({"learning_rates": self.optimiser.rates()} if ready.kind == "training" else {})
+        found |= rates_given(batch, self.optimiser.rates()) if ready.kind == "training" else {}
+        # What no step of a window reads is as it would be of one step.
+        return {name: found[name] if list(found[name].shape) == shape else found.get(name_in(name, 0), found[name])
+                for name, shape in ready.ports.items() if name in found}
 
     def _optimiser(self, optimizer: torch.optim.Optimizer) -> Optimiser:
         return optimiser_of(optimizer, *parameters_by_id(self.module, set(self.exports.trained)))
@@ -337,7 +357,7 @@ class Trainer:
             self._state.before_step()
             packed, kept = addresses(self._given(ready, batch, tensors))
             with self.exports.with_reasons():
-                report, self._late = told(lambda: self._session.step(ready.name, packed, False, self._done if kind == "training" else None))
+                report, self._late = told(lambda: self._session.step(ready.name, packed, False, self._done if kind == "training" else None, steps_of(batch)))
             del kept  # they had to live until here
             self._state.after_step()
         if kind != "training":

@@ -232,5 +232,62 @@ TEST(Mesh, BadLayoutsOfAModel) {
             "  hint: use a smaller context, or --set layout.sequence=");
 }
 
+// JaxPP's meshes name their axes as users like.
+constexpr const char* kNamed = "[axes]\nmodel = \"tensor\"\nstages = \"pipe\"\nbatch = \"data\"\nring = \"context\"\n";
+
+Config parse_named(const std::string& mesh, const std::vector<std::string>& settings = {}, const std::string& toml = kNamed) {
+  std::vector<Override> overrides{mesh_override(mesh)};
+  for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+  return parse_config(toml, "run.toml", overrides, builtin_models());
+}
+
+TEST(Mesh, AxesHaveTheUsersNames) {
+  const Config config = parse_named("stages=2,batch=2,ring=2,model=2");
+  EXPECT_EQ(axes(config), "ring 2 {sequence} model 2 {heads, mlp, vocab}");
+  EXPECT_EQ(config.pipeline.table.actors, 2);
+  EXPECT_EQ(config.pipeline.data, 2);
+  EXPECT_EQ(config.pipeline.axes, (std::vector<std::string>{"expert", "ring", "model"}));
+  EXPECT_EQ(axes(parse_named("model=2,ring=2", {"layout.sequence=model", "layout.mlp=ring"})),
+            "model 2 {heads, sequence, vocab} ring 2 {mlp}");
+  EXPECT_EQ(axes(parse_named("tensor=2,data=2", {}, "")), "tensor 2 {heads, mlp, vocab}");
+  EXPECT_EQ(axes(parse_named("model=2", {"axes.model=tensor"}, "")), "model 2 {heads, mlp, vocab}");
+  EXPECT_EQ(axes(parse("[mesh]\nmodel = 2\nring = 4\n[axes]\nmodel = \"tensor\"\nring = \"context\"\n")),
+            "ring 4 {sequence} model 2 {heads, mlp, vocab}");
+  EXPECT_EQ(parse("mesh = { data = 2, pipe = 3 }\n").pipeline.data, 2);
+}
+
+TEST(Mesh, NamesOfAxesAreKeptWithTheConfiguration) {
+  const Config config = parse_named("stages=2,ring=2,model=2", {"layout.embed=ring"});
+  const std::string text = print(config);
+  EXPECT_NE(text.find("[axes]\nbatch = \"data\"\nmodel = \"tensor\"\nring = \"context\"\nstages = \"pipe\"\n"), std::string::npos) << text;
+  const Config again = parse(explained(config, builtin_models()));
+  EXPECT_EQ(print(again), text);
+  EXPECT_EQ(axes(again), axes(config));
+}
+
+TEST(Mesh, NamesOfAxesThatCannotBe) {
+  const auto refused = [](const std::string& mesh, const std::vector<std::string>& settings, const std::string& toml = kNamed) {
+    return message_of([&] { axes(parse_named(mesh, settings, toml)); });
+  };
+  EXPECT_EQ(refused("modle=2", {}),
+            "--mesh modle=2: there is no axis \"modle\"\n"
+            "  there are pipe (actors), data (devices of each actor, or its hosts) and local (devices of each host)\n"
+            "  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
+            "  [axes] names data \"batch\", tensor \"model\", context \"ring\", pipe \"stages\"\n"
+            "  hint: did you mean model?");
+  EXPECT_EQ(refused("model=2", {"axes.rows=tensor"}),
+            "axes.model and axes.rows are both \"tensor\"\n"
+            "  there is one axis tensor, as a dim that is split over it lies along one axis\n"
+            "  hint: name another of tensor, context and expert, which differ in nothing but what [layout] splits over them");
+  EXPECT_NE(refused("model=2", {"axes.data=tensor"}, "").find("data is the name of another axis"), std::string::npos);
+  EXPECT_NE(refused("x=2", {"axes.x=tensr"}, "").find("unknown axis \"tensr\""), std::string::npos);
+  EXPECT_NE(refused("model=2", {"layout.mlp=modle"}).find("unknown axis \"modle\""), std::string::npos);
+  EXPECT_NE(refused("model=999", {}).find("mesh.model = 999: \"heads\" has 4 in "), std::string::npos);
+  EXPECT_NE(refused("model=2,batch=2", {}).find("batch stands behind model"), std::string::npos);
+  EXPECT_EQ(message_of([] { parse("[mesh]\nmodel = 2\n"); }).substr(0, 43), "run.toml:2:1: [mesh]: there is no axis \"mod");
+  EXPECT_NE(message_of([] { parse("[mesh]\ntensor = 2\n[pipeline]\ntensor = 2\n"); }).find("both say how many members an axis has"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -35,7 +35,7 @@ Config config_of(const std::string& mesh, const std::vector<std::string>& more =
 MeshPicture picture_of(const Config& config, const std::vector<std::string>& values, const ClusterSpec* cluster = nullptr) {
   const Prepared prepared = prepare(config, builtin_models());
   const Program program = compile_training(config, prepared);
-  MeshPicture out{"a mesh", mesh_of(prepared), {}, {}, {}};
+  MeshPicture out{"a mesh", mesh_of(config, prepared), {}, {}, {}};
   out.cluster = cluster ? *cluster : uniform_cluster(static_cast<int>(out.mesh.devices.size()), ClusterLink().bandwidth);
   out.traffic = traffic_of(program, out.mesh, out.cluster);
   for (const std::string& value : values) out.values.push_back(held_value(config, prepared, program, value));
@@ -118,7 +118,7 @@ TEST(MeshView, ActivationsAreWhatMembersMake) {
       if (std::string_view(mesh).find("context") != std::string_view::npos && std::string_view(sequence).ends_with("tensor")) continue;
       const Prepared prepared = prepare(config, builtin_models());
       const std::vector<AxisDecision> axes = training_layouts(config, prepared);
-      const MeshShape shape = mesh_of(prepared);
+      const MeshShape shape = mesh_of(config, prepared);
       std::vector<std::int32_t> all(shape.devices.size());
       std::iota(all.begin(), all.end(), 0);
       const Graph& body = *axes[0].step.ops[loop_of(axes[0].step)].body;
@@ -161,7 +161,7 @@ TEST(MeshView, ConversionsAreWhatProgramsSend) {
     const Config config = config_of("tensor=2", {sequence, "schedule=gpipe", "width=32", "vocabulary=64", "context=16"});
     const Prepared prepared = prepare(config, builtin_models());
     const std::vector<AxisConversions> costs = layout_costs(training_layouts(config, prepared));
-    const MeshShape mesh = mesh_of(prepared);
+    const MeshShape mesh = mesh_of(config, prepared);
     const std::vector<AxisTraffic> traffic = traffic_of(compile_training(config, prepared), mesh, uniform_cluster(2, 1e9));
     ASSERT_EQ(costs.size(), 1u);
     EXPECT_EQ(traffic[1].axis, "tensor");

@@ -1,4 +1,4 @@
-"""The Python and the commands of docs/pytorch.md run as they stand.
+"""The Python and the commands of docs/pytorch.md and docs/pytorch_loops.md run as they stand.
 
 usage: docs_test.py, with PENSTOCK the program's path
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import evaluate  # noqa: F401  (it finds the package)
 import zoo
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
+PAGES = [Path(__file__).resolve().parents[2] / "docs" / name for name in ("pytorch.md", "pytorch_loops.md")]
 PROGRAM = Path(os.environ.get("PENSTOCK", "build/penstock")).resolve()
 
 
@@ -29,17 +29,21 @@ class Page(unittest.TestCase):
 
     def test_blocks(self):
         """One after the other, as a reader would type them, in an empty folder."""
+        for page in PAGES:
+            self.run_page(page)
+
+    def run_page(self, page):
         names = {"__name__": "page"}
-        blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+        blocks = re.findall(r"^```(python|sh)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
         self.assertTrue(blocks)
         if zoo.have("transformers", "accelerate"):
             zoo.stub_torchvision()
         else:
-            blocks = blocks[: next(i for i, (_, block) in enumerate(blocks) if "import transformers" in block)]
+            blocks = blocks[: next((i for i, (_, block) in enumerate(blocks) if "import transformers" in block), None)]
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             for number, (language, block) in enumerate(blocks):
                 with self.subTest(number):
-                    self.run_block(language, block, names, f"{PAGE.name}, block {number}")
+                    self.run_block(language, block, names, f"{page.name}, block {number}")
 
     def run_block(self, language, block, names, title):
         if language == "python":

@@ -223,6 +223,7 @@ class Refusals(Case):
     def test_what_the_trainer_says_already(self):
         self.refused('pipeline has "clip"[^$]*TrainingArguments.max_grad_norm', pipeline={"clip": 1.0})
         self.refused('pipeline has "optimizer"', pipeline={"optimizer": None})
+        self.refused("(?s)pipeline has \"window\".*one step after the other", pipeline={"window": 2})
 
     def test_other_losses(self):
         class Other(penstock.hugging_face.Trainer):

@@ -43,7 +43,7 @@ class Options(unittest.TestCase):
                                       ({"options": {"split_backward": 1}}, '"split_backward" needs true or false'),
                                       ({"options": {"chunks": 2}}, "chunks is an argument of its own"),
                                       ({"schedule": table, "options": {"unit": 1}}, "is a table: it takes no unit"),
-                                      ({"options": {"window": 2}}, "is a table for 2 training steps"),
+                                      ({"options": {"window": 2}}, "window is an argument of its own"),
                                       ({"options": {"slices": 2}}, "stages"),
                                       ({"options": {"frozen": [1.0]}}, "stages")):
                 with self.subTest(settings), self.assertRaisesRegex(penstock.PenstockError, "(?s)" + message):

@@ -115,6 +115,34 @@ def compare_micro_batches():
     say("micro-batches of four shapes")
 
 
+def compare_with_threads():
+    """Windows, planned batches and axes have the bits that they have on threads."""
+    torch.manual_seed(3)
+    batches = [texts() for _ in range(5)]
+    samples = [tuple(tensor[0] for tensor in texts(1, length, ignored=False)) for length in (9, 2, 5, 3, 9, 12)]
+
+    def collate(some):
+        return [nn.utils.rnn.pad_sequence([sample[i] for sample in some], batch_first=True, padding_value=value) for i, value in ((0, 0), (1, -100))]
+    found = []
+    for backend in (None, "threads"):
+        results = []
+        for plan in ({"schedule": "zb-h1", "window": 2}, {"actors": 1, "tensor": 2}):
+            module = seeded(Model)
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+            step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=optimizer, microbatches=2, backend=backend, **plan)
+            if "window" in plan:
+                results += [step(window) for window in penstock.windows(batches, 2, scheduler)]
+                planner = penstock.BatchPlanner(step, collate=lambda some: tuple(collate(some)), length=lambda sample: len(sample[0]), fixed=0.01)
+                results.append(step(planner(samples)))
+            else:
+                results += [step(batch) for batch in batches]
+            results += step.state_dict().values()
+        found.append(results)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+    say("windows, planned batches and axes")
+
+
 def compare_zoo():
     torch.manual_seed(0)
     module, batch = zoo.make("gpt2")
@@ -136,6 +164,7 @@ def plans():
     compare_steps(schedule="zb-h1")
     compare_steps(torch.optim.NAdam, schedule="zb-h1")
     compare_micro_batches()
+    compare_with_threads()
     # Not at the script's end: c10d's thread drops the tensor afterwards, for which it takes Python's lock, and a thread that asks for that while
     # the interpreter ends is ended in the middle of a C++ destructor, which aborts the process (torch 2.13).
     total = torch.tensor([rank() + 1.0])

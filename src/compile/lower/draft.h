@@ -159,8 +159,8 @@ struct Draft {
   std::map<ResultId, Member> sharded_results;
   IdVector<InstanceId, Instance> instances;
   IdVector<ActorId, std::vector<Run>> actors;  // from the pass `devices` on: devices
-  // In a window, from the pass `steps` on: the loop's operands that something reads a whole step of, in order. Each step has a port of its
-  // own for each, behind the step's inputs.
+  // In a window, from the pass `steps` on: the step's inputs of which something reads what a whole step is given, in order. Each step has a
+  // port of its own for each, behind the step's inputs.
   std::vector<std::int32_t> whole_ports;
   std::vector<LoopUse> uses;                      // up to the pass `after`
   std::vector<PartialSum> partials;               // up to the pass `after`

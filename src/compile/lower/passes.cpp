@@ -168,9 +168,8 @@ Lowering with_drafts(Lowering lowering, std::vector<Draft> drafts) {
             "read all drafts of one lowering");
       draft = std::move(drafts[next++]);
     }
-    const auto is_port = [&](std::int32_t operand) { return operand < attribute<std::int64_t>(table.input.loop_op(), "split"); };
-    if (!std::ranges::all_of(table.steps[0].whole_ports, is_port))
-      throw Error("a draft has ports of operands that the loop does not cut into micro-batches");
+    const auto is_data = [&](std::int32_t input) { return input >= table.input.step.state && input < std::ssize(table.input.step.inputs); };
+    if (!std::ranges::all_of(table.steps[0].whole_ports, is_data)) throw Error("a draft has ports of inputs that are no data of the step");
     if (is_done(join_steps) && is_window(table.input)) table.input = window_input(table.input, table.steps[0].whole_ports);
     for (const Draft& draft : table.steps) verify(table.steps.size() == 1 ? table.input : step_input(table.input, draft.of.step), draft);
   }

@@ -1,6 +1,7 @@
 // From the last draft to the program: instances become slots, and what stands before and behind each run its instructions. Decides nothing.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "lower/execution.h"
 #include "lower/passes.h"
@@ -10,6 +11,13 @@
 
 namespace penstock {
 namespace {
+
+// Whether a port of one micro-batch or step has the samples along its first dim: so it does where the step's own port is cut, and where
+// only micro-batches have such ports.
+bool has_samples(const Port& port, const Program& program) {
+  const auto whole = std::ranges::find(program.data, data_name(port), &Port::name);
+  return whole == program.data.end() || whole->split;
+}
 
 void declare_ports(const LowerInput& input, Program& program) {
   const Graph& step = input.step;
@@ -23,11 +31,12 @@ void declare_ports(const LowerInput& input, Program& program) {
   // By micro-batch or step, whose number their names end with.
   std::size_t each = 0;
   for (std::size_t i = shared; i < step.inputs.size(); ++i) each += step.values[step.inputs[i]].name.ends_with(".0");
-  std::int64_t row = 0;
+  std::int64_t row = 0, rows = 0;
   for (std::size_t i = shared; i < step.inputs.size(); ++i) {
     const Value& value = step.values[step.inputs[i]];
     program.data.push_back({value.name, value.type, false, row});
-    if ((i + 1 - shared) % each == 0) row += value.type.shape[0];
+    if (has_samples(program.data.back(), program)) rows = value.type.shape[0];
+    if ((i + 1 - shared) % each == 0) row += std::exchange(rows, 0);
   }
   for (std::size_t o = step.state; o < step.outputs.size(); ++o) {
     const std::size_t index = o - step.state;

@@ -42,27 +42,24 @@ struct Joining {
   }
 };
 
-// The loop's operands of which something reads a step's whole batch.
+// The step's inputs of which something reads what a whole step is given. The seed is the run's: all steps read it alike.
 std::vector<std::int32_t> whole_ports(const LowerInput& input, const std::vector<Draft>& steps) {
   std::set<std::int32_t> out;
   for (const Draft& draft : steps)
     for (const Instance& instance : draft.instances)
-      if (instance.source == Instance::Source::data && !instance.unit)
-        if (const std::int32_t operand = cut_operand(input, instance.input); operand >= 0) out.insert(operand);
+      if (instance.source == Instance::Source::data && !instance.unit && input.step.values[input.value(instance.input)].name != "seed")
+        out.insert(instance.input.value);
   return {out.begin(), out.end()};
 }
 
 // The instance as the window has it; `is_shared`: all steps do.
 Instance in_window(const Joining& j, Instance instance, std::int32_t step, bool& is_shared) {
+  const std::vector<std::int32_t>& whole = j.draft.whole_ports;
   const bool is_whole = instance.source == Instance::Source::data && !instance.unit;
-  const std::int32_t operand = is_whole ? cut_operand(j.input, instance.input) : -1;
-  is_shared = instance.source == Instance::Source::state || (is_whole && operand < 0);
+  const auto port = is_whole ? std::ranges::find(whole, instance.input.value) : whole.end();
+  is_shared = instance.source == Instance::Source::state || (is_whole && port == whole.end());
   if (is_shared) return instance;
-  if (operand >= 0) {
-    const std::vector<std::int32_t>& whole = j.draft.whole_ports;
-    const auto place = std::ranges::find(whole, operand) - whole.begin();
-    instance.input = InputId(j.input.step.inputs.size() + step * whole.size() + place);
-  }
+  if (is_whole) instance.input = InputId(j.input.step.inputs.size() + step * whole.size() + (port - whole.begin()));
   if (instance.unit) instance.unit.microbatch += step * j.input.microbatches;
   instance.name += concat("@", step);
   return instance;
@@ -231,18 +228,6 @@ void check_readers(Joining& j) {
       require_drained(j, concat(quote(j.draft.instances[state].name), " is read by stages on several actors, and each update is for all"));
 }
 
-// All steps read one part of the data alike: the seed.
-void check_ports(const LowerInput& input) {
-  const IdVector<ValueId, int> uses = use_counts(input.step);
-  for (std::size_t i = input.step.state; i < input.step.inputs.size(); ++i) {
-    const Value& port = input.step.values[input.step.inputs[i]];
-    if (cut_operand(input, InputId(i)) >= 0 || uses[input.step.inputs[i]] == 0 || port.name == "seed") continue;
-    throw Error(concat("schedule ", input.schedule.name, ": port ", quote(port.name), " is of a whole step, and the table of ",
-                       input.schedule.steps),
-                {"in a window of steps data come by micro-batch"}, "use a table for one step");
-  }
-}
-
 Draft joined(const LowerInput& input, const std::vector<Draft>& steps) {
   Joining j{input, steps, trained_states(input), read_versions(input.schedule), first_needs(input.schedule, input.dag.shape)};
   j.draft.of = steps[0].of;
@@ -256,7 +241,6 @@ Draft joined(const LowerInput& input, const std::vector<Draft>& steps) {
     note_into_states(j, step);
   }
   check_readers(j);
-  check_ports(input);
   for (const ActorId actor : ids<ActorId>(input.actors()))
     for (std::int32_t d = 0; d < input.devices(actor); ++d) j.draft.actors.push_back(merged_row(j, actor, ActorId(j.draft.actors.size())));
   return std::move(j.draft);

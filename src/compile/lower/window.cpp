@@ -40,8 +40,8 @@ LowerInput window_input(const LowerInput& window, const std::vector<std::int32_t
   out.microbatches *= steps;
   if (!whole_ports.empty()) out.first_port = InputId(step.inputs.size());
   for (std::int32_t s = 0; s < steps; ++s)
-    for (const std::int32_t operand : whole_ports) {
-      const Value& port = step.values[window.loop_op().operands[operand]];
+    for (const std::int32_t input : whole_ports) {
+      const Value& port = step.values[step.inputs[input]];
       out.step.add_input(port.type, concat(port.name, ".", s));
     }
   for (std::size_t i = step.state; i < step.inputs.size(); ++i)

@@ -53,7 +53,7 @@ ChosenLayouts chosen_along(LayoutAxis& axis, const ChoiceInput& input) {
   ClassSource source{input.step, axis.size, {}, taken_by_others(input.axes, axis.name)};
   for (const ParameterSpec& parameter : input.parameters) source.parameters[parameter.name] = parameter.dims;
   std::set<std::string> named;
-  for (const auto& [dim, usual] : Config().layout)
+  for (const auto& [dim, usual] : input.usual)
     if (usual == axis.name) named.insert(dim);
   LayoutChoice choice = choose_layouts(axis.name, source, named);
   name_dims(choice.wishes, source.taken, input.parameters);
@@ -77,11 +77,11 @@ std::string text_of(const std::vector<ChosenLayouts>& choices) {
   return out;
 }
 
-std::vector<ChosenLayouts> choose_along(const Config& config, const ChoiceInput& input) {
-  for (const std::string& chosen : config.chosen_axes) check_choice(chosen, input);
+std::vector<ChosenLayouts> choose_along(const std::vector<std::string>& chosen, const ChoiceInput& input) {
+  for (const std::string& axis : chosen) check_choice(axis, input);
   std::vector<ChosenLayouts> out;
   for (LayoutAxis& axis : input.axes | std::views::reverse)
-    if (is_chosen(config, axis.name)) out.push_back(chosen_along(axis, input));
+    if (std::ranges::find(chosen, axis.name) != chosen.end()) out.push_back(chosen_along(axis, input));
   return out;
 }
 

@@ -1,6 +1,7 @@
 // The choice of what is split along the axes of layout.choose. It ends in names: what it splits gets one, as if the user had named it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct ChoiceInput {
   const Graph& step;  // whose ops have their stages
   std::vector<LayoutAxis>& axes;
   std::vector<ParameterSpec>& parameters;
+  std::map<std::string, std::string> usual =
+      Config().layout;  // the axis over which dims of each name lie by default: a start of the search
 };
 
 struct ChosenLayouts {
@@ -28,6 +31,6 @@ std::string text_of(const std::vector<ChosenLayouts>& choices);
 // Chooses what is split along each of these axes, the last of the mesh first, as if it were the only one, and names it: in the axes and in
 // the parameters' dims. What lies along another axis by its name stays there. Throws Error for an axis that the mesh has not, or that the
 // model's own collectives need, and as choose_layouts().
-std::vector<ChosenLayouts> choose_along(const Config& config, const ChoiceInput& input);
+std::vector<ChosenLayouts> choose_along(const std::vector<std::string>& chosen, const ChoiceInput& input);
 
 }  // namespace penstock

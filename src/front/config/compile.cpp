@@ -314,7 +314,7 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 
 void choose_axes(const Config& config, Prepared& prepared) {
   const StagedStep staged = prepare_stages(training_graph(config, prepared), prepared.options.zero < 3, prepared.options.axes);
-  prepared.choices = choose_along(config, {staged.step, prepared.options.axes, prepared.parameters});
+  prepared.choices = choose_along(config.chosen_axes, {staged.step, prepared.options.axes, prepared.parameters, usual_layout(config)});
   name_parameters(prepared);
 }
 

@@ -13,6 +13,7 @@
 #include "base/words.h"
 #include "batch/batch_planners.h"
 #include "config/config_keys.h"
+#include "config/mesh.h"
 #include "config/planned_config.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
@@ -77,7 +78,7 @@ void add_section(std::vector<Assignment>& out, const std::string& section, const
 }
 
 std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
-  static const std::vector<std::string> sections = {"model", "data", "batch", "train", "pipeline", "layout", "run"};
+  static const std::vector<std::string> sections = {"model", "data", "batch", "train", "pipeline", "mesh", "axes", "layout", "run"};
   std::vector<Assignment> out;
   for (const auto& [section, node] : document) {
     const std::string place = place_text(file, section.source());
@@ -248,6 +249,60 @@ void add_dims(Config& config, const std::vector<Assignment>& assignments, const 
       add(override.key.substr(0, dot), override.key.substr(dot + 1));
 }
 
+// Every name of [axes] is a key of its own, too.
+void add_axis_names(Config& config, const std::vector<Assignment>& assignments, const std::vector<Override>& overrides) {
+  constexpr std::string_view kAxes = "axes.";
+  for (const Assignment& assignment : assignments)
+    if (assignment.section == "axes") config.axis_names[assignment.name];
+  for (const Override& override : overrides)
+    if (override.key.starts_with(kAxes)) config.axis_names[override.key.substr(kAxes.size())];
+}
+
+// Throws Error for two names of one axis, and for a name that is another axis. What names axes by default has the new names then.
+void take_axis_names(Config& config) {
+  std::map<std::string, std::string> by_axis;
+  for (const auto& [name, axis] : config.axis_names) {
+    const auto [other, is_new] = by_axis.emplace(axis, name);
+    if (!is_new)
+      throw Error(concat("axes.", other->second, " and axes.", name, " are both ", quote(axis)),
+                  {concat("there is one axis ", axis, ", as a dim that is split over it lies along one axis")},
+                  "name another of tensor, context and expert, which differ in nothing but what [layout] splits over them");
+    if (name != axis && !members_key(name).empty())
+      throw Error(concat("axes.", name, " = ", quote(axis), ": ", name, " is the name of another axis"), {}, "take a name that is none");
+    if (name.empty() || name.find_first_of(",=.") != std::string::npos)
+      throw Error(concat("axes: ", quote(name), " cannot be told apart in --mesh"), {}, "take a name without comma, dot and =");
+  }
+  config.layout = usual_layout(config);
+  for (std::string& axis : config.pipeline.axes) axis = axis_named(config, axis);
+}
+
+// The overrides with those that a mesh stands for.
+std::vector<Override> with_mesh(const std::vector<Override>& overrides, const Config& config) {
+  std::vector<Override> out;
+  for (const Override& override : overrides) {
+    if (override.key != "mesh") {
+      out.push_back(override);
+      continue;
+    }
+    const std::vector<Override> axes = parse_mesh(override.value, config.axis_names);
+    out.insert(out.end(), axes.begin(), axes.end());
+  }
+  return out;
+}
+
+// [mesh] says by the names of axes what [pipeline] says of their members.
+void take_mesh_section(std::vector<Assignment>& assignments, const Config& config) {
+  for (Assignment& of_mesh : assignments) {
+    if (of_mesh.section != "mesh") continue;
+    const std::string key = members_key(axis_of(config, of_mesh.name));
+    if (key.empty()) fail_unknown_axis(concat(of_mesh.key_place, "[mesh]"), of_mesh.name, config.axis_names);
+    of_mesh.section = "pipeline";
+    of_mesh.name = key.substr(key.find('.') + 1);
+    if (std::ranges::count_if(assignments, [&](const Assignment& a) { return a.section == "pipeline" && a.name == of_mesh.name; }) > 1)
+      throw Error(concat(of_mesh.key_place, "[mesh] and ", key, " both say how many members an axis has"), {}, "leave one out");
+  }
+}
+
 // The whole name of a key: "steps" -> "train.steps", where only one section has it.
 std::string full_key(const Override& override, const std::vector<ConfigKey>& keys) {
   std::vector<std::string> found;
@@ -308,7 +363,7 @@ void leave_to_choice(Config& config) {
                 {"along an axis dims are split that the layout names, or those that Penstock finds"},
                 concat("leave out ", key, ", or --set ", key, "="));
   };
-  const std::map<std::string, std::string> usual = Config().layout;
+  const std::map<std::string, std::string> usual = usual_layout(config);
   for (auto& [dim, axis] : config.layout) {
     if (!is_chosen(config, axis)) continue;
     const auto by_default = usual.find(dim);
@@ -382,7 +437,9 @@ void take_plan(Config& config, const PlanFile& plan) {
     pipeline.tensor = plan.split.tensor;
     pipeline.context = plan.split.context;
     pipeline.axes = defaults.axes;
-    if (plan.split.sequence && !is_chosen(config, "tensor")) config.layout["sequence"] = "tensor";
+    for (std::string& axis : pipeline.axes) axis = axis_named(config, axis);
+    const std::string tensor = axis_named(config, "tensor");
+    if (plan.split.sequence && !is_chosen(config, tensor)) config.layout["sequence"] = tensor;
   }
   if (plan.zero >= 0) pipeline.program.zero = plan.zero;
   check_batch(config);
@@ -503,13 +560,14 @@ Override parse_override(std::string_view text) {
   return {key, std::string(trim(text.substr(equal + 1))), "--set " + key};
 }
 
-Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& overrides, const ModelRegistry& models) {
+Config parse_config(std::string_view toml, std::string_view file, const std::vector<Override>& given, const ModelRegistry& models) {
   const toml::table document = parse_toml(toml, file);
   std::vector<Assignment> assignments = assignments_of(document, file);
   Config config;
   // The model decides which keys there are, so its name is settled first; a later assignment wins.
   std::vector<toml::table> documents;
-  documents.reserve(overrides.size());  // reserved because assignments point into it
+  constexpr std::size_t kOfMesh = 7;                // overrides that a mesh stands for, at most
+  documents.reserve(kOfMesh * (given.size() + 1));  // reserved because assignments point into it
   const auto add = [&](const Override& override, const std::vector<ConfigKey>& keys) {
     const std::string path = full_key(override, keys);
     const auto key = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.path() == path; });
@@ -519,14 +577,25 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
     config.overridden.insert(path);
   };
   const std::vector<ConfigKey> fixed = fixed_keys(config);
-  for (const Override& override : overrides)
+  for (const Override& override : given)
     if (override.key == "model.name" || override.key == "name") add(override, fixed);
   choose_model(config, assignments, models);
+  // Names of axes are next, as other keys name axes by them.
+  add_axis_names(config, assignments, given);
+  const std::vector<ConfigKey> names = axis_name_keys(config);
+  for (const Override& override : given)
+    if (override.key.starts_with("axes.")) add(override, names);
+  std::vector<Assignment> of_names;
+  std::ranges::copy_if(assignments, std::back_inserter(of_names), [](const Assignment& a) { return a.section == "axes"; });
+  apply(of_names, names, config.model.name);
+  take_axis_names(config);
+  take_mesh_section(assignments, config);
+  const std::vector<Override> overrides = with_mesh(given, config);
   add_dims(config, assignments, overrides);
 
   const std::vector<ConfigKey> keys = all_keys(config);
   for (const Override& override : overrides)
-    if (override.key != "model.name" && override.key != "name") add(override, keys);
+    if (override.key != "model.name" && override.key != "name" && !override.key.starts_with("axes.")) add(override, keys);
   apply(assignments, keys, config.model.name);
   for (const Assignment& assignment : assignments) config.given.insert(concat(assignment.section, ".", assignment.name));
   take_from_words(config, models);
@@ -557,7 +626,7 @@ Config load_config(const std::string& path, const std::vector<Override>& overrid
     return load_config("", all, models);
   }
   Config config = parse_config(path.empty() ? std::string() : read_file(path), path, overrides, models);
-  take_from_plan(config, overrides);
+  take_from_plan(config, with_mesh(overrides, config));
   take_from_table(config);
   return config;
 }
@@ -585,7 +654,7 @@ Config load_stored_config(std::string_view toml, std::string_view file, const st
                           const ModelRegistry& models) {
   Config config = parse_config(toml, file, overrides, models);
   check_confined(config, std::string(file));
-  take_from_plan(config, overrides);
+  take_from_plan(config, with_mesh(overrides, config));
   if (!config.overridden.contains("pipeline.schedule")) return config;
   for (const char* said_by_table : {"pipeline.actors", "pipeline.microbatches", "pipeline.slices"})
     if (!config.overridden.contains(said_by_table)) config.given.erase(said_by_table);

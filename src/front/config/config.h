@@ -103,6 +103,9 @@ struct Config {
       {"experts", "expert"}, {"heads", "tensor"}, {"mlp", "tensor"}, {"sequence", "context"}, {"vocab", "tensor"}};
   // Axes along which Penstock finds itself what is split (config/chosen_layouts.h): no dim is mapped to them.
   std::vector<std::string> chosen_axes;
+  // The user's own names of axes, and which they are: "model", "tensor". All that names an axis has these in their place: layouts, the
+  // order of axes, and what is said of them.
+  std::map<std::string, std::string> axis_names;
   // By stage, the dims for which it has another axis than `layout` says: [layout.STAGE].
   std::map<std::string, std::map<std::string, std::string>> stage_layout;
   struct Run {
@@ -141,8 +144,16 @@ struct Override {
 Override parse_override(std::string_view text);
 
 // Reads "pipe=2,data=4,tensor=2", as in --mesh: it sets pipeline.actors, data, local, tensor, context and expert, 1 for those not named,
-// and the order of the last three, pipeline.axes. Throws Error for anything else.
-std::vector<Override> parse_mesh(std::string_view text);
+// and the order of the last three, pipeline.axes. `names`: the user's own (Config::axis_names). Throws Error for anything else.
+std::vector<Override> parse_mesh(std::string_view text, const std::map<std::string, std::string>& names = {});
+// The same as an override that is read when the configuration says its names of axes.
+Override mesh_override(std::string text);
+
+// The name of the axis "tensor" or another of the six, where the configuration has its own, and which of them it names.
+std::string axis_named(const Config& config, const std::string& axis);
+std::string axis_of(const Config& config, const std::string& name);
+// The dims that lie along axes where nothing says otherwise.
+std::map<std::string, std::string> usual_layout(const Config& config);
 
 // Devices that share every micro-batch, each with rows of its own, where no plan says it. The axes of a layout multiply them.
 int devices_of_actor(const Config& config);

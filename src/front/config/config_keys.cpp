@@ -153,25 +153,33 @@ ConfigKey device_key(std::string* target) {
   return key;
 }
 
-ConfigKey axes_key(std::vector<std::string>* target) {
-  ConfigKey key{"pipeline", "axes", "", "order of these axes; members of the last are neighbours", target};
-  key.words = layout_axes();
+// The axes of layouts, by the configuration's names.
+std::vector<std::string> axis_words(const Config& config) {
+  std::vector<std::string> out = layout_axes();
+  for (std::string& axis : out) axis = axis_named(config, axis);
+  return out;
+}
+
+ConfigKey axes_key(Config& config) {
+  ConfigKey key{"pipeline", "axes", "", "order of these axes; members of the last are neighbours", &config.pipeline.axes};
+  key.words = axis_words(config);
   return key;
 }
 
-ConfigKey choose_key(std::vector<std::string>* target) {
-  ConfigKey key{"layout", "choose", "", "axes along which Penstock itself finds what is split, so that the least is sent", target};
-  key.words = layout_axes();
+ConfigKey choose_key(Config& config) {
+  ConfigKey key{"layout", "choose", "", "axes along which Penstock itself finds what is split, so that the least is sent",
+                &config.chosen_axes};
+  key.words = axis_words(config);
   key.by_path = true;
   return key;
 }
 
 // The key that says where dims of this name lie in one stage, or, where `stage` is "", in all.
-ConfigKey layout_key(const std::string& stage, const std::string& dim, std::string* target) {
+ConfigKey layout_key(const Config& config, const std::string& stage, const std::string& dim, std::string* target) {
   const std::string where = stage.empty() ? "" : concat(" of stage ", quote(stage));
   ConfigKey key{stage.empty() ? "layout" : concat("layout.", stage), dim, "",
                 concat("axis over which dims of the name ", quote(dim), where, " are split; \"\": none"), target};
-  key.words = layout_axes();
+  key.words = axis_words(config);
   return by_path(std::move(key));
 }
 
@@ -253,7 +261,8 @@ void add_table_keys(std::vector<ConfigKey>& out, ScheduleOptions& table) {
   }
 }
 
-std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
+std::vector<ConfigKey> pipeline_keys(Config& config) {
+  Config::Pipeline& p = config.pipeline;
   std::vector<ConfigKey> out = {
       {"pipeline", "plan", "", "file of penstock plan: stages, actors, micro-batches and schedule", &p.plan},
       {"pipeline", "schedule", "", "a name (penstock schedule list), FILE.csv or FILE.rules", &p.schedule},
@@ -269,7 +278,7 @@ std::vector<ConfigKey> pipeline_keys(Config::Pipeline& p) {
       {"pipeline", "expert", "members", "of axis expert, over which [layout] splits tensors", &p.expert, 1, 4096},
       by_path({"pipeline", "context", "members", "of axis context, likewise", &p.context, 1, 4096}),
       {"pipeline", "tensor", "members", "of axis tensor, likewise", &p.tensor, 1, 4096},
-      axes_key(&p.axes),
+      axes_key(config),
       choice("pipeline", "attention", "over a split sequence: heads, parts, or auto: parts where there are too few heads",
              &p.program.attention, {"auto", "heads", "parts"}),
       {"pipeline", "zero", "",
@@ -310,9 +319,19 @@ std::vector<ConfigKey> run_keys(Config::Run& run) {
 std::vector<ConfigKey> fixed_keys(Config& c) {
   std::vector<ConfigKey> keys = {{"model", "name", "", "from the registry of models", &c.model.name}};
   for (const std::vector<ConfigKey>& more :
-       {data_keys(c.data), batch_keys(c.batch), train_keys(c.train), pipeline_keys(c.pipeline), run_keys(c.run)})
+       {data_keys(c.data), batch_keys(c.batch), train_keys(c.train), pipeline_keys(c), run_keys(c.run)})
     keys.insert(keys.end(), more.begin(), more.end());
   return keys;
+}
+
+std::vector<ConfigKey> axis_name_keys(Config& c) {
+  std::vector<ConfigKey> out;
+  for (auto& [name, axis] : c.axis_names) {
+    ConfigKey key{"axes", name, "", "axis that has this name", &axis};
+    key.words = all_axes();
+    out.push_back(by_path(std::move(key)));
+  }
+  return out;
 }
 
 std::vector<ConfigKey> all_keys(Config& c) {
@@ -328,10 +347,11 @@ std::vector<ConfigKey> all_keys(Config& c) {
     keys.insert(place, more.begin(), more.end());
   };
   insert_before("data", own);
-  std::vector<ConfigKey> layout{choose_key(&c.chosen_axes)};
-  for (auto& [dim, axis] : c.layout) layout.push_back(layout_key("", dim, &axis));
+  insert_before("run", axis_name_keys(c));
+  std::vector<ConfigKey> layout{choose_key(c)};
+  for (auto& [dim, axis] : c.layout) layout.push_back(layout_key(c, "", dim, &axis));
   for (auto& [stage, dims] : c.stage_layout)
-    for (auto& [dim, axis] : dims) layout.push_back(layout_key(stage, dim, &axis));
+    for (auto& [dim, axis] : dims) layout.push_back(layout_key(c, stage, dim, &axis));
   insert_before("run", layout);
   return keys;
 }

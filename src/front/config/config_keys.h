@@ -39,6 +39,7 @@ struct ConfigKey {
 
 // The keys without the model's own, and all keys, both in the order in which they are printed. They point into `config`.
 std::vector<ConfigKey> fixed_keys(Config& config);
+std::vector<ConfigKey> axis_name_keys(Config& config);  // those of [axes]
 std::vector<ConfigKey> all_keys(Config& config);
 
 // The name as TOML: quoted where it is no bare key.

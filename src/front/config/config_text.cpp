@@ -11,6 +11,9 @@ std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models
   Config copy = config, defaults;  // a copy because keys point into a configuration that they may change
   const ModelEntry& model = models.at(config.model.name);
   defaults.model = {config.model.name, model.numbers, model.words};
+  defaults.axis_names = config.axis_names;
+  defaults.layout = usual_layout(defaults);
+  for (std::string& axis : defaults.pipeline.axes) axis = axis_named(defaults, axis);
   for (const auto& [dim, axis] : config.layout) defaults.layout.try_emplace(dim);  // without a default a dim is whole
   for (const auto& [stage, dims] : config.stage_layout)
     for (const auto& [dim, axis] : dims) {
@@ -18,6 +21,7 @@ std::vector<KeyLine> key_lines(const Config& config, const ModelRegistry& models
       defaults.stage_layout[stage][dim] = of_all == config.layout.end() ? "" : of_all->second;
     }
   const std::vector<ConfigKey> keys = all_keys(copy), without = all_keys(defaults);
+  for (auto& [name, axis] : defaults.axis_names) axis.clear();  // without the key an axis has no other name
   std::vector<KeyLine> out;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const ConfigKey& key = keys[i];

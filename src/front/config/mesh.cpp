@@ -22,41 +22,42 @@ struct NamedAxis {
 constexpr NamedAxis kNamedAxes[] = {{"pipe", "pipeline.actors"},   {"data", "pipeline.data"},       {"local", "pipeline.local"},
                                     {"expert", "pipeline.expert"}, {"context", "pipeline.context"}, {"tensor", "pipeline.tensor"}};
 
-bool is_layout_axis(const std::string& name) {
+bool is_layout_axis(const std::string& axis) {
   const std::vector<std::string>& axes = layout_axes();
-  return std::find(axes.begin(), axes.end(), name) != axes.end();
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-[[noreturn]] void fail_unknown_axis(std::string_view mesh, const std::string& name) {
-  std::vector<std::string> known;
-  for (const NamedAxis& axis : kNamedAxes) known.emplace_back(axis.name);
-  const std::string near = nearest(name, known);
-  throw Error(concat("--mesh ", mesh, ": there is no axis ", quote(name)),
-              {"there are pipe (actors), data (devices of each actor, or its hosts) and local (devices of each host)",
-               "and inside of these tensor, context and expert, over which [layout] splits tensors"},
-              near.empty() ? "" : concat("did you mean ", near, "?"));
+// Which axis the name is; the name itself where it is no user's own.
+std::string named(const std::map<std::string, std::string>& names, const std::string& name) {
+  const auto own = names.find(name);
+  return own == names.end() ? name : own->second;
 }
 
 // Throws Error where data or local stand behind an axis inside of them.
-void check_nesting(std::string_view mesh, const std::vector<std::string>& written) {
-  const auto inside = std::find_if(written.begin(), written.end(), is_layout_axis);
-  const auto outside = std::find_if(inside, written.end(), [](const std::string& name) { return !is_layout_axis(name); });
+void check_nesting(std::string_view mesh, const std::vector<std::string>& written, const std::map<std::string, std::string>& names) {
+  const auto is_inside = [&](const std::string& name) { return is_layout_axis(named(names, name)); };
+  const auto inside = std::find_if(written.begin(), written.end(), is_inside);
+  const auto outside = std::find_if(inside, written.end(), [&](const std::string& name) { return !is_inside(name); });
   if (outside == written.end()) return;
   throw Error(concat("--mesh ", mesh, ": ", *outside, " stands behind ", *inside),
               {"the last axis varies fastest: its members are next to each other"}, concat("write ", *outside, " before ", *inside));
 }
 
-// The axes of layouts as they are ordered: first those that `said` does not have.
-std::vector<std::string> ordered_axes(const std::vector<std::string>& said) {
+// The axes of layouts as they are ordered, by `said` names: first those that it does not have.
+std::vector<std::string> ordered_axes(const std::vector<std::string>& said, const std::map<std::string, std::string>& names) {
   std::vector<std::string> out;
-  for (const std::string& axis : layout_axes())
-    if (std::find(said.begin(), said.end(), axis) == said.end()) out.push_back(axis);
+  for (const std::string& axis : layout_axes()) {
+    if (std::ranges::any_of(said, [&](const std::string& name) { return named(names, name) == axis; })) continue;
+    const auto own = std::ranges::find(names, axis, [](const auto& entry) { return entry.second; });
+    out.push_back(own == names.end() ? axis : own->first);
+  }
   out.insert(out.end(), said.begin(), said.end());
   return out;
 }
 
-std::int64_t members_of(const Config& config, const std::string& axis) {
+std::int64_t members_of(const Config& config, const std::string& name) {
   const Config::Pipeline& pipeline = config.pipeline;
+  const std::string axis = axis_of(config, name);
   return axis == "tensor" ? pipeline.tensor : axis == "context" ? pipeline.context : pipeline.expert;
 }
 
@@ -136,18 +137,23 @@ void set_dims(const Config& config, const NamedDims& dims, LayoutAxis& axis) {
   for (const auto& [stage, layout] : config.stage_layout) axis.stage_dims[stage] = along(layout);
 }
 
+// "pipeline.tensor = 2", or where the axis has a name of the user's "mesh.model = 2".
+std::string size_text(const Config& config, const LayoutAxis& axis) {
+  return concat(config.axis_names.contains(axis.name) ? "mesh." : "pipeline.", axis.name, " = ", axis.size);
+}
+
 void check_shared(const Config& config, const NamedDims& dims, const LayoutAxis& axis) {
   std::set<std::string> split = axis.dims;
   for (const auto& [stage, names] : axis.stage_dims) split.insert(names.begin(), names.end());
   if (split.empty())
-    throw Error(concat("pipeline.", axis.name, " = ", axis.size, ": nothing is split over axis ", axis.name), {shown_dims(config, dims)},
+    throw Error(concat(size_text(config, axis), ": nothing is split over axis ", axis.name), {shown_dims(config, dims)},
                 concat("map a dim to it: --set layout.NAME=", axis.name));
   for (const std::string& name : split) {
     const NamedDim& dim = dims.at(name);
     if (dim.units < axis.size)
-      throw Error(concat("pipeline.", axis.name, " = ", axis.size, ": ", quote(name), " has ", dim.units, " in ", dim.place,
-                         ", fewer than members of the axis"),
-                  {}, concat("use a smaller ", axis.name, ", or --set layout.", name, "="));
+      throw Error(
+          concat(size_text(config, axis), ": ", quote(name), " has ", dim.units, " in ", dim.place, ", fewer than members of the axis"), {},
+          concat("use a smaller ", axis.name, ", or --set layout.", name, "="));
   }
 }
 
@@ -158,7 +164,52 @@ const std::vector<std::string>& layout_axes() {
   return axes;
 }
 
-std::vector<Override> parse_mesh(std::string_view text) {
+std::vector<std::string> all_axes() {
+  std::vector<std::string> out;
+  for (const NamedAxis& axis : kNamedAxes) out.emplace_back(axis.name);
+  return out;
+}
+
+std::string members_key(const std::string& axis) {
+  for (const auto& [name, key] : kNamedAxes)
+    if (axis == name) return key;
+  return {};
+}
+
+void fail_unknown_axis(const std::string& place, const std::string& name, const std::map<std::string, std::string>& names) {
+  std::vector<std::string> known = all_axes();
+  for (const auto& [own, axis] : names) known.push_back(own);
+  const std::string near = nearest(name, known);
+  throw Error(concat(place, ": there is no axis ", quote(name)),
+              {"there are pipe (actors), data (devices of each actor, or its hosts) and local (devices of each host)",
+               "and inside of these tensor, context and expert, over which [layout] splits tensors",
+               names.empty() ? "[axes] gives them other names"
+                             : concat("[axes] names ",
+                                      join(names, ", ", [](const auto& entry) { return concat(entry.second, " ", quote(entry.first)); }))},
+              near.empty() ? "" : concat("did you mean ", near, "?"));
+}
+
+std::string axis_named(const Config& config, const std::string& axis) {
+  for (const auto& [name, own] : config.axis_names)
+    if (own == axis) return name;
+  return axis;
+}
+
+std::string axis_of(const Config& config, const std::string& name) {
+  return named(config.axis_names, name);
+}
+
+std::map<std::string, std::string> usual_layout(const Config& config) {
+  std::map<std::string, std::string> out = Config().layout;
+  for (auto& [dim, axis] : out) axis = axis_named(config, axis);
+  return out;
+}
+
+Override mesh_override(std::string text) {
+  return {"mesh", std::move(text), "--mesh"};
+}
+
+std::vector<Override> parse_mesh(std::string_view text, const std::map<std::string, std::string>& names) {
   std::map<std::string, std::string> values;
   std::vector<std::string> written;  // those of data, local and the axes of layouts
   for (std::string_view rest = text; !rest.empty();) {
@@ -168,26 +219,26 @@ std::vector<Override> parse_mesh(std::string_view text) {
     const std::string name(trim(axis.substr(0, equal)));
     if (equal == std::string_view::npos)
       throw Error(concat("--mesh ", text, ": ", quote(std::string(axis)), " has no size"), {}, "--mesh pipe=2,data=2");
-    if (std::none_of(std::begin(kNamedAxes), std::end(kNamedAxes), [&](const NamedAxis& known) { return name == known.name; }))
-      fail_unknown_axis(text, name);
-    if (!values.emplace(name, trim(axis.substr(equal + 1))).second)
+    const std::string known = named(names, name);
+    if (members_key(known).empty()) fail_unknown_axis(concat("--mesh ", text), name, names);
+    if (!values.emplace(known, trim(axis.substr(equal + 1))).second)
       throw Error(concat("--mesh ", text, " names the axis ", name, " twice"));
-    if (name != "pipe") written.push_back(name);
+    if (known != "pipe") written.push_back(name);
   }
   if (values.empty()) throw Error("--mesh names no axis", {}, "--mesh pipe=2,data=2");
-  check_nesting(text, written);
+  check_nesting(text, written, names);
   std::vector<Override> out;
   for (const auto& [name, key] : kNamedAxes) out.push_back({key, values.contains(name) ? values.at(name) : "1", "--mesh"});
-  std::erase_if(written, [](const std::string& name) { return !is_layout_axis(name); });
-  if (!written.empty()) out.push_back({"pipeline.axes", concat("[", join(ordered_axes(written), ", ", quote), "]"), "--mesh"});
+  std::erase_if(written, [&](const std::string& name) { return !is_layout_axis(named(names, name)); });
+  if (!written.empty()) out.push_back({"pipeline.axes", concat("[", join(ordered_axes(written, names), ", ", quote), "]"), "--mesh"});
   return out;
 }
 
 std::vector<LayoutAxis> axes_of(const Config& config, const Model& model) {
   std::vector<LayoutAxis> axes;
-  for (const std::string& name : ordered_axes(config.pipeline.axes))
+  for (const std::string& name : ordered_axes(config.pipeline.axes, config.axis_names))
     if (const std::int64_t members = members_of(config, name); members > 1) axes.push_back({name, static_cast<int>(members), {}});
-  std::map<std::string, std::string> usual = Config().layout;
+  std::map<std::string, std::string> usual = usual_layout(config);
   for (auto& [dim, axis] : usual)
     if (is_chosen(config, axis)) axis = "";
   if (axes.empty() && config.layout == usual && config.stage_layout.empty()) return {};

@@ -86,15 +86,15 @@ std::vector<std::int32_t> devices_with(const SeenStep& seen, const Prepared& pre
 
 }  // namespace
 
-MeshShape mesh_of(const Prepared& prepared) {
+MeshShape mesh_of(const Config& config, const Prepared& prepared) {
   MeshShape out;
   const std::vector<int>& replicas = prepared.options.devices;
   const bool alike = std::all_of(replicas.begin(), replicas.end(), [&](int n) { return n == replicas[0]; });
-  out.axes.push_back({"pipe", static_cast<int>(replicas.size())});
+  out.axes.push_back({axis_named(config, "pipe"), static_cast<int>(replicas.size())});
   const int most = *std::max_element(replicas.begin(), replicas.end());
   const bool has_data = most > prepared.options.local, has_local = prepared.options.local > 1;
-  if (has_data) out.axes.push_back({"data", alike ? replicas[0] / prepared.options.local : 0});
-  if (has_local) out.axes.push_back({"local", prepared.options.local});
+  if (has_data) out.axes.push_back({axis_named(config, "data"), alike ? replicas[0] / prepared.options.local : 0});
+  if (has_local) out.axes.push_back({axis_named(config, "local"), prepared.options.local});
   int members = 1;
   for (const LayoutAxis& axis : prepared.options.axes) {
     out.axes.push_back({axis.name, axis.size});
@@ -126,7 +126,7 @@ HeldValue held_value(const Config& config, const Prepared& prepared, const Progr
   }
   const ValueId value = value_named(seen.body(), name);
   if (!value) fail_unknown_value(seen, name);
-  const MeshShape mesh = mesh_of(prepared);
+  const MeshShape mesh = mesh_of(config, prepared);
   HeldValue out = held_activation(seen.step, seen.axes, value, mesh, devices_with(seen, prepared, mesh, value));
   if (!name.starts_with('%')) out.name = concat(name, " (", out.name, ")");
   return out;

@@ -8,7 +8,8 @@
 
 namespace penstock {
 
-MeshShape mesh_of(const Prepared& prepared);
+// `config`: names its axes.
+MeshShape mesh_of(const Config& config, const Prepared& prepared);
 
 // `name`: a parameter or another state; a module, whose last forward value is meant; an input of the loop; or "%12", a value of the loop's
 // body by the number that layouts as text have. `program`: the training program. Throws Error for anything else (nearest named).

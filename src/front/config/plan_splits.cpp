@@ -29,6 +29,11 @@ std::vector<Split> splits_over(int devices, int most) {
 }  // namespace
 
 Config split_config(Config config, const Split& split) {
+  for (auto& [dim, axis] : config.layout) axis = axis_of(config, axis);  // planners know the axes by their own names
+  for (auto& [stage, dims] : config.stage_layout)
+    for (auto& [dim, axis] : dims) axis = axis_of(config, axis);
+  for (std::string& axis : config.chosen_axes) axis = axis_of(config, axis);
+  config.axis_names.clear();
   for (const auto& [dim, axis] : Config().layout)  // planners count with the names
     if (is_chosen(config, axis)) config.layout[dim] = axis;
   config.chosen_axes.clear();

@@ -12,16 +12,16 @@
 namespace penstock {
 namespace {
 
-constexpr const char* kPipe = "pipe";
+constexpr std::size_t kPipe = 0;  // a mesh begins with it
 
-// The axes along which the places of these devices differ.
+// The axes along which the places of these devices differ; the pipe alone, where that is one of them.
 std::string axis_between(const MeshShape& mesh, const std::vector<std::int32_t>& devices) {
   std::vector<std::string> names;
   for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
     const auto differs = [&](std::int32_t d) { return mesh.devices[d].place[a] != mesh.devices[devices[0]].place[a]; };
     if (!std::any_of(devices.begin(), devices.end(), differs)) continue;
-    if (mesh.axes[a].name == kPipe) return kPipe;
     names.push_back(mesh.axes[a].name);
+    if (a == kPipe) break;
   }
   return join(names, ", ");
 }

@@ -14,7 +14,7 @@ namespace penstock {
 
 struct MeshShape {
   struct Axis {
-    std::string name;  // "pipe", "data", "local", and those of layouts
+    std::string name;  // of the pipe, which is the first, of data, local, and those of layouts
     int size = 1;      // 0: not the same everywhere
   };
   struct Device {

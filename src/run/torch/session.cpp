@@ -257,13 +257,14 @@ std::vector<StatePiece> Session::pieces() const {
   return out;
 }
 
-StepReport Session::step(const std::string& name, const HostTensors& data, bool record) {
+StepReport Session::step(const std::string& name, const HostTensors& data, bool record, std::int64_t steps) {
   Cluster& devices = impl_->devices();
   const auto& [body, id] = impl_->loaded(name);
   const Program& program = *body;
   check_data(program, data);
   impl_->data->tensors = &data;
-  StepResult result = devices.step(id, {.step = ++impl_->steps}, record);
+  StepResult result = devices.step(id, {.step = impl_->steps + 1, .steps = steps}, record);
+  impl_->steps += steps;
   StepReport report;
   report.seconds = result.seconds;
   for (const Port& port : program.outputs) report.outputs[port.name] = {port.type, std::move(result.outputs.at(port.name))};
