@@ -22,10 +22,12 @@ enum class Kind : std::uint8_t {
   REDUCE_GRAD,  // adds up the gradients that actors of sharded parameters have summed for a stage
   OFFLOAD,      // moves the residuals of F to host memory
   RELOAD,       // moves them back
+  // Where transfers start at their two ends (0SEND_F2, 1RECV_F2): of what F, or B or I, makes and others need, and of what it needs of
+  // others. A table has all of these or none: then lowering infers them.
   SEND_F,
   RECV_F,
   SEND_B,
-  RECV_B,  // sends and receives stand in no table that is read: lowering infers them
+  RECV_B,
 };
 std::string_view name(Kind kind);
 
@@ -127,14 +129,17 @@ Schedule sliced(const Schedule& schedule, int slices);
 //   a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that;
 //   in a table of several steps each stage with parameters has a U for each, behind its gradients, and reads what is made (versions.h);
 //   nothing unknown is named, and a table that says which stages feed which has every stage that feeds another one of the shape before it;
+//   of sends and receives the table has none, or each that is needed once, a send behind what it sends and a receive ahead of what needs it;
+//   then it is for one step, each action has one micro-batch, W are where I are, and the two ends of each pair of actors start the pair's
+//   transfers, of both directions, in one order;
 //   no cycle across actors exists, a fused pair running one action after the other.
 // The error names file, row (actor), cell and the missing, doubled or circular actions. `microbatches` is how many must be there; -1: those
 // named. The time is linear in actions and stage edges.
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches = -1);
 
-// CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables of compute actions, with blank cells (idle);
-// sends and receives are refused, as lowering infers them and does not keep their places. Either no action names a slice, or all do that
-// belong to a micro-batch, and then every stage has as many; the blocks that are named are apart. In front of the rows may stand
+// CSV, one row per actor, an empty line for an actor without work. Accepts torch's tables, with or without communication, and with blank
+// cells (idle). Either no action names a slice, or all do that belong to a micro-batch, and then every stage has as many; the blocks that
+// are named are apart. In front of the rows may stand
 //   #feeds,0>1,0>2     which stages feed which, all of them (Schedule::predecessors);
 //   #forward,1.0,0.5   the first two stages have a forward alone (Schedule::forward_times).
 // A table that was printed is read as it was, but for the name. Throws Error with file:row:cell.

@@ -2,7 +2,8 @@
 // transfer occupies its link, what is needed elsewhere arrives later. Beside compute an actor has two lanes: of copies to and from host
 // memory (OFFLOAD, RELOAD), and of collectives (UNSHARD, REDUCE_GRAD). What stands in the row for a lane is started when the compute before
 // it in the row has ended, and runs in the order of the row. B and I wait for their RELOAD, all else of a stage for the UNSHARD before it,
-// U for REDUCE_GRAD.
+// U for REDUCE_GRAD. Transfers start when what they carry is there or, where the table has sends and receives, when both its ends have come
+// to theirs; these take an actor no time.
 #pragma once
 
 #include <algorithm>
@@ -88,7 +89,8 @@ struct Position {
 
 // From when its link took it until it had arrived. One for each action and actor that needs something of it.
 struct TableTransfer {
-  Position from;
+  Position from;  // the action that made what it carries
+  Position by;    // what let it start: this action or, of its send and its receive, the later one
   std::int32_t to = -1;
   double begin = 0, end = 0;
   double bytes = 0;
@@ -106,7 +108,7 @@ struct TableTime {
   // and the sums of gradients that a REDUCE_GRAD follows: from the first B or W to its end.
   std::vector<double> peak_live, peak_time;
   std::vector<Position> order;           // if recorded: all actions, each after all that it needs
-  std::vector<TableTransfer> transfers;  // if recorded: in `order` of their actions
+  std::vector<TableTransfer> transfers;  // if recorded: each behind those before it on its link, ahead of who needs it in `order`
 
   // 1 - busy / (actors * makespan).
   double bubble() const;
@@ -115,7 +117,8 @@ struct TableTime {
 };
 
 // Takes a valid table and costs of all its stages, which are finite and not negative. Linear in actions and edges; where links share a
-// medium, times the logarithm of the number of actors. Transfers leave on a link, or a medium, in the order in which they are ready.
+// medium, times the logarithm of the number of actors. Transfers leave on a link, or a medium, in the order in which they are ready. Where
+// a table has sends, but not the receives of what they send, these are not waited for.
 TableTime time_table(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableOptions& options = {});
 
 // No table that places this work as this one can be faster: the longest path through what actions need of each other, with transfers but as

@@ -34,18 +34,6 @@ TEST(ScheduleCsv, SkipsIdleCells) {
   EXPECT_EQ(schedule.cells, (std::vector<std::vector<std::int32_t>>{{3, 5}, {}, {2}}));
 }
 
-// Lowering sends when it can: what a table says of that would be lost.
-TEST(ScheduleCsv, TransfersAreRefused) {
-  EXPECT_EQ(message_of([&] { parse_schedule("0F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0\n", "plan.csv"); }),
-            "plan.csv:1:3: 0SEND_F0 says where in its row a transfer stands, which is not kept\n"
-            "  what another actor reads is sent as soon as it is there, and received ahead of its reader\n"
-            "  hint: leave out SEND_F, RECV_F, SEND_B and RECV_B; torch's _dump_csv does with format=\"compute_only\"");
-  for (const char* cell : {"1RECV_F0", "1SEND_B3", "0RECV_B3", "0.1SEND_F0"})
-    EXPECT_EQ(
-        message_of([&] { parse_schedule(concat("0F0\n\n1F0,", cell), "plan.csv"); }).find(concat("plan.csv:3:2: ", cell, " says where")),
-        0u);
-}
-
 TEST(ScheduleCsv, UnreadableCellsAreNamed) {
   EXPECT_EQ(refused("2Q1"),
             "plan.csv:2:2: cannot read \"2Q1\" as an action\n"

@@ -264,12 +264,6 @@ TEST(Validate, RefusesTablesWithoutForward) {
   EXPECT_EQ(message_of([] { validate({}, chain(1)); }), "schedule:1:1: the table has no forward");
 }
 
-TEST(Validate, RefusesTransfers) {
-  const Schedule transfer{.name = "mine", .actors = {{{0, Kind::F, 0}, {0, Kind::SEND_F, 0}}}, .cells = {}};
-  EXPECT_EQ(message_of([&] { validate(transfer, chain(1, true)); }),
-            "mine:1:2: 0SEND_F0 is a transfer\n  transfers follow from the table and are not part of it");
-}
-
 // An order inside of a pair that cannot run is told so, not to move before its own column.
 TEST(Validate, TurnsFusedPairsRound) {
   EXPECT_EQ(verdict("0F0,(0B1;0F1)OVERLAP_F_B,0B0\n", chain(1)),

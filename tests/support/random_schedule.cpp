@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/transfers.h"
 #include "schedule/work.h"
 
 namespace penstock::test {
@@ -442,6 +443,30 @@ BrokenTable break_window(Random& random, const Schedule& table) {
         return finish("number", "");
     }
   }
+}
+
+Schedule with_moved_sends(Random& random, Schedule schedule, const StageShape& shape) {
+  for (int move = 0; move < 20; ++move) {
+    Schedule moved = schedule;
+    std::vector<Action>& row = moved.actors[static_cast<std::size_t>(draw(random, 0, static_cast<int>(moved.actors.size()) - 1))];
+    if (row.size() < 2) continue;
+    const auto from = draw(random, 0, static_cast<int>(row.size()) - 1), to = draw(random, 0, static_cast<int>(row.size()) - 1);
+    const Action send = row[static_cast<std::size_t>(from)];
+    if (!is_send(send.kind)) continue;
+    row.erase(row.begin() + from);
+    row.insert(row.begin() + to, send);
+    const WorkIndex work = index_work(moved, shape, moved.microbatches());
+    const std::vector<std::int32_t> ran = walk(work, [](Position) {});
+    bool runs = true;
+    for (std::size_t a = 0; a < ran.size(); ++a) runs = runs && ran[a] == std::ssize(moved.actors[a]);
+    if (runs) schedule = std::move(moved);
+  }
+  return schedule;
+}
+
+Schedule with_transfers(Random& random, const Schedule& schedule, const StageShape& shape) {
+  const Schedule moved = with_moved_sends(random, with_sends(schedule, shape), shape);
+  return with_receives(moved, shape, time_table(moved, shape, uniform_costs(moved), {.record = true}));
 }
 
 }  // namespace penstock::test

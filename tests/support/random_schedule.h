@@ -47,6 +47,12 @@ Schedule with_extras(Random& random, Schedule schedule, const StageShape& shape)
 // micro-batch without R.
 Schedule with_host_copies(Random& random, Schedule schedule, double probability = 0.5);
 
+// The table of sends (with_sends) with some of them moved along their rows, as far as it can still run.
+Schedule with_moved_sends(Random& random, Schedule schedule, const StageShape& shape);
+// A chain's table of one step with sends somewhere behind what they send, and receives as with_receives puts them; it stays as it is where
+// its actions have no names for all transfers.
+Schedule with_transfers(Random& random, const Schedule& schedule, const StageShape& shape);
+
 // The table with some neighbours in a row as fused pairs; only actions that compute.
 Schedule with_pairs(Random& random, Schedule schedule, double probability = 0.4);
 // The same table, still valid, with some neighbours of one kind and stage and of consecutive micro-batches as one action.

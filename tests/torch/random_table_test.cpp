@@ -64,5 +64,23 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
   EXPECT_GE(offloaded, 5);
 }
 
+// Tables of chains that say where their transfers start.
+TEST(RandomTables, WithTransfersFinishWithTheSequentialResult) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    test::Random random(seed);
+    const StageShape shape = chain(test::draw(random, 2, 5));
+    const int actors = test::draw(random, 2, 4), microbatches = test::draw(random, 1, 5);
+    const Schedule plain = test::random_schedule(random, shape, actors, microbatches, {.replica = test::coin(random, 0.5) ? 0.3 : 0});
+    const Schedule schedule = test::with_transfers(random, plain, shape);
+    SCOPED_TRACE(concat("seed ", seed, "\n", print(schedule)));
+    const StepGradients found = run(test::DagModel(shape, true), schedule, microbatches, 2 * microbatches);
+    const StepGradients expected =
+        run(test::DagModel(shape, false), make_schedule("sequential", {.actors = 1, .microbatches = 1}), 1, 2 * microbatches);
+    const Comparison comparison = compare(found, expected);
+    EXPECT_LE(comparison.loss_difference, 1e-10);
+    EXPECT_LE(comparison.gradient_difference, 1e-10) << comparison.worst;
+  }
+}
+
 }  // namespace
 }  // namespace penstock

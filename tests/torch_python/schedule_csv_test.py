@@ -2,8 +2,8 @@
 
 usage: schedule_csv_test.py PENSTOCK   (the program)
 
-Torch's schedules, dumped compute-only, must be read, found valid and printed as the same actions, and be refused with communication, whose
-places Penstock would not keep; Penstock's tables must be read by torch's loader, which checks them and adds its own communication.
+Torch's schedules, dumped with or without communication, must be read, found valid and printed as the same actions; Penstock's tables must be read
+by torch's loader, which checks them and adds its own communication.
 """
 
 import csv
@@ -61,7 +61,7 @@ def without(rows, kinds):
 class TorchToPenstock(unittest.TestCase):
     def check(self, path):
         printed = [line.split(",") if line else [] for line in penstock(path).splitlines()]
-        self.assertEqual(printed, without(rows_of(path), TRANSFERS), path)
+        self.assertEqual(printed, without(rows_of(path), ()), path)
 
     def test_multi_stage_schedules(self):
         cases = [
@@ -73,10 +73,8 @@ class TorchToPenstock(unittest.TestCase):
                 torch_table(name, 4, 8, chunks)._dump_csv(path, format="compute_only")
                 self.check(path)
                 torch_table(name, 4, 8, chunks)._dump_csv(path, format="compute_comms")
-                rows = rows_of(path)
-                cells = [(row, cell) for row in range(len(rows)) for cell in range(len(rows[row])) if any(kind in rows[row][cell] for kind in TRANSFERS)]
-                row, cell = cells[0]
-                self.assertIn(f"table.csv:{row + 1}:{cell + 1}: {rows[row][cell]} says where in its row a transfer stands", penstock(path, fails=True))
+                self.assertTrue(any(kind in cell for row in rows_of(path) for cell in row for kind in TRANSFERS))
+                self.check(path)
 
     def single(self, name, actors, microbatches, folder):
         """GPipe and 1F1B cannot dump themselves; their order is written as torch writes the others'."""

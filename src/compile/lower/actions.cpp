@@ -7,7 +7,8 @@
 // UNSHARD, and anew for a reader of another version. They are there for a while only, so nothing that is made of them is hoisted out of the
 // loop, and W, which may come later, reads none (CutOptions::gathered).
 //
-// U, REDUCE_GRAD, OFFLOAD and RELOAD leave a placeholder, in whose place later passes put something, or nothing.
+// U, REDUCE_GRAD, OFFLOAD and RELOAD leave a placeholder, in whose place later passes put something, or nothing. Sends and receives are
+// runs of nothing yet, at which the pass `transfers` lets transfers start.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -349,6 +350,12 @@ void lower_action(Rows& rows, ActorId actor, const Action& action, Unit unit) {
       placeholder.placeholder = true;
       break;
     }
+    case Kind::SEND_F:
+    case Kind::SEND_B:
+    case Kind::RECV_F:
+    case Kind::RECV_B:
+      rows.draft.actors[actor].push_back(run_of(is_send(action.kind) ? Opcode::send : Opcode::recv, stage, action.kind, unit));
+      break;
     case Kind::UNSHARD:
       for (const BlockId block : rows.draft.blocks.ids())
         if (is_read_in(rows, block, stage)) rows.input.is_step ? void(rows.gathered.erase(block)) : gather(rows, block, actor, stage);

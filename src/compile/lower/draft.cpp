@@ -204,7 +204,11 @@ std::int32_t LowerInput::line(std::string_view name) const {
 }
 
 bool is_beside(const Run& run) {
-  return is_host_copy(run.opcode) || is_collective(run.opcode) || (run.stage && is_collective(run.kind));
+  return is_host_copy(run.opcode) || is_collective(run.opcode) || is_transfer(run) || (run.stage && is_collective(run.kind));
+}
+
+bool is_transfer(const Run& run) {
+  return run.opcode == Opcode::send || run.opcode == Opcode::recv;
 }
 
 }  // namespace penstock

@@ -93,7 +93,8 @@ struct InWindow {
 
 // The piece of work that one actor does without being interrupted; an actor's list has its runs in order.
 struct Run {
-  // run, copy, output; collectives: of the one of `reads` to the one of `writes`; offload, reload: of each of `reads` to the one beside it.
+  // run, copy, output; collectives: of the one of `reads` to the one of `writes`; offload, reload: of each of `reads` to the one beside it;
+  // send, recv: where the table lets transfers of an action start, those of what a send reads.
   Opcode opcode = Opcode::run;
   TaskId task{};    // run
   StageId stage{};  // of the action that it belongs to; none: it stands before or after the loop
@@ -129,7 +130,8 @@ struct PartialSum {
   StageId stage{};  // whose terms it sums; none: several
 };
 
-// The transfer of one instance from its home to another device. Runs are counted in each device's list.
+// The transfer of one instance from its home to another device. Runs are counted in each device's list. Where the table says where it
+// starts, these are a send and a recv.
 struct Transfer {
   InstanceId instance;
   ActorId from, to;
@@ -166,7 +168,7 @@ struct Draft {
   std::vector<PartialSum> partials;               // up to the pass `after`
   std::vector<InstanceId> refreshed;              // states whose copies their owner refreshes at the step's end
   std::vector<std::vector<std::int32_t>> groups;  // of devices
-  IdVector<TransferId, Transfer> transfers;       // each device sends in this order, and posts in it those of equal `before`
+  IdVector<TransferId, Transfer> transfers;       // each device sends, and posts, those of equal `after` or `before` in this order
   std::vector<Free> frees;                        // of each device, those of equal `after` in this order
 
   // Indices to find entries of the above quickly. `inputs`: up to the pass `devices`.
@@ -223,6 +225,8 @@ void make_collective(const LowerInput& input, const Op& op, Run& run);
 
 // Whether it takes the device no time, or next to none: what is to be gathered is put in its place, a sum's part to the others.
 bool is_beside(const Run& run);
+// Whether it says where transfers start.
+bool is_transfer(const Run& run);
 
 // Text form: print(parse(print(d))) == print(d). An instance goes by its slots' name there, and where several have one, by its home too.
 // Several drafts stand one behind the other. Throws Error with file:line:column.

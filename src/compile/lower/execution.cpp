@@ -73,8 +73,8 @@ void post(Progress& p, ActorId device, std::int32_t before) {
 }
 
 void send(Progress& p, ActorId device, const Run& run, std::int32_t r) {
-  for (const Write& write : run.writes)
-    for (TransferId t : p.transfers[write.instance]) {
+  const auto send_instance = [&](InstanceId i) {
+    for (TransferId t : p.transfers[i]) {
       const Transfer& transfer = p.draft.transfers[t];
       if (transfer.after != r || transfer.from != device) continue;
       p.done.sent[t] = p.clock[device];
@@ -82,6 +82,9 @@ void send(Progress& p, ActorId device, const Run& run, std::int32_t r) {
       p.ready.insert(p.ready.end(), p.waiting[t].begin(), p.waiting[t].end());
       p.waiting[t].clear();
     }
+  };
+  for (const Write& write : run.writes) send_instance(write.instance);
+  if (run.opcode == Opcode::send) std::ranges::for_each(run.reads, send_instance);
 }
 
 void begin_collective(Progress& p, ActorId device, const Run& run) {

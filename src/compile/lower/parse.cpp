@@ -138,7 +138,8 @@ void parse_action(Cursor& in, Run& run) {
 bool parse_opcode(Cursor& in, Opcode& opcode) {
   for (int o = 0; o < kOpcodes; ++o) {
     opcode = static_cast<Opcode>(o);
-    if ((has_operands(opcode) || opcode == Opcode::output) && in.accept(name(opcode))) return true;
+    const bool is_of_run = has_operands(opcode) || opcode == Opcode::output || opcode == Opcode::send || opcode == Opcode::recv;
+    if (is_of_run && in.accept(name(opcode))) return true;
   }
   return false;
 }

@@ -75,6 +75,7 @@ IdVector<ActorId, Around> around_runs(const Draft& draft) {
     out[d].frees.resize(draft.actors[d].size() + 1);
   }
   for (const TransferId t : draft.transfers.ids()) out[draft.transfers[t].from].outgoing.push_back(t);
+  for (Around& around : out) std::ranges::stable_sort(around.outgoing, {}, [&](TransferId t) { return draft.transfers[t].after; });
   for (const Free& free : draft.frees) out[free.device].frees[free.after].push_back(free.instance);
   return out;
 }
@@ -123,6 +124,7 @@ void push_operands(Emission& e, const Run& run, Instruction out, std::span<const
 }
 
 void push_run(Emission& e, const Run& run) {
+  if (is_transfer(run)) return;  // what starts there stands around it
   if (run.opcode == Opcode::output) {
     e.device.instructions.push_back({.opcode = Opcode::output, .slot = e.slot(run.reads[0]), .port = run.port});
   } else if (is_host_copy(run.opcode)) {

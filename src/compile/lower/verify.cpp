@@ -66,6 +66,11 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
     if (c.reached("after")) c.fail(actor, number, "nothing came in the place of it");
     return;
   }
+  if (is_transfer(run)) {
+    if (!run.writes.empty() || (!run.reads.empty() && run.opcode == Opcode::recv))
+      c.fail(actor, number, "it only says where transfers start");
+    return;
+  }
   const auto reads = types_of(c, run.reads, [](InstanceId i) { return i; });
   const auto writes = types_of(c, run.writes, [](const Write& write) { return write.instance; });
   if (run.opcode == Opcode::run) {

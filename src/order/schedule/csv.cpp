@@ -143,13 +143,6 @@ std::string_view unquoted(std::string_view cell) {
   return cell;
 }
 
-// Throws for SEND and RECV entries. The table says which transfers there are; where in a row they stand is not kept.
-[[noreturn]] void fail_transfer(const Place& place, const Entry& entry) {
-  throw Error(concat(text(place), ": ", text(entry), " says where in its row a transfer stands, which is not kept"),
-              {"what another actor reads is sent as soon as it is there, and received ahead of its reader"},
-              "leave out SEND_F, RECV_F, SEND_B and RECV_B; torch's _dump_csv does with format=\"compute_only\"");
-}
-
 // A table as it is written, and the columns of its entries.
 struct Table {
   std::string_view file;
@@ -212,7 +205,6 @@ void parse_row(std::string_view line, Table& table) {
       for (const Entry& entry : parse_fused(cell, place)) row.push_back(entry);
     } else {
       row.push_back(parse_action(cell, place));
-      if (is_transfer(row.back().action.kind)) fail_transfer(place, row.back());
     }
     cells.resize(row.size(), static_cast<std::int32_t>(place.cell));
   }

@@ -23,7 +23,8 @@ Schedule in_one_row(const Schedule& schedule, const StageShape& shape) {
   // A step that is drained on all actors is drained in the row.
   const std::vector<std::vector<FirstNeed>> needs = first_needs(schedule, shape);
   std::ranges::stable_sort(order, {}, [&](Position p) { return needs[p.actor][p.index].step; });
-  for (const Position p : order) out.actors[0].emplace_back(work.at(p)).fused_with_next = false;
+  for (const Position p : order)
+    if (!is_transfer(work.at(p).kind)) out.actors[0].emplace_back(work.at(p)).fused_with_next = false;
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Properties that several kinds of actions have in common.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "penstock/schedule.h"
@@ -19,9 +20,16 @@ bool parse_kind(std::string_view name, Kind& out);
 inline bool is_compute(Kind kind) {
   return kind <= Kind::W;
 }
-// Lowering puts these itself.
+// Starts a transfer at one of its ends.
 inline bool is_transfer(Kind kind) {
   return kind >= Kind::SEND_F;
+}
+inline bool is_send(Kind kind) {
+  return kind == Kind::SEND_F || kind == Kind::SEND_B;
+}
+// Its place among the four kinds of transfers.
+inline std::size_t transfer_place(Kind kind) {
+  return static_cast<std::size_t>(kind) - static_cast<std::size_t>(Kind::SEND_F);
 }
 // Parameters or gradients of a stage on an actor: of no micro-batch.
 inline bool is_sharding(Kind kind) {

@@ -48,7 +48,8 @@ namespace {
 
 // Adds the slices of an action. `in_pair`: the action before it is fused with it, and so its slices are with each other.
 void push_slices(const Action& action, int slices, bool in_pair, std::vector<Action>& row) {
-  const bool ascending = action.kind == Kind::F || action.kind == Kind::OFFLOAD;
+  const Kind kind = action.kind;
+  const bool ascending = kind == Kind::F || kind == Kind::OFFLOAD || kind == Kind::SEND_F || kind == Kind::RECV_F;
   const int count = needs_microbatch(action.kind) ? slices : 1;
   for (int i = 0; i < count; ++i) {
     Action piece = action;

@@ -11,6 +11,7 @@
 #include "penstock/error.h"
 #include "schedule/slices.h"
 #include "schedule/table_live.h"
+#include "schedule/transfers.h"
 
 namespace penstock {
 namespace {
@@ -56,12 +57,13 @@ class Links {
   Links(const WorkIndex& work, const TableCosts& costs, const TableOptions& options)
       : work_(work), costs_(costs), options_(options), first_(work.schedule->actors.size(), -1) {}
 
-  // Sends what the action makes, once it is `ready`: one parcel to each actor that needs something of it, in the order of actors. An output
-  // goes there once, whoever needs it. Then calls arrive(Position, time) for each use.
+  // Sends what the action makes, `by` itself, its send or a receive: one parcel to each actor that needs something of it, in the order of
+  // actors, or to the actor `to` alone (-1: all). An output goes there once, whoever needs it. Then calls arrive(Position, time) for each
+  // use.
   template <class Arrive>
-  void send(Position here, double ready, std::vector<TableTransfer>& transfers, Arrive&& arrive) {
-    pack(here, work_.at(here));
-    for (const std::int32_t i : parcels_) transfer(here, lanes_[at(i)], ready, transfers);
+  void send(Position here, Position by, std::int32_t to, double ready, std::vector<TableTransfer>& transfers, Arrive&& arrive) {
+    pack(here, work_.at(here), to);
+    for (const std::int32_t i : parcels_) transfer(here, by, lanes_[at(i)], ready, transfers);
     for (const auto& [use, lane] : uses_) arrive(use, lanes_[at(lane)].arrival);
   }
 
@@ -82,12 +84,12 @@ class Links {
     std::int64_t last = -1;
   };
 
-  void pack(Position here, const Action& action) {
+  void pack(Position here, const Action& action, std::int32_t to) {
     uses_.clear();
     parcels_.clear();
     ++sent_;
     for_each_use(work_, action, [&](Position use, std::int32_t stage, std::int32_t m) {
-      if (use.actor == here.actor) return;
+      if (use.actor == here.actor || (to >= 0 && use.actor != to)) return;
       const std::int32_t i = lane_between(here.actor, use.actor);
       uses_.emplace_back(use, i);
       Lane& lane = lanes_[at(i)];
@@ -100,11 +102,11 @@ class Links {
       if (first || lane.microbatch != m || action.kind != Kind::F) lane.bytes += use_bytes(costs_, action, stage, m);
       lane.microbatch = m;
     });
-    const auto to = [&](std::int32_t i) { return lanes_[at(i)].to; };
-    if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return to(a) < to(b); });
+    const auto receiver = [&](std::int32_t i) { return lanes_[at(i)].to; };
+    if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return receiver(a) < receiver(b); });
   }
 
-  void transfer(Position here, Lane& lane, double ready, std::vector<TableTransfer>& transfers) {
+  void transfer(Position here, Position by, Lane& lane, double ready, std::vector<TableTransfer>& transfers) {
     Channel& channel = channels_[at(lane.channel)];
     const double begin = std::max(ready, channel.free);
     const std::int64_t behind = channel.free > ready ? channel.last : -1;
@@ -112,7 +114,7 @@ class Links {
     lane.arrival = channel.free + lane.latency;
     if (!options_.record) return;
     channel.last = std::ssize(transfers);
-    transfers.push_back({here, lane.to, begin, lane.arrival, lane.bytes, behind});
+    transfers.push_back({here, by, lane.to, begin, lane.arrival, lane.bytes, behind});
   }
 
   std::int32_t lane_between(std::int32_t from, std::int32_t to) {
@@ -216,9 +218,10 @@ class Pass {
       time_.end.emplace_back(row.size());
     }
     time_.busy.assign(rows_.size(), 0);
+    if (work.has_transfers()) find_parcels();
   }
 
-  // Actors in any order: a link's transfers are all of one sender, and so in the order of its row.
+  // Actors in any order: a link's transfers are all of one sender, and so in the order of its row, and of its receiver's.
   TableTime run() {
     for (std::int32_t a = static_cast<std::int32_t>(rows_.size()); a-- > 0;) awake_.push_back(a);
     while (!awake_.empty()) {
@@ -251,6 +254,20 @@ class Pass {
   }
 
  private:
+  void find_parcels() {
+    parcels_ = parcels_of(work_);
+    started_.resize(first_.back());
+    for (std::int32_t p = 0; const Parcel& parcel : parcels_) {
+      std::int32_t& left = ends_left_.emplace_back(0);
+      for (const Position end : {parcel.send, parcel.receive}) {
+        if (!end) continue;
+        started_[number(end)].push_back(p);
+        ++left;
+      }
+      ++p;
+    }
+  }
+
   std::size_t number(Position p) const { return first_[at(p.actor)] + at(p.index); }
   std::int32_t& missing(Position p) { return missing_[number(p)]; }
   Position head(std::int32_t actor) const { return {actor, done_[at(actor)]}; }
@@ -325,11 +342,19 @@ class Pass {
   void finish(Position here, double ready) {
     ++done_[at(here.actor)];
     if (options_.record) time_.order.push_back(here);
-    links_.send(here, ready, time_.transfers, [&](Position use, double arrival) {
+    const auto arrive = [&](Position use, double arrival) {
       double& start = entry(time_.start, use);
       start = std::max(start, arrival);
       if (--missing(use) == 0 && is_next(use) && can_start(use.actor)) awake_.push_back(use.actor);
-    });
+    };
+    if (!work_.has_transfers()) return links_.send(here, here, -1, ready, time_.transfers, arrive);
+    for (const std::int32_t p : started_[number(here)]) {
+      if (--ends_left_[at(p)] > 0) continue;
+      const auto [send, receive, to] = parcels_[at(p)];
+      const bool is_late = receive && entry(time_.end, receive) > entry(time_.end, send);
+      const Position by = is_late ? receive : send;
+      links_.send(work_.user_of(work_.at(send)), by, to, entry(time_.end, by), time_.transfers, arrive);
+    }
   }
 
   TableTime result() {
@@ -359,6 +384,10 @@ class Pass {
   std::vector<double> clock_;                      // of each actor: when its compute can go on
   std::vector<std::array<double, 2>> lanes_free_;  // and its lanes: host copies, collectives; empty where no table needs them
   std::vector<std::int32_t> awake_;                // actors that may be able to go on
+  // Where the table has sends: all that they send, how many of its ends have not been come to, and what each action starts, by number.
+  std::vector<Parcel> parcels_;
+  std::vector<std::int32_t> ends_left_;
+  std::vector<std::vector<std::int32_t>> started_;
   Links links_;
   TableTime time_;
 };
@@ -420,7 +449,7 @@ double dependency_bound(const Schedule& schedule, const StageShape& shape, const
     for_each_need(work, action, [&](Position need) {
       double there = entry(end, need);
       if (need.actor != here.actor) {
-        const Action& from = work.at(need);
+        const Action& from = work.at(is_send(work.at(need).kind) ? work.user_of(work.at(need)) : need);
         const Link& link = options.network.at(need.actor, here.actor);
         // Added one after the other as a transfer's times are, so that rounding keeps the bound a bound.
         const std::int32_t stage = from.kind == Kind::F ? from.stage : action.stage;

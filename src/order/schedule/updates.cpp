@@ -19,10 +19,10 @@ Schedule with_updates(Schedule schedule) {
     std::vector<bool> updated(stages, false);
     for (std::size_t i = row.size(); i-- > 0;) {
       const std::int32_t stage = whole_stage(row[i], schedule);
-      const bool works = is_compute(row[i].kind) || row[i].kind == Kind::REDUCE_GRAD;
+      const bool works = is_compute(row[i].kind) || is_send(row[i].kind) || row[i].kind == Kind::REDUCE_GRAD;
       if (!works || updated[stage]) continue;
       updated[stage] = true;
-      if (row[i].kind == Kind::F) continue;
+      if (row[i].kind == Kind::F || row[i].kind == Kind::SEND_F) continue;
       std::size_t last = i;  // of the fused pair that the action may be in, which stays together
       while (row[last].fused_with_next) ++last;
       row.insert(row.begin() + static_cast<std::ptrdiff_t>(last) + 1,

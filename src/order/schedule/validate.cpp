@@ -6,6 +6,7 @@
 #include "penstock/error.h"
 #include "schedule/kinds.h"
 #include "schedule/slices.h"
+#include "schedule/transfers.h"
 #include "schedule/validate.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
@@ -315,6 +316,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   check_places(work);
   check_slices(work);
   check_residuals(work);
+  check_transfers(work);
   if (schedule.steps == 1) check_updates(schedule);
   check_versions(schedule, shape, count);
   for (std::size_t a = 0; work.has_sharding && a < schedule.actors.size(); ++a) Shards(schedule, a).check();

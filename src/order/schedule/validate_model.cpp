@@ -39,8 +39,6 @@ void check_names(const Schedule& schedule, const StageShape& shape, std::int32_t
           {concat("the model has ", counted(stages, "stage"), ", ", range_text(stages), "; the table names ", schedule.whole_stages())},
           "use a table made for this number of stages, or cut the model into as many");
     }
-    if (is_transfer(action.kind))
-      throw Error(concat(named(schedule, here), " is a transfer"), {"transfers follow from the table and are not part of it"});
     if (is_sharding(action.kind) && (action.microbatch >= 0 || action.count != 1)) {
       throw Error(concat(named(schedule, here), " names a micro-batch"), {"parameters, and the sum of gradients, belong to a stage"},
                   concat("write ", text({action.stage, action.kind}, schedule.slices, schedule.blocks)));

@@ -101,6 +101,9 @@ WorkIndex index_work(const Schedule& schedule, const StageShape& shape, std::int
       if (action.kind == Kind::B || action.kind == Kind::I) place(work.backward[unit], here, on_double);
       if (action.kind == Kind::B || action.kind == Kind::W) place(work.weight[unit], here, on_double);
       if (is_residual(action.kind)) place(where(action.kind)[unit], here, on_double);
+      if (!is_transfer(action.kind)) continue;
+      for (std::vector<Position>& slots : work.transfers) slots.resize(work.forward.size());
+      place(work.transfers[transfer_place(action.kind)][unit], here, on_double);
     }
   });
   if (schedule.steps > 1) find_updates(work);

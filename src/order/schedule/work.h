@@ -2,12 +2,14 @@
 // validity, times and drawings are read off it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "penstock/table.h"
+#include "schedule/kinds.h"
 
 namespace penstock {
 
@@ -39,12 +41,20 @@ struct WorkIndex {
   // Likewise, in a table of several steps: where the W is the last of its step and stage on another actor than the F's, the stage's U of
   // that step, which waits for it.
   std::vector<Position> update;
+  // At the same place, by transfer_place(): sends of what an action makes, receives of what one needs. Empty: the table has none at all.
+  std::array<std::vector<Position>, 4> transfers;
   bool has_sharding = false;  // UNSHARD, RESHARD or REDUCE_GRAD
 
   std::size_t unit(std::int32_t stage, std::int32_t microbatch) const {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(microbatches) + static_cast<std::size_t>(microbatch);
   }
   const Action& at(Position p) const { return schedule->actors[p.actor][p.index]; }
+  bool has_transfers() const { return !transfers[0].empty(); }
+  // The action whose output a send sends, or which needs what a receive receives.
+  Position user_of(const Action& transfer) const {
+    const bool is_forward = transfer.kind == Kind::SEND_F || transfer.kind == Kind::RECV_F;
+    return (is_forward ? forward : backward)[unit(transfer.stage, transfer.microbatch)];
+  }
 };
 
 // `on_double(earlier, later)` is called where two actions do the same work; the earlier one stays in the index.
@@ -58,11 +68,16 @@ std::vector<std::size_t> units_updated(const WorkIndex& work, const Action& upda
 
 // Calls visit(Position) for all that the action needs of others by name: F its predecessors' F; B and I the own F, its R or RELOAD, and
 // the backward of the stages it feeds; W its I; R and OFFLOAD their F; RELOAD its OFFLOAD; U, in a table of several steps, the last W of
-// its step on each other actor. Nowhere positions are left out. What waits for UNSHARD and REDUCE_GRAD stands behind them in their row.
+// its step on each other actor. Of what another actor makes it needs the send, where the table has sends, and a send needs what it sends.
+// Nowhere positions are left out. What waits for UNSHARD and REDUCE_GRAD stands behind them in their row.
 template <class Visit>
 void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
   const auto need = [&](const std::vector<Position>& where, std::int32_t stage, std::int32_t m) {
     if (const Position p = where[work.unit(stage, m)]) visit(p);
+  };
+  const auto need_output = [&](const std::vector<Position>& made, Kind send, std::int32_t stage, std::int32_t m) {
+    const bool is_sent = work.has_transfers() && made[work.unit(stage, m)].actor != made[work.unit(action.stage, m)].actor;
+    need(is_sent ? work.transfers[transfer_place(send)] : made, stage, m);
   };
   const auto need_if_any = [&](const std::vector<Position>& where, std::int32_t m) {
     if (!where.empty()) need(where, action.stage, m);
@@ -70,14 +85,14 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
   for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m) {
     switch (action.kind) {
       case Kind::F:
-        for (std::int32_t s : work.shape->predecessors[action.stage]) need(work.forward, s, m);
+        for (std::int32_t s : work.shape->predecessors[action.stage]) need_output(work.forward, Kind::SEND_F, s, m);
         break;
       case Kind::B:
       case Kind::I:
         need(work.forward, action.stage, m);
         need_if_any(work.recompute, m);
         need_if_any(work.reload, m);
-        for (std::int32_t s : work.backward_successors[action.stage]) need(work.backward, s, m);
+        for (std::int32_t s : work.backward_successors[action.stage]) need_output(work.backward, Kind::SEND_B, s, m);
         break;
       case Kind::W:
         need(work.backward, action.stage, m);
@@ -92,6 +107,10 @@ void for_each_need(const WorkIndex& work, const Action& action, Visit&& visit) {
       case Kind::U:
         for (std::size_t unit : units_updated(work, action))
           if (work.update[unit]) visit(work.weight[unit]);
+        break;
+      case Kind::SEND_F:
+      case Kind::SEND_B:
+        visit(work.user_of(action));
         break;
       default:
         break;

@@ -10,10 +10,11 @@
 namespace penstock {
 namespace {
 
-// Numbers of activities in the order in which they are made: each action, then what it sends.
+// Numbers of activities in the order in which they are made: each action, then the transfers that it lets start.
 struct Numbering {
   std::vector<std::vector<std::int64_t>> action;
   std::vector<std::int64_t> transfer;
+  std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> sent;  // by the action that made it, and to whom
 };
 
 class Drawing {
@@ -25,7 +26,7 @@ class Drawing {
   std::vector<Activity> activities() {
     for (std::size_t next = 0; const Position here : time_.order) {
       add_action(here);
-      for (; next < time_.transfers.size() && time_.transfers[next].from == here; ++next) add_transfer(time_.transfers[next]);
+      for (; next < time_.transfers.size() && number_of(time_.transfers[next].by) >= 0; ++next) add_transfer(time_.transfers[next]);
     }
     sort_by_begin(activities_);
     return std::move(activities_);
@@ -41,16 +42,20 @@ class Drawing {
   std::int64_t& number_of(Position p) { return numbers_.action[p.actor][p.index]; }
   const Activity& made(std::int64_t number) const { return activities_[number]; }
 
-  // The transfer of an action to an actor: they follow the action.
+  // The transfer to an actor of what an action makes, which may be named by its send.
   std::int64_t transfer_of(Position from, std::int32_t to) {
-    std::int64_t number = number_of(from) + 1;
-    while (made(number).peer != to) ++number;
-    return number;
+    const bool is_named = is_send(work_.at(from).kind);
+    return numbers_.sent.at({number_of(is_named ? work_.user_of(work_.at(from)) : from), to});
   }
 
   void add_action(Position here) {
     const std::size_t actor = static_cast<std::size_t>(here.actor), index = static_cast<std::size_t>(here.index);
     const Action& action = work_.at(here);
+    Last& last = last_[actor];
+    if (is_transfer(action.kind)) {
+      number_of(here) = last.compute;
+      return;
+    }
     Activity activity;
     activity.begin = time_.start[actor][index];
     activity.end = time_.end[actor][index];
@@ -63,7 +68,6 @@ class Drawing {
     const auto caused_by = [&](std::int64_t number) {
       if (number >= 0 && (activity.cause < 0 || made(number).end > made(activity.cause).end)) activity.cause = number;
     };
-    Last& last = last_[actor];
     const bool copy = is_host_copy(action.kind), collective = is_collective(action.kind);
     caused_by(last.compute);
     if (copy) caused_by(last.copy);
@@ -98,8 +102,9 @@ class Drawing {
     activity.end = transfer.end;
     activity.peer = transfer.to;
     activity.lane = Lane::transfer;
-    activity.cause = transfer.behind >= 0 ? numbers_.transfer[transfer.behind] : number_of(transfer.from);
+    activity.cause = transfer.behind >= 0 ? numbers_.transfer[transfer.behind] : number_of(transfer.by);
     activity.bytes = transfer.bytes;
+    numbers_.sent[{number_of(transfer.from), transfer.to}] = static_cast<std::int64_t>(activities_.size());
     numbers_.transfer.push_back(static_cast<std::int64_t>(activities_.size()));
     activities_.push_back(activity);
   }
