@@ -488,6 +488,14 @@ class PlanTest(ProgramTest):
         self.assertEqual(best["cannot_run"], "")
         self.assertLessEqual(best["predicted_time"], self.plan(*arguments, "--seconds", 1, "--planner", "degrees", "--only", "by-block=0")["predicted_time"])
 
+    def test_best_is_not_behind_a_planner_in_the_memory_of_its_plan(self):
+        """The program of the fastest plan does not fit there; that of another planner's does."""
+        problem = ("gpt", "--set", "layers=8", "--set", "width=512", "--set", "heads=8", "--set", "context=256", "--cluster", EXAMPLES / "v100-4.toml", "--batch", 64)
+        theirs = self.plan(*problem, "--planner", "dawnpiper")
+        best = self.plan(*problem, "--memory", max(theirs["peak_bytes"]))
+        self.assertLessEqual(best["predicted_time"], theirs["predicted_time"])
+        self.assertLessEqual(max(best["peak_bytes"]), max(theirs["peak_bytes"]))
+
     def test_sizes_need_not_fit_the_default_of_micro_batches(self):
         plan = self.plan("gpt", "--set", "layers=2", "--batch", 36, "--micro-batches", "6,12", "--devices", 2, "--bandwidth", 1e9, "--seconds", 1)
         self.assertEqual(plan["samples"], 36)

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -201,6 +202,24 @@ TEST(Search, OfSeveralStepsFindsAZeroBubbleTable) {
   EXPECT_TRUE(result.optimal);
   problem.recompute = true;
   EXPECT_EQ(message_of([&] { search_schedule(problem); }).substr(0, 62), "a table for several steps is searched for its order alone\n  re");
+}
+
+// LayerPipe's balance, which no flag asks for: stages that take 4, 2, 1 and 1 for each of F, I and W are 240 at home, and the largest's F
+// and I alone take 160. The bound that is proven is of both.
+TEST(Search, OfSeveralStepsMovesWeightGradientsOfUnequalStages) {
+  SearchProblem problem = uniform(4, 20, kInfinity);
+  problem.steps = 20;
+  problem.staleness = 7;
+  for (std::size_t s = 0; s < 4; ++s)
+    for (double& time : problem.costs.stages[s].time) time *= std::array{4, 2, 1, 1}[s];
+  const SearchResult result = search_schedule(problem);
+  expect_late(problem, result);
+  EXPECT_EQ(result.found_by, "layerpipe --balance 4,2,1,1");
+  EXPECT_EQ(result.time.makespan, 164);
+  EXPECT_EQ(result.lower_bound, 160);
+  EXPECT_FALSE(result.optimal);
+  problem.split = false;  // no weight gradients apart
+  EXPECT_EQ(search_schedule(problem).time.makespan, 240);
 }
 
 TEST(Search, EqualsBruteForce) {

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/options.h"
+#include "schedule/traits.h"
 #include "schedule/versions.h"
 #include "search/improve.h"
 #include "search/judge.h"
@@ -70,6 +71,34 @@ bool is_too_stale(const SearchProblem& problem, const Schedule& schedule) {
   for (std::int32_t actor = 0; problem.steps > 1 && actor < problem.actors; ++actor)
     if (staleness(schedule, actor) > problem.staleness) return true;
   return false;
+}
+
+// What every table takes whose W may be on any actor: the mean of all work, or what an actor has that stays with its forwards.
+double bound_of_moved_weights(const Legs& legs) {
+  std::vector<double> stays(legs.of_actor.size());
+  double all = 0;
+  for (const StageLeg& leg : legs.legs) {
+    const double whole = legs.whole ? leg.whole : kInfinity, input = std::min(leg.input, whole);
+    const double backward = std::min(leg.input + leg.weight, whole);
+    stays[at(leg.actor)] += leg.count() * (leg.forward + (leg.has_backward ? input : 0));
+    all += leg.count() * (leg.forward + (leg.has_backward ? backward : 0));
+  }
+  return std::max(all / static_cast<double>(stays.size()), std::ranges::max(stays));
+}
+
+// How the times of actors' stages compare, F, I and W together, by which a window's weight gradients are placed; nothing where all take as
+// long. In a single step W stay at home: what they would send of a stage is not measured.
+std::vector<double> balance_of(const SearchProblem& problem) {
+  std::vector<double> times;
+  if (problem.steps == 1 || !problem.split || std::ssize(problem.costs.stages) != problem.actors) return times;
+  for (const StageCosts& stage : problem.costs.stages) {
+    double& sum = times.emplace_back();
+    for (const Kind kind : {Kind::F, Kind::I, Kind::W}) sum += stage.time[static_cast<std::size_t>(kind)];
+  }
+  const auto [least, most] = std::ranges::minmax(times);
+  if (most <= least * (1 + kRounding) || least <= 0) return {};
+  for (double& time : times) time /= least;
+  return times;
 }
 
 bool is_faster(const FoundTable& a, const FoundTable& b) {
@@ -151,11 +180,14 @@ class Search {
       if (placement_of(table.schedule) != placements_[g]) continue;
       const TableTime time = time_of(problem_, table.schedule);
       if (!keeps_limit(problem_, time.peak())) continue;
-      if (std::optional<Rows> rows = rows_of(grounds_[g].legs, table.schedule)) add(candidate(g, std::move(*rows), table.title()));
+      std::optional<Rows> rows = rows_of(grounds_[g].legs, table.schedule);
+      const double bound = rows ? kInfinity : bound_of_moved_weights(grounds_[g].legs);
+      if (rows) add(candidate(g, std::move(*rows), table.title()));
       if (!result_.generator.empty() && time.makespan >= result_.generator_time) continue;
       result_.generator = table.title();
       result_.generator_time = time.makespan;
       generator_ = table.schedule;
+      generator_bound_ = bound;
     }
   }
 
@@ -227,7 +259,7 @@ class Search {
     out.found_by = registered ? out.generator : candidates_[0].name;
     find_runners_up();
     out.schedule.name = "searched";
-    out.lower_bound = kInfinity;
+    out.lower_bound = registered ? generator_bound_ : kInfinity;
     for (const Ground& ground : grounds_) out.lower_bound = std::min(out.lower_bound, ground.bound);
     judge(problem_, out);
     invariant(registered || grounds_[candidates_[0].ground].legs.shared_links ||
@@ -266,6 +298,7 @@ class Search {
   std::vector<Candidate> candidates_;  // the fastest first
   double best_ = kInfinity;
   Schedule generator_;
+  double generator_bound_ = kInfinity;  // of tables with W elsewhere, if it is one
   SearchResult result_;
 };
 
@@ -315,13 +348,15 @@ std::vector<TriedCount> tried_counts() {
 
 std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const ScheduleOptions& shape) {
   std::vector<ScheduleOptions> out = {shape};
+  out.front().balance.clear();
   for (const auto& [flag, member] : tried_counts()) {
-    if (std::find(info.takes.begin(), info.takes.end(), flag) == info.takes.end()) continue;
+    if (!takes(info.name, flag)) continue;
     for (int count = 1; count < 2 * shape.microbatches; count *= 2) {
-      out.push_back(shape);
+      out.push_back(out.front());
       out.back().*member = std::min(count, shape.microbatches);
     }
   }
+  if (!shape.balance.empty() && takes(info.name, "--balance")) out.push_back(shape);
   return out;
 }
 
@@ -329,6 +364,7 @@ std::string RegisteredTable::title() const {
   std::string out = name;
   for (const auto& [flag, member] : tried_counts())
     if (options.*member > 0) out += concat(" ", flag, " ", options.*member);
+  if (!options.balance.empty()) out += " --balance " + join(options.balance, ",", [](double time) { return short_decimal(time, 4); });
   return out;
 }
 
@@ -363,7 +399,8 @@ std::vector<RegisteredTable> tables_for(const SearchProblem& problem, const Sear
                                                            .microbatches = problem.microbatches / problem.steps,
                                                            .window = problem.steps,
                                                            .chunks = stages / problem.actors,
-                                                           .forward_only = !problem.shape.has_backward[0]});
+                                                           .forward_only = !problem.shape.has_backward[0],
+                                                           .balance = balance_of(problem)});
   std::erase_if(tables, [&](const RegisteredTable& table) {
     if (!table.refused.empty() || !has_costs(problem, table.schedule) || is_too_stale(problem, table.schedule)) return true;
     const Placement placement = placement_of(table.schedule);

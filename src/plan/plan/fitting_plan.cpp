@@ -10,6 +10,7 @@
 #include "cost/smallest_memory.h"
 #include "cost/time_limit.h"
 #include "penstock/error.h"
+#include "planners/planner_list.h"
 
 namespace penstock {
 namespace {
@@ -101,6 +102,27 @@ struct Fitting {
   [[noreturn]] void fail() const { fail_memory(of.problem.graph.name, weakest(of.problem.cluster).memory, std::ceil(least)); }
 };
 
+// The fastest of `best`, for which there was less memory, and of what each planner by itself plans for all of it: where the program of the
+// fastest plan does not fit, another's may.
+PlannedModel or_by_another(const Fitting& fitting, PlannedModel best, TimeLimit& limit) {
+  PlanOptions options = fitting.options;
+  for (const PlannerInfo& other : planners()) {
+    if (other.searches || other.equal_groups || limit.is_over()) continue;
+    options.seconds = kNext * limit.left();
+    try {
+      PlannedModel alone = counted_model(fitting.step, fitting.of, other, options);
+      if (alone.file.predicted_time >= best.file.predicted_time) continue;
+      take_program(fitting.of, alone);
+      if (!alone.cannot_run.empty() || !fitting.keeps(alone)) continue;
+      alone.file.planner = concat(fitting.planner.name, " (", other.name, ")");
+      best = std::move(alone);
+    } catch (const Error&) {
+      // It finds nothing that fits.
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 PlannedModel planned_model(const StepOfSize& step, const MergedProblem& given, const PlannerInfo& planner, const PlanOptions& options) {
@@ -114,7 +136,7 @@ PlannedModel planned_model(const StepOfSize& step, const MergedProblem& given, c
     fitting.options.seconds = (round == 0 ? kFirst : kNext) * limit.left();
     try {
       PlannedModel found = fitting.plan([&](double memory) { return share * memory; });
-      if (fitting.keeps(found)) return found;
+      if (fitting.keeps(found)) return round > 0 && planner.races ? or_by_another(fitting, std::move(found), limit) : std::move(found);
       share = std::min(kLess * share, fitting.counted / share_of(found.file.peak_bytes, of.problem.cluster));
     } catch (const MemoryError& error) {
       if (std::optional<PlannedModel> found = fitting.smallest(error.needed)) return std::move(*found);
