@@ -18,21 +18,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PENSTOCK = str(ROOT / "build/penstock")
-
-
-def costs_file(stages, file):
-    """What `penstock profile` would write of stages that take (F, I, W) seconds."""
-    tasks = []
-    for stage, (forward, input_, weight) in enumerate(stages):
-        for kind, seconds in (("F", forward), ("B", input_ + weight), ("I", input_), ("W", weight)):
-            sample = {"median": seconds, "spread": 0, "count": 1, "mean": seconds}
-            tasks.append({"hash": f"0x{len(tasks) + 1:016x}", "name": f"{kind}{stage}", "kind": kind, "stage": stage, "stages": len(stages),
-                          "kernel_bytes": 0, "busy": sample, "beside": {}})
-    file.write_text(json.dumps({
-        "penstock": "costs 1", "machine": {"processor": "", "cores": 0, "memory_bytes": 0, "build": ""}, "model": "drawn", "tasks": tasks,
-        "links": {}, "step_overhead": {}, "input_seconds": {}, "copy_bandwidth": 0}))
+from common import PENSTOCK, costs_file
 
 
 def draw(generator, folder):

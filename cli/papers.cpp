@@ -20,7 +20,8 @@ constexpr const char* kIntroduction =
     "Each system that Penstock can express, and each that it is held beside: the idea, the command that runs it and the one that plans it, "
     "what differs from the paper, what the paper claims and what was found here. `penstock papers NAME` prints a row. The page is what "
     "`penstock papers --markdown` prints, from `src/base/papers.toml`; every command in it is run by a test. Names of papers are "
-    "known where schedules and planners are asked for, too: `penstock schedule dynapipe` says how DynaPipe is asked for.";
+    "known where schedules and planners are asked for, too: `penstock schedule dynapipe` says how DynaPipe is asked for. "
+    "docs/better_than_each.md has each of the systems, down to Sizing, beside what Penstock finds without being told which.";
 
 struct PapersArguments {
   std::string name;

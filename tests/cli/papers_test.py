@@ -2,11 +2,15 @@
 documents_test.py."""
 
 import pathlib
+import sys
 import unittest
 
-from support import ProgramTest, run
+from support import ProgramTest, run, sampled
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/papers.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/papers.md"
+sys.path.insert(0, str(ROOT / "bench"))
+import papers as bench  # noqa: E402
 DYNAPIPE = "dynapipe is a batch planner: --set batch.planner=dynapipe; penstock papers dynapipe says more"
 
 
@@ -24,6 +28,18 @@ class Papers(ProgramTest):
         for row in rows:
             for key in ("run", "plan"):
                 self.assertTrue(all("penstock " in command for command in row[key]), row["name"])
+
+    def test_each_system_has_its_benchmark(self):
+        rows = [row["name"] for row in run("papers", "--json").json()["papers"]]
+        systems = rows[: rows.index("sizing") + 1]  # peers are behind it
+        for size in ("small", "large"):
+            self.assertEqual([case.name for case in bench.CASES if case.size == size], systems)
+
+    def test_nothing_found_is_slower(self):
+        for case in sampled((case for case in bench.CASES if case.size == "small"), 4):
+            with self.subTest(case.name):
+                theirs, ours = bench.compared(case)
+                self.assertLessEqual(ours.time, theirs.time * (1 + 1e-9))
 
     def test_list_and_row(self):
         listed = run("papers")
