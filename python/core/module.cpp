@@ -175,6 +175,7 @@ void bind_program(py::module_& module) {
       .def("__str__", [](const Schedule& schedule) { return print(schedule); })
       .def_property_readonly("actors", [](const Schedule& schedule) { return schedule.actors.size(); })
       .def_property_readonly("stages", &Schedule::whole_stages)
+      .def_readonly("slices", &Schedule::slices)
       .def_readonly("steps", &Schedule::steps);
   module.def("schedule", [](const std::string& name, const std::map<std::string, OptionValue>& options) {
     return make_schedule(name, schedule_options(options));

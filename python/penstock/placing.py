@@ -72,6 +72,10 @@ class Plan:
         return self._of_window(told(lambda: _core.schedule(self.schedule, options)))
 
     def _of_window(self, table: Any) -> Any:
+        if table.slices > 1:
+            raise PenstockError(f"{self.schedule} works on {table.slices} slices of each sequence",
+                                ["an exported module does not say which dims are its sequence, along which it could be cut"],
+                                "a schedule without slices, or a model of the program's own: penstock train --slices")
         if table.steps != self.window:
             raise PenstockError(f"{self.schedule} is a table for {table.steps} training steps, and window is {self.window}", [], f"window={table.steps}")
         return table

@@ -229,11 +229,11 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
   EXPECT_EQ(failure("pipe=2,dta=2"),
             "--mesh pipe=2,dta=2: there is no axis \"dta\"\n  there are pipe (actors), data (devices of each actor, or its hosts) and "
             "local (devices of each host)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
-            "  hint: did you mean data?");
+            "  [axes] gives them other names\n  hint: did you mean data?");
   EXPECT_EQ(failure("tensr=2"),
             "--mesh tensr=2: there is no axis \"tensr\"\n  there are pipe (actors), data (devices of each actor, or its hosts) and "
             "local (devices of each host)\n  and inside of these tensor, context and expert, over which [layout] splits tensors\n"
-            "  hint: did you mean tensor?");
+            "  [axes] gives them other names\n  hint: did you mean tensor?");
   EXPECT_EQ(failure("pipe=2,tensor=2,data=2"),
             "--mesh pipe=2,tensor=2,data=2: data stands behind tensor\n  the last axis varies fastest: its members are next to each other\n"
             "  hint: write data before tensor");

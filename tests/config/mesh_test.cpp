@@ -249,7 +249,7 @@ TEST(Mesh, AxesHaveTheUsersNames) {
   EXPECT_EQ(config.pipeline.axes, (std::vector<std::string>{"expert", "ring", "model"}));
   EXPECT_EQ(axes(parse_named("model=2,ring=2", {"layout.sequence=model", "layout.mlp=ring"})),
             "model 2 {heads, sequence, vocab} ring 2 {mlp}");
-  EXPECT_EQ(axes(parse_named("tensor=2,data=2", {}, "")), "tensor 2 {heads, mlp, vocab}");
+  EXPECT_EQ(axes(parse_named("data=2,tensor=2", {}, "")), "tensor 2 {heads, mlp, vocab}");
   EXPECT_EQ(axes(parse_named("model=2", {"axes.model=tensor"}, "")), "model 2 {heads, mlp, vocab}");
   EXPECT_EQ(axes(parse("[mesh]\nmodel = 2\nring = 4\n[axes]\nmodel = \"tensor\"\nring = \"context\"\n")),
             "ring 4 {sequence} model 2 {heads, mlp, vocab}");

@@ -44,7 +44,7 @@ class Options(unittest.TestCase):
                                       ({"options": {"chunks": 2}}, "chunks is an argument of its own"),
                                       ({"schedule": table, "options": {"unit": 1}}, "is a table: it takes no unit"),
                                       ({"options": {"window": 2}}, "window is an argument of its own"),
-                                      ({"options": {"slices": 2}}, "stages"),
+                                      ({"options": {"slices": 2}}, "1f1b works on 2 slices of each sequence.*does not say which dims"),
                                       ({"options": {"frozen": [1.0]}}, "stages")):
                 with self.subTest(settings), self.assertRaisesRegex(penstock.PenstockError, "(?s)" + message):
                     trained(**settings)

@@ -185,7 +185,7 @@ struct Assign {
   void check_word(const std::string& value, bool is_free) const {
     if (is_free || key.words.empty() || std::find(key.words.begin(), key.words.end(), value) != key.words.end()) return;
     if (key.is_like_words && key.is_like_words(value)) return;
-    const bool is_axis = key.is_layout() || key.name == "axes";
+    const bool is_axis = key.is_layout() || key.section == "axes" || key.name == "axes";
     fail_unknown(from.value_place, is_axis ? "axis" : key.name.c_str(), value, key.words);
   }
   // Throws Error where a dim is mapped to several axes, as a list or with commas.
