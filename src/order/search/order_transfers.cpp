@@ -23,18 +23,15 @@ bool has_sends(const Schedule& schedule) {
   });
 }
 
-// One receive is for all that an action needs of others: on a chain that is one send's.
-bool is_chain(const StageShape& shape) {
-  return told_predecessors(shape).empty();
-}
-
 }  // namespace
 
 SearchResult search_with_transfers(const SearchProblem& problem, const SearchOptions& options) {
   if (problem.steps > 1)
     throw Error(concat("where transfers start is said in tables of one step, not of ", problem.steps), {},
                 "leave it to lowering (without --order-transfers), or take --window 1");
-  if (!is_chain(problem.shape)) throw Error("where transfers start is searched for chains of stages", {}, "leave out --order-transfers");
+  // One receive is for all that an action needs of others: on a chain that is one send's.
+  if (!told_predecessors(problem.shape).empty())
+    throw Error("where transfers start is searched for chains of stages", {}, "leave out --order-transfers");
   SearchClock clock(options.seconds);
   SearchProblem inferred = problem;
   inferred.order_transfers = false;
