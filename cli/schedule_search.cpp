@@ -87,6 +87,9 @@ void check_shape(const SearchArguments& arguments, bool measures) {
                 "leave one of them out, and train with the table of --out");
   if (arguments.copies > 1)
     throw Error(concat("--copies ", arguments.copies, ": in a table for several steps each stage is on one actor"), {}, "leave it out");
+  if (arguments.order_transfers)
+    throw Error(concat("--order-transfers: where transfers start is said in tables of one step, not of ", window), {},
+                "leave one of --order-transfers and --window out");
   if (shape.forward_only) throw Error("--forward-only has no updates, of which --window is", {}, "leave one of them out");
 }
 
@@ -103,6 +106,8 @@ nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& res
                         {"optimal", result.optimal},
                         {"found_by", result.found_by},
                         {"nodes", result.nodes},
+                        {"inferred_makespan", result.inferred_time},
+                        {"sends", count_of(schedule, Kind::SEND_F) + count_of(schedule, Kind::SEND_B)},
                         {"recomputed", count_of(schedule, Kind::R)},
                         {"offloaded", count_of(schedule, Kind::OFFLOAD)},
                         {"gathers", count_of(schedule, Kind::UNSHARD)},
@@ -127,6 +132,10 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
   const std::string proof = result.optimal ? "no order of these stages is faster"
                                            : concat("at most ", fixed(100 * result.gap(), 1), " % above the lower bound of ",
                                                     time_of(arguments, result.lower_bound));
+  const std::string inferred =
+      count_of(result.schedule, Kind::SEND_F) == 0
+          ? ""
+          : concat("\nits rows take ", time_of(arguments, result.inferred_time), " where transfers start as soon as they can");
   const auto tally = [&](const char* what, Kind kind) {
     const std::int64_t count = count_of(result.schedule, kind);
     return count > 0 ? concat(", ", count, what) : std::string();
@@ -134,7 +143,7 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
   return concat(
       table({"", "busy", "idle", "peak live"}, rows), "\nmakespan ", time_of(arguments, time.makespan), ", bubble ",
       fixed(100 * time.bubble(), 1), " %: ", proof, "\nfound by ", result.found_by, tally(" recomputed", Kind::R),
-      tally(" offloaded", Kind::OFFLOAD), tally(" gathers", Kind::UNSHARD), "\nbest schedule by name of ",
+      tally(" offloaded", Kind::OFFLOAD), tally(" gathers", Kind::UNSHARD), inferred, "\nbest schedule by name of ",
       counted(result.schedule.stages(), "stage"), ": ",
       result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n",
       window_text(result.schedule));
@@ -202,6 +211,7 @@ SearchProblem problem_of(const SearchArguments& arguments, int stages) {
   problem.recompute = allows("recompute", flags.recompute.has_value());
   problem.offload = allows("offload", flags.offload.has_value());
   problem.sharded = flags.gather.has_value();
+  problem.order_transfers = arguments.order_transfers;
   flags.costs.empty() ? set_costs(arguments, stages, problem) : set_measured_costs(arguments, stages, problem);
   return problem;
 }
@@ -238,6 +248,8 @@ void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
       ->add_option("--staleness", arguments->staleness,
                    "of a table for several steps: by how many updates parameters that are read may be late")
       ->capture_default_str();
+  command->add_flag("--order-transfers", arguments->order_transfers,
+                    "the table may say where sends and receives start, in place of as soon as they can");
   command->add_option("--seconds", arguments->seconds, "end after so long at most")->capture_default_str();
   command->add_option("--seed", arguments->seed, "of the random moves")->capture_default_str();
   command->add_option("--out", arguments->out, "write the table")->type_name("FILE.csv");

@@ -17,6 +17,7 @@ struct SearchArguments {
   int copies = 1;
   int staleness = 1;
   std::vector<std::string> allowed;  // --allow
+  bool order_transfers = false;
   std::uint64_t seed = 0;
   std::string out;
 

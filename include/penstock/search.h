@@ -38,7 +38,8 @@ struct SearchProblem {
   bool split = true;  // or I and W; one of them at least
   // Whether the table may also have R; and OFFLOAD with RELOAD.
   bool recompute = false, offload = false;
-  bool sharded = false;  // every table with_gathers
+  bool sharded = false;          // every table with_gathers
+  bool order_transfers = false;  // the table may say where sends and receives start, in one step, where that makes it faster
   // Training steps in the table, of microbatches / steps each, none of them drained before the next: behind each, stages are updated
   // (with_step_updates), on the one actor that each is on.
   int steps = 1;
@@ -65,6 +66,7 @@ struct SearchResult {
   Schedule schedule;
   TableTime time;
   std::string found_by;       // the schedule, heuristic or step that found it
+  double inferred_time = 0;   // the makespan of its rows without sends and receives: transfers start as soon as they can
   std::string generator;      // the best registered schedule within the limit; empty: none
   double generator_time = 0;  // its makespan
   double lower_bound = 0;     // of every table with one of the placements
@@ -87,9 +89,10 @@ struct SearchResult {
 // In a table for several steps each F reads what is newest in its row: a leg's next forward, and its next gradient, wait for so many of
 // its own gradients. Registered tables that read other versions are taken as they are. Where recomputation or offloading is allowed,
 // parameters are sharded or count: tables for this and larger limits, and the registered ones, take gathers, are relieved to the limit
-// (relieve.h) and improved as they are; the bound is that of work without all this. Throws Error where no table keeps the limit (of a
-// chain; other graphs are held to what one micro-batch at a time needs), with the smallest that would do, and where no schedule fits the
-// shape and no placement is given.
+// (relieve.h) and improved as they are; the bound is that of work without all this. With order_transfers sends are moved too, in the best
+// of the tables that were found, and the bound holds for any order of them. Throws Error where no table keeps the limit (of a chain; other
+// graphs are held to what one micro-batch at a time needs), with the smallest that would do, and where no schedule fits the shape and no
+// placement is given.
 SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& options = {});
 
 // Returns the options that a schedule is tried with: those it chooses itself, each of --unit, --group and --in-flight that it takes at 1,

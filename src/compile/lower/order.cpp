@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-using Ends = std::pair<ActorId, ActorId>;  // device, peer
+using DeviceAndPeer = std::pair<ActorId, ActorId>;
 
 bool has_places(const Draft& draft, const Transfer& t) {
   const auto is = [&](ActorId device, std::int32_t r, Opcode opcode) {
@@ -23,7 +23,7 @@ bool has_places(const Draft& draft, const Transfer& t) {
 
 // Puts the transfers of a pair into the order in which the sender of each has it among those that the table places.
 void sort_by_turn(const Draft& draft, std::vector<TransferId>& sent) {
-  std::map<Ends, std::vector<std::int32_t>> placed;  // runs
+  std::map<DeviceAndPeer, std::vector<std::int32_t>> placed;  // runs
   for (const Transfer& t : draft.transfers) {
     if (!has_places(draft, t)) continue;
     placed[{t.from, t.to}].push_back(t.after);
@@ -41,7 +41,7 @@ void sort_by_turn(const Draft& draft, std::vector<TransferId>& sent) {
 // Posts each receive ahead of what its pair sends or reads after it, and behind what its device sends before it. In the execution it is
 // sent after the latter and before its reader begins, so there is such a place.
 void post_in_order(Draft& draft, const std::vector<TransferId>& sent) {
-  std::map<Ends, std::int32_t> latest, earliest;  // a run
+  std::map<DeviceAndPeer, std::int32_t> latest, earliest;  // a run
   for (const TransferId id : sent | std::views::reverse) {
     Transfer& t = draft.transfers[id];
     latest[{t.from, t.to}] = t.after;
@@ -70,7 +70,7 @@ void order_transfers(const LowerInput&, Draft& draft) {
   std::ranges::stable_sort(sent, {}, when);
   sort_by_turn(draft, sent);
   post_in_order(draft, sent);
-  std::map<Ends, double> last;  // of each pair, as one queue would carry them
+  std::map<DeviceAndPeer, double> last;  // of each pair, as one queue would carry them
   for (const TransferId id : sent) {
     const auto [low, high] = std::minmax(draft.transfers[id].from, draft.transfers[id].to);
     double& before = last[{low, high}];

@@ -13,11 +13,13 @@
 #include "penstock/error.h"
 #include "schedule/options.h"
 #include "schedule/traits.h"
+#include "schedule/transfers.h"
 #include "schedule/versions.h"
 #include "search/improve.h"
 #include "search/judge.h"
 #include "search/legs.h"
 #include "search/list_schedule.h"
+#include "search/order_transfers.h"
 #include "search/prove.h"
 #include "search/search_classes.h"
 #include "search/search_with_memory.h"
@@ -429,6 +431,7 @@ void judge(const SearchProblem& problem, SearchResult& result) {
   validate(result.schedule, problem.shape, problem.microbatches);
   result.time = time_of(problem, result.schedule);
   invariant(keeps_limit(problem, result.time.peak()), "a searched table keeps the limit");
+  result.inferred_time = time_of(problem, without_transfers(result.schedule)).makespan;
   result.optimal = result.time.makespan <= result.lower_bound * (1 + 2 * kRounding);
   result.lower_bound = std::min(result.lower_bound, result.time.makespan);
 }
@@ -442,6 +445,7 @@ SearchResult search_schedule(const SearchProblem& problem, const SearchOptions& 
     throw Error("a table for several steps is searched for its order alone",
                 {"recomputation, offloading, gathers and parameters that count in the limit are not known to that search"},
                 "leave them out, or take --window 1");
+  if (problem.order_transfers) return search_with_transfers(problem, options);
   if (!problem.costs.first.empty()) return search_classes(problem, options);
   return counts_memory(problem) ? search_with_memory(problem, options) : Search(problem, options).result();
 }
