@@ -53,8 +53,8 @@ class Sequences(ProgramTest):
     def test_equals_the_padded_batches(self):
         documents = self.documents()
         padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential", "--set", "dropout=0.1")
-        for actors, more in sampled(((1, []), (2, []), (4, ["--set", "batch.memory=128"]), (2, ["--recompute", "inputs"])), 2):
-            planned = self.train(f"planned-{actors}-{len(more)}", *documents, *PLANNED, "--actors", actors, "--set", "dropout=0.1", *more)
+        for actors, more in sampled(((1, []), (2, []), (4, ["--set", "batch.memory=128"]), (2, ["--recompute", "inputs"]), (2, ["--recompute", "selective"])), 3):
+            planned = self.train("-".join(["planned", str(actors), *more]), *documents, *PLANNED, "--actors", actors, "--set", "dropout=0.1", *more)
             self.assert_equal_steps(planned, padded, f"{actors} actors")
             self.assertTrue(all(line["planning_seconds"] > 0 and line["waited_seconds"] > 0 for line in planned))
             for line in planned:
@@ -134,6 +134,7 @@ class Sequences(ProgramTest):
                   ("pipe=2,data=2", "batch.memory=72", "batch.recompute=inputs"),
                   ("pipe=2,context=2",), ("pipe=2,context=2", "attention=parts"), ("pipe=1,data=2,tensor=2", "zero=3"),
                   ("pipe=2,tensor=2",), ("pipe=2,tensor=2", "layout.sequence=tensor"), ("pipe=2,tensor=2", "pipeline.recompute=inputs"),
+                  ("pipe=2,tensor=2", "pipeline.recompute=selective"),
                   ("pipe=1,data=2,context=2", "zero=1"), ("pipe=1,context=2,tensor=2",))  # fmt: skip
         for mesh, *more in sampled(meshes, 3):
             settings = [word for setting in more for word in ("--set", setting)]
