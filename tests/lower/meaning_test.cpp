@@ -53,10 +53,6 @@ OptimiserOptions random_optimiser(Random& random, const Model& model) {
   return out;
 }
 
-Recompute drawn_recomputation(Random& random) {
-  return coin(random, 0.6) ? Recompute::none : coin(random, 0.5) ? Recompute::selective : Recompute::inputs;
-}
-
 void expect_same(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
   EXPECT_EQ(test::difference(compile(step, schedule, options), test::symbols_of(step)), "");
 }
@@ -67,7 +63,7 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
     Random random(seed);
     const auto model = random_model(random);
     const int microbatches = draw(random, 1, 3), actors = draw(random, 1, 4);
-    CompileOptions options{.recompute = drawn_recomputation(random)};
+    CompileOptions options{.recompute = test::drawn_recomputation(random)};
     if (coin(random, 0.5))
       for (int a = 0; a < actors; ++a) options.devices.push_back(draw(random, 1, 2));
     const int parts = shares_of(options.devices);
@@ -94,7 +90,7 @@ TEST(Meaning, OfKnownSchedulesIsTheStep) {
     shape.actors = 4;
     shape.microbatches = draw(random, 1, 3);
     const int data = draw(random, 1, 4);
-    CompileOptions options{.devices = std::vector<int>(4, data), .recompute = drawn_recomputation(random)};
+    CompileOptions options{.devices = std::vector<int>(4, data), .recompute = test::drawn_recomputation(random)};
     if (data > 1) options.zero = draw(random, 0, 3);
     if (data == 4 && options.zero == 3) options.local = 2;
     Schedule schedule = make_schedule(one_of(random, {"gpipe", "1f1b", "zb-h1", "eager-1f1b"}), shape);

@@ -10,6 +10,7 @@
 #include "schedule/transfers.h"
 #include "support/dag_model.h"
 #include "support/errors.h"
+#include "support/random_marks.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
 #include "support/symbols.h"
@@ -102,15 +103,15 @@ TEST(LowerTransfers, WithAllElseThatATableAsksFor) {
     Random random(seed);
     const int stages = draw(random, 2, 4), microbatches = draw(random, 1, 3), actors = draw(random, 2, 3);
     const StageShape shape = chain(stages);
-    CompileOptions options{.recompute = coin(random, 0.2)};
+    CompileOptions options{.recompute = test::drawn_recomputation(random)};
     if (coin(random, 0.6))
       for (int a = 0; a < actors; ++a) options.devices.push_back(draw(random, 1, 2));
     const int parts = shares_of(options.devices);
     if (parts > 1) options.zero = draw(random, 0, 3);
     Schedule table = test::random_schedule(random, shape, actors, microbatches, {.replica = coin(random, 0.3) ? 0.2 : 0});
-    if (!options.recompute && coin(random, 0.6)) table = test::with_extras(random, std::move(table), shape);
+    if (options.recompute != Recompute::inputs && coin(random, 0.6)) table = test::with_extras(random, std::move(table), shape);
     table = test::with_transfers(random, table, shape);
-    SCOPED_TRACE(concat("seed ", seed, ", zero ", options.zero, ", recompute ", options.recompute, "\n", print(table)));
+    SCOPED_TRACE(concat("seed ", seed, ", zero ", options.zero, ", recompute ", static_cast<int>(options.recompute), "\n", print(table)));
     const Graph step = chain_step(stages, microbatches * parts, microbatches * parts);
     EXPECT_EQ(test::difference(compile(step, table, options), test::symbols_of(step)), "");
   }

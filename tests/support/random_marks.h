@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "penstock/compile.h"
 #include "penstock/graph.h"
 #include "support/random_schedule.h"
 #include "transform/passes.h"
@@ -20,6 +21,10 @@ inline Graph with_random_marks(Random& random, Graph step, double marked) {
     loop.body = std::make_shared<const Graph>(std::move(body));
   }
   return step;
+}
+
+inline Recompute drawn_recomputation(Random& random) {
+  return coin(random, 0.6) ? Recompute::none : coin(random, 0.5) ? Recompute::selective : Recompute::inputs;
 }
 
 }  // namespace penstock::test

@@ -73,9 +73,10 @@ TEST(RandomTables, WithTransfersFinishWithTheSequentialResult) {
     const Schedule plain = test::random_schedule(random, shape, actors, microbatches, {.replica = test::coin(random, 0.5) ? 0.3 : 0});
     const Schedule schedule = test::with_transfers(random, plain, shape);
     SCOPED_TRACE(concat("seed ", seed, "\n", print(schedule)));
-    const StepGradients found = run(test::DagModel(shape, true), schedule, microbatches, 2 * microbatches);
-    const StepGradients expected =
-        run(test::DagModel(shape, false), make_schedule("sequential", {.actors = 1, .microbatches = 1}), 1, 2 * microbatches);
+    const test::DagModel model(shape, true), whole(shape, false);
+    const StepGradients found = run(model, gradient_step(model, 2 * microbatches, test::kContext, microbatches), schedule);
+    const StepGradients expected = run(whole, gradient_step(whole, 2 * microbatches, test::kContext, 1),
+                                       make_schedule("sequential", {.actors = 1, .microbatches = 1}));
     const Comparison comparison = compare(found, expected);
     EXPECT_LE(comparison.loss_difference, 1e-10);
     EXPECT_LE(comparison.gradient_difference, 1e-10) << comparison.worst;
