@@ -83,7 +83,7 @@ struct SearchResult {
 // priorities, and what moving their actions makes of the best of them; never slower than the fastest registered schedule that fits.
 // All micro-batches cost alike, so that each stage's kind runs them in order (in any table, renaming the k-th of a stage's F, I and W to
 // micro-batch k of its route breaks no need and changes no time): what is searched is the order of kinds and stages on each actor.
-// W stays with its I; tables with W elsewhere, which layerpipe makes for stages of unequal times, are only taken as registered.
+// I and W stay at home; tables with some elsewhere, which layerpipe makes for stages of unequal times, are only taken as registered.
 // Where the costs have classes, micro-batches differ, and what is searched is their order as well, of a chain with one stage on each actor:
 // `moves` tables are timed at most, beside those given.
 // In a table for several steps each F reads what is newest in its row: a leg's next forward, and its next gradient, wait for so many of

@@ -216,7 +216,7 @@ TEST(WrongDrafts, ThatCannotBeReadAreRefused) {
       {"actor 0\n  place 0X1", 10, "unknown kind of action \"X\""},
       {"actor 0\n  place 0F1x", 11, "expected a micro-batch, found 1x"},
       {"actor 0\n  place 0F99999999999", 11, "expected a micro-batch, found 99999999999"},
-      {"actor 0\n  send () -> ()", 3, sections},
+      {"actor 0\n  sent () -> ()", 3, sections},
       {"frees 3", 1, sections},
   };
   for (const Unreadable& u : unreadable) {
@@ -245,7 +245,7 @@ TEST(WrongDrafts, ThatAreNotThoseOfTheLoweringAreRefused) {
   EXPECT_EQ(message_of([&] { with_drafts(begun, parse_drafts(one + other)); }),
             "there are 2 drafts, and 1 are read\n  hint: read one lowering");
   EXPECT_EQ(message_of([&] { with_drafts(begun, parse_drafts(one + "whole (7)\n")); }),
-            "a draft has ports of operands that the loop does not cut into micro-batches");
+            "a draft has ports of inputs that are no data of the step");
   EXPECT_EQ(message_of([&] { parse_draft(one + other); }), "draft has 2 drafts\n  hint: read them by parse_drafts");
 }
 

@@ -244,7 +244,7 @@ class Kept(Case):
                 kinds = [key[0] for key in step._programs._ready]
                 self.assertLessEqual(max(kinds.count(kind) for kind in kinds), 3)
             self.assertEqual(kinds.count("training"), 3)
-            self.assertEqual([key[2][0][1][1] for key in step._programs._ready if key[0] == "training"], [5, 9, 4])
+            self.assertEqual([key[-1][0][1][1] for key in step._programs._ready if key[0] == "training"], [5, 9, 4])
             for name, value in twin.state_dict().items():
                 self.assertLess(relative(step.state_dict()[name], value), 1e-5, name)
             self.assertEqual(step.optimizer_state_dict()["state"][0]["step"].item(), 9)

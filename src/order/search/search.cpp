@@ -75,17 +75,16 @@ bool is_too_stale(const SearchProblem& problem, const Schedule& schedule) {
   return false;
 }
 
-// What every table takes whose W may be on any actor: the mean of all work, or what an actor has that stays with its forwards.
-double bound_of_moved_weights(const Legs& legs) {
-  std::vector<double> stays(legs.of_actor.size());
+// What every table takes whose I and W may be on any actor: the mean of all work, or all forwards of an actor.
+double bound_of_moved_halves(const Legs& legs) {
+  std::vector<double> forwards(legs.of_actor.size());
   double all = 0;
   for (const StageLeg& leg : legs.legs) {
-    const double whole = legs.whole ? leg.whole : kInfinity, input = std::min(leg.input, whole);
-    const double backward = std::min(leg.input + leg.weight, whole);
-    stays[at(leg.actor)] += leg.count() * (leg.forward + (leg.has_backward ? input : 0));
+    const double backward = std::min(leg.input + leg.weight, legs.whole ? leg.whole : kInfinity);
+    forwards[at(leg.actor)] += leg.count() * leg.forward;
     all += leg.count() * (leg.forward + (leg.has_backward ? backward : 0));
   }
-  return std::max(all / static_cast<double>(stays.size()), std::ranges::max(stays));
+  return std::max(all / static_cast<double>(forwards.size()), std::ranges::max(forwards));
 }
 
 // How the times of actors' stages compare, F, I and W together, by which a window's weight gradients are placed; nothing where all take as
@@ -183,7 +182,7 @@ class Search {
       const TableTime time = time_of(problem_, table.schedule);
       if (!keeps_limit(problem_, time.peak())) continue;
       std::optional<Rows> rows = rows_of(grounds_[g].legs, table.schedule);
-      const double bound = rows ? kInfinity : bound_of_moved_weights(grounds_[g].legs);
+      const double bound = rows ? kInfinity : bound_of_moved_halves(grounds_[g].legs);
       if (rows) add(candidate(g, std::move(*rows), table.title()));
       if (!result_.generator.empty() && time.makespan >= result_.generator_time) continue;
       result_.generator = table.title();
@@ -300,7 +299,7 @@ class Search {
   std::vector<Candidate> candidates_;  // the fastest first
   double best_ = kInfinity;
   Schedule generator_;
-  double generator_bound_ = kInfinity;  // of tables with W elsewhere, if it is one
+  double generator_bound_ = kInfinity;  // of tables with I or W elsewhere, if it is one
   SearchResult result_;
 };
 
