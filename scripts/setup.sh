@@ -9,7 +9,7 @@ packages=(g++ cmake ninja-build mold python3-venv libcli11-dev nlohmann-json3-de
   libsentencepiece-dev libutf8proc-dev zlib1g-dev)
 for use in "$@"; do
   case "$use" in
-    tests) packages+=(ccache clang-19 git libgtest-dev chromium python3-dev) ;;
+    tests) packages+=(ccache clang-19 libclang-rt-19-dev git libgtest-dev chromium python3-dev) ;;
     format) packages+=(git clang-format-19) ;;
     bench) packages+=(libbenchmark-dev) ;;
     cuda) ;;  # below
