@@ -18,14 +18,29 @@
 //                         // has ended
 //   limit p-r until I     // the same, counted until I has ended
 //   limit each p-s        // a limit for each stage on the actor
+//   recompute             // F keeps no residuals, and R makes them again right ahead of the backward; where the backward comes next on
+//                         // the actor, they are kept
+//   recompute beyond 2    // the same of an F that begins while the residuals of so many are kept on the actor, from F to the end of B or W
+//   recompute each beyond p-s  // counted for each stage on the actor
+//   offload beyond 2      // residuals that are not made again go to host memory behind their F, and come back beside the action before
+//                         // their backward; but where that action comes right behind F, and but for so many that are kept on the
+//                         // device; also `each`
+//   gather                // UNSHARD, RESHARD and REDUCE_GRAD of each stretch (with_gathers); in tables of one step
+//   gather turns          // the same, but that a stage which goes on in the other direction keeps its parameters
+//   update                // U of a stage right behind the last that its actor does of it in the step; without, at the step's end
+//   slices                // F, B, I and W are of one slice each, all of which the rules order and limits count; without, a micro-batch's
+//                         // slices run one after the other
+//   window undrained      // the micro-batches of all steps of a window are ordered together; without, each step by itself
+//   window undrained missing 1 // the same, and all F of a step read what the updates but the last so many before it have made
 //   times F 1 B 1         // times that the table is made for, where nothing is measured; by default B takes 2, the others 1
 //
-// Numbers are whole: p (actors), m (micro-batches), v (stages per actor), r (the actor, from 0), s (the stage; only with `each`), + - * /
-// (rounded down), min(a, b), max(a, b), parentheses.
+// Numbers are whole: p (actors), m (micro-batches of a step), v (stages per actor), n (slices), r (the actor, from 0), s (the stage; only
+// with `each`), + - * / (rounded down), min(a, b), max(a, b), parentheses.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,14 +51,14 @@
 namespace penstock {
 
 struct Variables {
-  std::int64_t p = 1, m = 1, v = 1, r = 0, s = 0;
+  std::int64_t p = 1, m = 1, v = 1, n = 1, r = 0, s = 0;
 };
 
-// An expression in reverse Polish notation. A term is a number (operation 'n'), a variable by its letter, or one of + - * /, '<' (min) and
+// An expression in reverse Polish notation. A term is a number (operation '#'), a variable by its letter, or one of + - * /, '<' (min) and
 // '>' (max), which takes the two values before it.
 struct Expression {
   struct Term {
-    char operation = 'n';
+    char operation = '#';
     std::int64_t number = 0;
     bool operator==(const Term&) const = default;
   };
@@ -51,7 +66,7 @@ struct Expression {
   std::string place;  // where it was read from ("my.rules:3:7"), or empty; not part of its value
 
   Expression() = default;
-  Expression(std::int64_t number) : terms{{'n', number}} {}
+  Expression(std::int64_t number) : terms{{'#', number}} {}
   Expression(std::string_view text);  // throws Error
   Expression(const char* text) : Expression(std::string_view(text)) {}
 
@@ -87,6 +102,12 @@ struct RulesLimit {
   bool until_input = false;  // whether a forward counts until I has ended and not until W has
 };
 
+// Residuals that F does not keep on the device: of an F that begins while those of so many are kept.
+struct RulesResiduals {
+  Expression beyond = std::int64_t{0};
+  bool each = false;  // whether it counts each stage for itself and not all of the actor together
+};
+
 struct Rules {
   std::string name;    // the file that it was read from
   bool split = false;  // whether backward is I and W; it is also where a preference names them
@@ -96,7 +117,14 @@ struct Rules {
   Preference warm_up, steady, drain;                         // empty: `prefer`
   std::array<RulesOrder, 3> orders;                          // for F; for B or I; for W
   std::vector<RulesLimit> limits;                            // all of them hold at once
-  std::array<std::int32_t, 4> times = {1, 2, 1, 1};          // relative times of F, B, I and W for all stages of an actor together
+  std::optional<RulesResiduals> recompute, offload;          // what is recomputed is not offloaded
+  enum class Gather : std::uint8_t { none, stretches, turns };
+  Gather gather = Gather::none;
+  bool update = false;                // whether stages are updated where they end, also in tables of one step
+  bool slices = false;                // whether slices are ordered one by one
+  bool undrained = false;             // whether steps of a window are ordered together
+  std::optional<Expression> missing;  // of an undrained window: updates that the F of a step do not see; else each reads the newest
+  std::array<std::int32_t, 4> times = {1, 2, 1, 1};  // relative times of F, B, I and W for all stages of an actor together
 };
 
 // Throws Error with file:line:column.
@@ -105,7 +133,8 @@ Rules parse_rules(std::string_view text, std::string_view file);
 std::string print(const Rules& rules);
 std::string print(const RulesLimit& limit);  // "limit p-r"
 
-// The table that follows when actions take the rules' times and transfers take none, in options.slices. Throws Error where the rules do not
+// The table that follows when actions take the rules' times and transfers take none, in options.slices and for a window of options.window
+// steps. Throws Error where the rules do not
 // fit the options or cannot be written as text, and where they come to a point at which nothing may run: it says which actor waits, for
 // what, under which limit.
 Schedule make_schedule(const Rules& rules, const ScheduleOptions& options);

@@ -60,11 +60,30 @@ class RulesTest(ProgramTest):
         self.assertEqual(result.code, 0, result.out + result.err)
         self.assertEqual(result.json()["parameter_difference"], 0)  # a window's check compares parameters
 
+    def test_what_follows_from_the_order(self):
+        """Recomputation, offloading, gathers, updates and slices by rules give the sequential step; and a window that is never drained its window."""
+        rules = self.rules("prefer B F\nlimit n+p-1-r\nrecompute beyond 2\noffload beyond 1\ngather turns\nupdate\nslices\n")
+        table = run("schedule", rules, "--actors", 2, "--microbatches", 4, "--slices", 2)
+        for kind in ("R", "OFFLOAD", "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "U"):
+            self.assertRegex(table.out, rf"[0-9]{kind}[0-9,\n]")
+        shapes = (("--actors", 2), ("--mesh", "pipe=2,data=2", "--set", "pipeline.zero=3"))
+        for shape in shapes:
+            result = run("check", *SMALL, "--text", self.text, "--dtype", "f64", "--schedule", rules, "--slices", 2, *shape)
+            self.assertEqual(result.code, 0, result.out + result.err)
+        window = ("--actors", 2, "--window", 3, "--set", "clip=0", "--set", "tied=0", "--dtype", "f64", "--json")
+        rules = self.rules("prefer B F\nlimit p-r\nrecompute\nwindow undrained\n")
+        result = run("check", *SMALL, "--text", self.text, "--schedule", rules, *window)
+        self.assertEqual(result.code, 0, result.out + result.err)
+        self.assertEqual(result.json()["parameter_difference"], 0)
+
     def test_errors(self):
         def fails(what, *parts):
             self.assert_fails(run("schedule", what, "--actors", 2), *parts)
 
         fails(self.rules("limit p-q\n"), "my.rules:2:9: expected a number", "p, m, v, r, s")
+        fails(self.rules("recomput\n"), 'my.rules:2:1: unknown rule "recomput"', "did you mean recompute?")
+        fails(self.rules("prefer B F U\n"), "my.rules:2:12: U follows from the order of F and its backward", "write `update`")
+        fails(self.rules("recompute\noffload\n"), "my.rules:3:1: nothing is left to offload", "recompute beyond N")
         fails(self.rules("prefer F\n"), "my.rules: nothing may run any more", "actor 1: 1B0 waits: drain does not let B run")
         fails(self.rules("placement wave 2\nlimit 1\n"), 'actor 0: 0F1 waits: 1 in flight, and "limit 1" allows 1')
         fails(self.folder / "none.rules", "none.rules: No such file or directory")

@@ -155,7 +155,7 @@ TEST(ExampleRules, TakeTenLinesAtMost) {
     EXPECT_EQ(print(parse_rules(print(rules), "printed")), print(rules)) << entry.path();
     ++files;
   }
-  EXPECT_EQ(files, 9u);
+  EXPECT_EQ(files, 11u);
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ TEST(RulesEngine, OptionsThatDoNotFit) {
   EXPECT_EQ(error_of("placement stages 0 2", {}), "my.rules: the placement names actor 2 of 2\n  hint: --actors 3");
   EXPECT_EQ(error_of("edges 0>4", {}), "my.rules: edge 0>4 names stage 4 of 2");
   EXPECT_EQ(error_of("order F groups p-r-1", {}), "my.rules: groups of p-r-1 are 0 on actor 1");
-  EXPECT_EQ(error_of("limit p/r", {}), "my.rules:2:7: p/r divides by zero\n  where p = 2, m = 4, v = 1, r = 0, s = 0");
+  EXPECT_EQ(error_of("limit p/r", {}), "my.rules:2:7: p/r divides by zero\n  where p = 2, m = 4, v = 1, n = 1, r = 0, s = 0");
   EXPECT_NE(error_of("placement loop", {.actors = 100000, .microbatches = 100000}).find("is too large"), std::string::npos);
 }
 

@@ -20,10 +20,10 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(Expression, Values) {
-  const Variables at{.p = 4, .m = 8, .v = 2, .r = 1, .s = 5};
+  const Variables at{.p = 4, .m = 8, .v = 2, .n = 3, .r = 1, .s = 5};
   const std::pair<const char*, std::int64_t> cases[] = {{"p", 4},       {"p-r-1", 2},    {"p-(r-1)", 4},   {"2*(p-1-r)+(v-1)*p+1", 9},
                                                         {"m/3", 2},     {"(0-m)/3", -3}, {"min(p, m)", 4}, {"max(p, m)*v", 16},
-                                                        {"8/(2*2)", 2}, {"8/2*2", 8},    {"-3+s", 2}};
+                                                        {"8/(2*2)", 2}, {"8/2*2", 8},    {"-3+s", 2},      {"n+p", 7}};
   for (const auto& [text, value] : cases) EXPECT_EQ(Expression(text).value(at), value) << text;
 }
 
@@ -42,7 +42,7 @@ TEST(Expression, PrintsWithAsFewParenthesesAsItReads) {
 }
 
 TEST(Expression, Failures) {
-  EXPECT_EQ(message_of([] { Expression("p/r").value({.p = 2}); }), "p/r divides by zero\n  where p = 2, m = 1, v = 1, r = 0, s = 0");
+  EXPECT_EQ(message_of([] { Expression("p/r").value({.p = 2}); }), "p/r divides by zero\n  where p = 2, m = 1, v = 1, n = 1, r = 0, s = 0");
   EXPECT_EQ(message_of([] { Expression("m*m*m").value({.m = 1 << 30}); }).substr(0, 31), "m*m*m does not fit into 64 bits");
   EXPECT_EQ(message_of([] { Expression("p+"); }).substr(0, 33), "expression:1:3: expected a number");
   EXPECT_EQ(message_of([] { Expression("p q"); }).substr(0, 49), "expression:1:3: expected the end of the expressio");
@@ -65,10 +65,18 @@ TEST(Rules, ReadBack) {
       "order W groups max(p, 2)\n"
       "limit p-r until I\n"
       "limit each 2*p-s\n"
+      "recompute beyond 2\n"
+      "offload each beyond max(0, 2-s)\n"
+      "gather turns\n"
+      "update\n"
+      "slices\n"
+      "window undrained missing p-1\n"
       "times F 2 I 3\n";
   EXPECT_EQ(print(parse_rules(all, "all.rules")), all);
   EXPECT_EQ(read_back(""), "penstock rules 1\nplacement chain\n");
   EXPECT_EQ(read_back("limit p limit 2 // both\norder F groups 1"), "penstock rules 1\nplacement chain\nlimit p\nlimit 2\n");
+  EXPECT_EQ(read_back("offload gather window undrained"), "penstock rules 1\nplacement chain\noffload\ngather\nwindow undrained\n");
+  EXPECT_EQ(read_back("recompute beyond 0"), "penstock rules 1\nplacement chain\nrecompute\n");
   EXPECT_EQ(read_back("placement stages 0 1\n1 0"), "penstock rules 1\nplacement stages 0 1 1 0\n");
 }
 
@@ -118,9 +126,25 @@ TEST(Rules, Failures) {
       {"limit p until F", "my.rules:2:15: a limit lasts until I, or without \"until\" for as long as activations live"},
       {"times F -1", "my.rules:2:9: a time must be 0 to 1048576, not -1"},
       {"times I 1 B 1", "my.rules:2:11: B of a backward that is split"},
+      {"recompute 2", "my.rules:2:11: expected a word"},
+      {"recompute each", "my.rules:2:15: expected \"beyond\""},
+      {"recompute beyond s", "my.rules:2:18: s is a stage, and this is not of one"},
+      {"offload\nrecompute\noffload beyond 1", "my.rules:4:1: a second \"offload\""},
+      {"recompute offload", "my.rules:2:11: nothing is left to offload where all is recomputed"},
+      {"prefer R B F", "my.rules:2:8: R follows from the order of F and its backward"},
+      {"drain B F\nU", "my.rules:3:1: U follows from the order of F and its backward"},
+      {"window drained", "my.rules:2:8: expected a window"},
+      {"window undrained missing p-r", "my.rules:2:26: r is an actor, and all of a step read one version"},
       {"limit p-r)", "my.rules:2:10: expected a word"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
+  const auto has_hint = [](const std::string& text, const std::string& hint) {
+    return message_of([&] { read_back(text); }).find("hint: " + hint) != std::string::npos;
+  };
+  EXPECT_TRUE(has_hint("recomput", "did you mean recompute?"));
+  EXPECT_TRUE(has_hint("prefer B F REDUCE_GRAD", "write `gather`"));
+  EXPECT_TRUE(has_hint("prefer RELOAD", "write `offload`"));
+  EXPECT_TRUE(has_hint("window drained", "undrained [missing UPDATES]"));
   EXPECT_EQ(message_of([] { parse_rules("penstock graph 1", "x"); }).substr(0, 50), "x:1:1: this is a penstock graph, not a penstock ru");
 }
 

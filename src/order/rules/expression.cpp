@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t kLargest = 1'000'000'000;
-constexpr std::string_view kVariables = "pmvrs";
+constexpr std::string_view kVariables = "pmvnrs";
 
 class Parser {
  public:
@@ -69,7 +69,7 @@ class Parser {
     const std::size_t begin = cursor_.position();
     const std::int64_t number = cursor_.integer();
     if (number > kLargest || number < -kLargest) cursor_.fail_at(begin, concat("numbers go up to ", kLargest));
-    emit('n', number);
+    emit('#', number);
   }
 
   void two(char operation) {
@@ -85,7 +85,7 @@ class Parser {
     for (const char name : kVariables) {
       if (cursor_.accept({&name, 1})) return emit(name);
     }
-    cursor_.fail("expected a number", "whole numbers, p, m, v, r, s, min(a, b), max(a, b), parentheses");
+    cursor_.fail("expected a number", "whole numbers, p, m, v, n, r, s, min(a, b), max(a, b), parentheses");
   }
 
   Cursor& cursor_;
@@ -101,6 +101,8 @@ std::int64_t variable_of(char name, const Variables& variables) {
       return variables.m;
     case 'v':
       return variables.v;
+    case 'n':
+      return variables.n;
     case 'r':
       return variables.r;
     default:
@@ -110,7 +112,7 @@ std::int64_t variable_of(char name, const Variables& variables) {
 
 [[noreturn]] void fail(const Expression& expression, std::string_view what, const Variables& with) {
   throw Error(concat(expression.place, expression.place.empty() ? "" : ": ", print(expression), " ", what),
-              {concat("where p = ", with.p, ", m = ", with.m, ", v = ", with.v, ", r = ", with.r, ", s = ", with.s)});
+              {concat("where p = ", with.p, ", m = ", with.m, ", v = ", with.v, ", n = ", with.n, ", r = ", with.r, ", s = ", with.s)});
 }
 
 std::int64_t divided(std::int64_t a, std::int64_t b) {
@@ -124,7 +126,7 @@ int precedence(char operation) {
 }
 
 bool is_operation(char operation) {
-  return operation != 'n' && kVariables.find(operation) == std::string_view::npos;
+  return operation != '#' && kVariables.find(operation) == std::string_view::npos;
 }
 
 }  // namespace
@@ -148,7 +150,7 @@ std::int64_t Expression::value(const Variables& variables) const {
   std::vector<std::int64_t> stack;
   for (const Term& term : terms) {
     if (!is_operation(term.operation)) {
-      stack.push_back(term.operation == 'n' ? term.number : variable_of(term.operation, variables));
+      stack.push_back(term.operation == '#' ? term.number : variable_of(term.operation, variables));
       continue;
     }
     const std::int64_t b = stack.back();
@@ -177,7 +179,7 @@ std::string print(const Expression& expression) {
   std::vector<Part> stack;
   for (const auto& [operation, number] : expression.terms) {
     if (!is_operation(operation)) {
-      stack.push_back({operation == 'n' ? std::to_string(number) : std::string(1, operation), 3});
+      stack.push_back({operation == '#' ? std::to_string(number) : std::string(1, operation), 3});
       continue;
     }
     const Part b = std::move(stack.back());

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "rules/residuals.h"
 #include "schedule/by_rules.h"
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
@@ -73,25 +74,37 @@ Rules checked(const Rules& rules) {
   // The places of expressions stay those that the caller read them at.
   for (std::size_t i = 0; i < out.orders.size(); ++i) out.orders[i].size.place = rules.orders[i].size.place;
   for (std::size_t i = 0; i < out.limits.size(); ++i) out.limits[i].most.place = rules.limits[i].most.place;
+  if (out.recompute) out.recompute->beyond.place = rules.recompute->beyond.place;
+  if (out.missing) out.missing->place = rules.missing->place;
+  if (out.offload) out.offload->beyond.place = rules.offload->beyond.place;
   return out;
+}
+
+// Makes each slice of the work's stages a stage of its own.
+void take_slices(EngineWork& work, int slices) {
+  work.shape = sliced(work.shape, slices);
+  std::vector<std::int32_t> actors;
+  for (const std::int32_t actor : work.actors[0]) actors.insert(actors.end(), static_cast<std::size_t>(slices), actor);
+  work.actors[0] = std::move(actors);
 }
 
 // The work that checked rules describe, without its times.
 EngineWork work_of(const Rules& rules, const ScheduleOptions& options) {
   check_options(rules, options);
   EngineWork out;
-  out.microbatches = options.microbatches;
   out.split = rules.split;
   out.actor_count = options.actors;
   out.actors = {actors_of(rules, options)};
+  out.microbatches = options.microbatches * (rules.undrained ? options.window : 1);
   out.shape = shape_of(rules, out.actors[0].size());
+  if (rules.slices && options.slices > 1) take_slices(out, options.slices);
   if (options.forward_only) out.shape.has_backward.assign(out.actors[0].size(), false);
   if (rules.placement.bidirectional) add_opposite_way(out);
   return out;
 }
 
 // The rules with numbers in place of letters.
-EngineRules engine_rules(const Rules& rules, const Variables& known) {
+EngineRules engine_rules(const Rules& rules, const Variables& known, std::int32_t slices) {
   EngineRules out;
   out.name = rules.name;
   const Preference otherwise = rules.split ? Preference{{Kind::I}, {Kind::F}, {Kind::W}} : Preference{{Kind::B}, {Kind::F}};
@@ -108,10 +121,10 @@ EngineRules engine_rules(const Rules& rules, const Variables& known) {
     }
   }
   for (const RulesLimit& limit : rules.limits) {
-    const auto most = [limit, known](std::int32_t actor, std::int32_t stage) {
+    const auto most = [limit, known, slices](std::int32_t actor, std::int32_t stage) {
       Variables here = known;
       here.r = actor;
-      here.s = stage;
+      here.s = part_of(stage, slices).stage;
       return limit.most.value(here);
     };
     out.limits.push_back({print(limit), limit.each, limit.until_input, most});
@@ -119,14 +132,49 @@ EngineRules engine_rules(const Rules& rules, const Variables& known) {
   return out;
 }
 
-// `work`: of these checked rules and options.
+// What the rules' numbers are of.
+Variables variables_of(const Rules& rules, const ScheduleOptions& options) {
+  return {.p = options.actors, .m = options.microbatches, .v = own_chunks(rules.placement, options), .n = options.slices};
+}
+
+// F, B, I and W of `work`, which is of these checked rules and options, with what is done about their residuals.
 Listed listed(const Rules& rules, const ScheduleOptions& options, EngineWork work, const TableCosts& costs) {
   work.costs = &costs;
-  Variables known;
-  known.p = options.actors;
-  known.m = options.microbatches;
-  known.v = own_chunks(rules.placement, options);
-  return schedule_by(engine_rules(rules, known), work);
+  Variables known = variables_of(rules, options);
+  Listed out = schedule_by(engine_rules(rules, known, work.shape.slices), work);
+  out.schedule.slices = work.shape.slices;
+  for (std::vector<Action>& row : out.schedule.actors) {
+    row = with_residuals(row, rules, known, work.shape.slices);
+    ++known.r;
+  }
+  return out;
+}
+
+// The table of an undrained window.
+Schedule updating(const Rules& rules, const ScheduleOptions& options, Schedule schedule) {
+  schedule = with_step_updates(std::move(schedule), options.window);
+  if (!rules.missing || options.forward_only) return schedule;
+  const std::int64_t updates = rules.missing->value(variables_of(rules, options));
+  if (updates < 0)
+    throw Error(concat(rules.name, ": the forwards of a step miss ", print(*rules.missing), " updates, which are ", updates), {},
+                "0 or more: of those of the steps before");
+  return with_missing_updates(std::move(schedule), static_cast<int>(std::min<std::int64_t>(updates, options.window)));
+}
+
+// The table of all steps, with the actions that follow from the order of a step.
+Schedule completed(const Rules& rules, const ScheduleOptions& options, Schedule schedule) {
+  const bool gathers = rules.gather != Rules::Gather::none && !options.forward_only;
+  if (gathers && (options.window > 1 || rules.undrained))
+    throw Error(concat(rules.name, ": gathers are of a table of one step, and this one is a window's"), {},
+                "leave out `gather`: with pipeline.zero = 2 or 3 each step of a window gathers");
+  if (rules.undrained)
+    schedule = updating(rules, options, std::move(schedule));
+  else if (options.window > 1)
+    schedule = repeated(std::move(schedule), options.window);
+  else if (rules.update)
+    schedule = with_updates(std::move(schedule));
+  if (gathers) schedule = with_gathers(std::move(schedule), rules.gather == Rules::Gather::turns);
+  return schedule.slices == options.slices ? std::move(schedule) : sliced(schedule, options.slices);
 }
 
 }  // namespace
@@ -137,19 +185,23 @@ Listed schedule_by(const Rules& given, const ScheduleOptions& options, const Tab
     if (number > 1) throw Error(concat(rules.name, ": rules that follow given costs take no ", flag), {}, concat("leave out ", flag));
   EngineWork work = work_of(rules, options);
   work.arrival = arrivals_over(network);
-  return listed(rules, options, std::move(work), costs);
+  const StageShape shape = work.shape;
+  Listed out = listed(rules, options, std::move(work), costs);
+  out.schedule = completed(rules, options, std::move(out.schedule));
+  // The engine's clock does not know what has been added to its rows.
+  const bool adds = rules.recompute || rules.offload || rules.gather != Rules::Gather::none || rules.update || rules.undrained;
+  if (adds) out.makespan = time_table(out.schedule, shape, costs, {.network = network}).makespan;
+  return out;
 }
 
 Schedule make_schedule(const Rules& given, const ScheduleOptions& options) {
   const Rules rules = checked(given);
   EngineWork work = work_of(rules, options);
-  const std::int32_t stages = static_cast<std::int32_t>(work.actors[0].size());
+  const std::int32_t stages = static_cast<std::int32_t>(work.shape.predecessors.size());
   const auto& [f, b, i, w] = rules.times;
   const UnitCosts times{.forward = 1.0 * f, .backward = 1.0 * b, .input = 1.0 * i, .weight = 1.0 * w};
   const TableCosts costs = uniform_costs(stages, times, static_cast<double>(options.actors) / stages);
-  Schedule schedule = listed(rules, options, std::move(work), costs).schedule;
-  if (options.window > 1) schedule = repeated(std::move(schedule), options.window);
-  return sliced(schedule, options.slices);
+  return completed(rules, options, listed(rules, options, std::move(work), costs).schedule);
 }
 
 bool names_rules(const std::string& what) {

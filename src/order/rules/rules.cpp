@@ -11,7 +11,12 @@
 namespace penstock {
 namespace {
 
-const std::vector<std::string> kStatements = {"placement", "edges", "prefer", "warm-up", "steady", "drain", "order", "limit", "times"};
+const std::vector<std::string> kStatements = {"placement", "edges",   "prefer", "warm-up", "steady", "drain",  "order", "limit",
+                                              "recompute", "offload", "gather", "update",  "slices", "window", "times"};
+// Kinds that no preference names: they follow from the order of the others.
+const std::pair<Kind, std::string_view> kFollowing[] = {
+    {Kind::R, "recompute"},    {Kind::OFFLOAD, "offload"},    {Kind::RELOAD, "offload"}, {Kind::UNSHARD, "gather"},
+    {Kind::RESHARD, "gather"}, {Kind::REDUCE_GRAD, "gather"}, {Kind::U, "update"}};
 constexpr std::int64_t kMostStages = 1 << 20;
 
 class RulesParser {
@@ -21,6 +26,9 @@ class RulesParser {
   Rules parse() {
     cursor_.header("rules", 1);
     while (!cursor_.at_end()) statement();
+    if (rules_.offload && rules_.recompute && rules_.recompute->beyond == RulesResiduals().beyond)
+      cursor_.fail_at(offload_, "nothing is left to offload where all is recomputed",
+                      "recompute beyond N, so that the first N are offloaded");
     return std::move(rules_);
   }
 
@@ -32,6 +40,7 @@ class RulesParser {
       if (name != "limit" && name != "order" && !seen_.insert(name).second) cursor_.fail_at(begin, concat("a second ", quote(name)));
       return rest_of(name, begin);
     }
+    refuse_following();
     const std::string word(cursor_.word());
     const std::string near = nearest(word, kStatements);
     cursor_.fail_at(begin, concat("unknown rule ", quote(word)),
@@ -44,6 +53,15 @@ class RulesParser {
     if (name == "order") return order(begin);
     if (name == "limit") return limit();
     if (name == "times") return times();
+    if (name == "recompute") return residuals(rules_.recompute);
+    if (name == "offload") {
+      offload_ = begin;
+      return residuals(rules_.offload);
+    }
+    if (name == "gather") return void(rules_.gather = cursor_.accept("turns") ? Rules::Gather::turns : Rules::Gather::stretches);
+    if (name == "update") return void(rules_.update = true);
+    if (name == "slices") return void(rules_.slices = true);
+    if (name == "window") return window();
     Preference& preference = name == "prefer"    ? rules_.prefer
                              : name == "warm-up" ? rules_.warm_up
                              : name == "steady"  ? rules_.steady
@@ -98,9 +116,18 @@ class RulesParser {
     return found;
   }
 
+  void refuse_following() {
+    cursor_.skip();
+    const std::size_t begin = cursor_.position();
+    for (const auto& [kind, statement] : kFollowing)
+      if (cursor_.accept(name(kind)))
+        cursor_.fail_at(begin, concat(name(kind), " follows from the order of F and its backward"), concat("write `", statement, "`"));
+  }
+
   Kind kind() {
     cursor_.skip();
     const std::size_t begin = cursor_.position();
+    refuse_following();
     if (!next_is_kind()) cursor_.fail("expected a kind", "F, B, I or W");
     Kind out = Kind::F;
     parse_kind(cursor_.word(), out);
@@ -155,6 +182,25 @@ class RulesParser {
     out.until_input = true;
   }
 
+  void residuals(std::optional<RulesResiduals>& rule) {
+    RulesResiduals& out = rule.emplace();
+    out.each = cursor_.accept("each");
+    if (!out.each && !cursor_.accept("beyond")) return;
+    if (out.each) cursor_.expect("beyond");
+    out.beyond = expression(out.each);
+  }
+
+  void window() {
+    if (!cursor_.accept("undrained"))
+      cursor_.fail("expected a window", "undrained [missing UPDATES]; other rules are drained behind each step");
+    rules_.undrained = true;
+    if (!cursor_.accept("missing")) return;
+    cursor_.skip();
+    const std::size_t begin = cursor_.position();
+    rules_.missing = expression(false);
+    if (rules_.missing->uses('r')) cursor_.fail_at(begin, "r is an actor, and all of a step read one version");
+  }
+
   void times() {
     do {
       const Kind of = kind();
@@ -166,7 +212,7 @@ class RulesParser {
     cursor_.skip();
     const std::size_t begin = cursor_.position();
     Expression out = parse_expression(cursor_);
-    if (!of_stage && out.uses('s')) cursor_.fail_at(begin, "s is a stage, and this is not of one", "limit each EXPRESSION");
+    if (!of_stage && out.uses('s')) cursor_.fail_at(begin, "s is a stage, and this is not of one", "write `each` before it");
     return out;
   }
 
@@ -174,6 +220,7 @@ class RulesParser {
   Rules rules_;
   std::set<std::string> seen_;
   bool backward_named_ = false;
+  std::size_t offload_ = 0;  // where that statement begins
 };
 
 std::string text_of(const RulesPlacement& placement) {
@@ -193,6 +240,11 @@ std::string text_of(const Preference& preference) {
 std::string text_of(const RulesOrder& order) {
   if (order.way == RulesOrder::Way::bunches) return "groups " + print(order.size);
   return order.way == RulesOrder::Way::depth ? "depth" : "breadth";
+}
+
+std::string text_of(const RulesResiduals& residuals) {
+  if (residuals.each) return concat(" each beyond ", print(residuals.beyond));
+  return residuals.beyond == RulesResiduals().beyond ? "" : concat(" beyond ", print(residuals.beyond));
 }
 
 // Whether backward is split; a preference or a limit may be the only place that says so.
@@ -227,6 +279,12 @@ std::string print(const Rules& rules) {
     if (rules.orders[i] != RulesOrder()) out += concat("order ", kinds[i], " ", text_of(rules.orders[i]), "\n");
   }
   for (const RulesLimit& limit : rules.limits) out += print(limit) + "\n";
+  if (rules.recompute) out += concat("recompute", text_of(*rules.recompute), "\n");
+  if (rules.offload) out += concat("offload", text_of(*rules.offload), "\n");
+  if (rules.gather != Rules::Gather::none) out += rules.gather == Rules::Gather::turns ? "gather turns\n" : "gather\n";
+  if (rules.update) out += "update\n";
+  if (rules.slices) out += "slices\n";
+  if (rules.undrained) out += concat("window undrained", rules.missing ? " missing " + print(*rules.missing) : "", "\n");
   std::string times;
   for (std::size_t kind = 0; kind < rules.times.size(); ++kind) {
     if (rules.times[kind] != Rules().times[kind]) times += concat(" ", name(static_cast<Kind>(kind)), " ", rules.times[kind]);

@@ -177,7 +177,7 @@ class RulesPolicy {
 
   // Why an action that is ready does not run.
   std::string why_not(const Slot& slot, Kind kind, std::int32_t microbatch) const {
-    const std::string what = concat("actor ", slot.actor, ": ", text(Action{slot.stage, kind, microbatch}), " waits: ");
+    const std::string what = concat("actor ", slot.actor, ": ", text({slot.stage, kind, microbatch}, work_.shape.slices), " waits: ");
     const std::size_t limit = kind == Kind::F ? reached(slot) : rules_.limits.size();
     if (limit < rules_.limits.size()) {
       const EngineLimit& by = rules_.limits[limit];

@@ -38,8 +38,8 @@ Schedule pipedream(const ScheduleOptions& options);
 Schedule nestpipe(const ScheduleOptions& options);
 // The table of a step, without updates, so many times: a window of which each step ends on an actor before the next begins there.
 Schedule repeated(Schedule step, int steps);
-// PipeDream's table in which all of a step read the version that lacks these many of the updates before it.
-Schedule pipedream_missing(const ScheduleOptions& options, int updates);
+// The table of a window in which all F of a step read the version that lacks these many of the updates before it.
+Schedule with_missing_updates(Schedule schedule, int updates);
 // The table of a generator for a window of options.window steps, drained at its end alone: each stage is updated behind its last B of a
 // step.
 Schedule never_drained(const ScheduleOptions& options, Schedule (*generator)(const ScheduleOptions&));

@@ -20,7 +20,7 @@ namespace penstock {
 Schedule hetpipe(const ScheduleOptions& options) {
   const int in_flight = options.in_flight > 0 ? std::min(options.in_flight, options.actors) : options.actors;
   const int missing = (in_flight - 1 + options.microbatches - 1) / options.microbatches;
-  return pipedream_missing(options, missing);
+  return with_missing_updates(pipedream(options), missing);
 }
 
 }  // namespace penstock

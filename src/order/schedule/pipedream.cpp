@@ -27,11 +27,11 @@ Schedule pipedream(const ScheduleOptions& options) {
   return never_drained(options, one_forward_one_backward);
 }
 
-Schedule pipedream_missing(const ScheduleOptions& options, int updates) {
-  Schedule schedule = pipedream(options);
+Schedule with_missing_updates(Schedule schedule, int updates) {
+  const std::int32_t microbatches = schedule.step_microbatches();
   for (auto& row : schedule.actors)
     for (Action& action : row)
-      if (action.kind == Kind::F) action.version = std::max(0, action.microbatch / options.microbatches - updates);
+      if (action.kind == Kind::F) action.version = std::max(0, action.microbatch / microbatches - updates);
   return schedule;
 }
 

@@ -21,7 +21,7 @@ Schedule pipedream_2bw(const ScheduleOptions& options) {
     throw Error(concat("pipedream-2bw: ", options.microbatches, " micro-batches a step are too few for ", options.actors, " actors"),
                 {"actor 0 would begin a step before the update that it reads"},
                 concat("use at least ", options.actors - 1, " micro-batches, or pipedream, which reads what is there"));
-  return pipedream_missing(options, 1);
+  return with_missing_updates(pipedream(options), 1);
 }
 
 }  // namespace penstock
