@@ -262,6 +262,9 @@ def main():
     parser.add_argument("--only", help="names of papers, between commas")
     parser.add_argument("--size", choices=["small", "large"])
     options = parser.parse_args()
+    names = {case.name for case in CASES}
+    if unknown := set((options.only or "").split(",")) - names - {""}:
+        parser.error(f"--only {','.join(sorted(unknown))}: there is no such system; there are {', '.join(sorted(names))}")
     print("| name | setting | the paper's | found | by | ratio |\n|---|---|---|---|---|---|")
     for case in CASES:
         if case.name in (options.only or case.name).split(",") and case.size in (options.size or case.size):

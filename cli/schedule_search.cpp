@@ -79,6 +79,12 @@ void check_shape(const SearchArguments& arguments, bool measures) {
   ScheduleOptions shape = arguments.shape();
   const int window = std::exchange(shape.window, 1);
   make_schedule("sequential", shape);  // throws where the numbers are wrong
+  const std::pair<bool, const char*> unused[] = {
+      {shape.slices > 1, "--slices"}, {!shape.frozen.empty(), "--frozen"}, {shape.split_backward, "--split-backward"}};
+  for (const auto& [is_given, flag] : unused)
+    if (is_given)
+      throw Error(concat(flag, ": a search orders whole micro-batches of trained stages, their backwards whole or apart as is faster"), {},
+                  concat("leave out ", flag));
   if (window < 1) throw Error(concat("--window ", window, ": a table is for 1 step or more"));
   if (arguments.staleness < 0) throw Error(concat("--staleness ", arguments.staleness, ": it is 0 updates or more"));
   if (window == 1) return;

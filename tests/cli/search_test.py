@@ -181,6 +181,8 @@ class Search(ProgramTest):
         self.assert_fails(run(*flags, "--chunks", 2), "small.toml can run none of the tables found", "3 layers")
 
     def test_mistakes(self):
+        for flag, value in (("--slices", [2]), ("--frozen", [1]), ("--split-backward", [])):
+            self.assert_fails(run("schedule", "search", *SHAPE, flag, *value), f"{flag}: a search orders whole micro-batches of trained stages", f"leave out {flag}")
         for arguments, code, message in [
             (["search", "--actors", 1000, "--microbatches", 100], 1, "is too large"),
             (["compare", "--actors", 5000, "--microbatches", 1], 1, "--actors 5000 are too many"),

@@ -187,6 +187,7 @@ class Window(ProgramTest):
         for dtype in ("f32", "f64"):
             checked = run("check", *model, "--schedule", table, "--set", "dropout=0.1", "--dtype", dtype, "--json").json()
             self.assertEqual((checked["loss_difference"], checked["parameter_difference"]), (0, 0))
+        self.assertTrue(run("check", *model[:-4], "--schedule", table, "--json").json()["equal"], "the table says itself how many of each step there are")
         threads = self.train_here("threads", 8, *model, "--schedule", table)
         self.assertEqual(self.train_here("processes", 8, *model, "--schedule", table, "--backend", "gloo", launched=2), threads)
         for zero in (0, 3):

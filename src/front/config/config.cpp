@@ -404,7 +404,7 @@ void take_from_table(Config& config) {
   const Schedule table = parse_schedule(read_file(pipeline.schedule), pipeline.schedule);
   if (!config.given.contains("pipeline.slices")) pipeline.slices = {static_cast<double>(table.slices)};
   if (actors) pipeline.table.actors = static_cast<int>(table.actors.size());
-  if (microbatches) pipeline.table.microbatches = std::max(table.microbatches(), 1);
+  if (microbatches) pipeline.table.microbatches = std::max(table.step_microbatches(), 1);
   check_batch(config);
 }
 
