@@ -62,7 +62,7 @@ class RulesTest(ProgramTest):
 
     def test_what_follows_from_the_order(self):
         """Recomputation, offloading, gathers, updates and slices by rules give the sequential step; and a window that is never drained its window."""
-        rules = self.rules("prefer B F\nlimit n+p-1-r\nrecompute beyond 2\noffload beyond 1\ngather turns\nupdate\nslices\n")
+        rules = self.rules("warm-up F\ndrain B\nrecompute beyond 4\noffload beyond 2\ngather turns\nupdate\nslices\n")
         table = run("schedule", rules, "--actors", 2, "--microbatches", 4, "--slices", 2)
         for kind in ("R", "OFFLOAD", "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "U"):
             self.assertRegex(table.out, rf"[0-9]{kind}[0-9,\n]")
@@ -80,7 +80,7 @@ class RulesTest(ProgramTest):
         def fails(what, *parts):
             self.assert_fails(run("schedule", what, "--actors", 2), *parts)
 
-        fails(self.rules("limit p-q\n"), "my.rules:2:9: expected a number", "p, m, v, r, s")
+        fails(self.rules("limit p-q\n"), "my.rules:2:9: expected a number", "p, m, v, n, r, s")
         fails(self.rules("recomput\n"), 'my.rules:2:1: unknown rule "recomput"', "did you mean recompute?")
         fails(self.rules("prefer B F U\n"), "my.rules:2:12: U follows from the order of F and its backward", "write `update`")
         fails(self.rules("recompute\noffload\n"), "my.rules:3:1: nothing is left to offload", "recompute beyond N")
