@@ -129,7 +129,7 @@ Schedule sliced(const Schedule& schedule, int slices);
 //   a REDUCE_GRAD has something to reduce and the last leaves nothing; U stands behind all that;
 //   in a table of several steps each stage with parameters has a U for each, behind its gradients, and reads what is made (versions.h);
 //   nothing unknown is named, and a table that says which stages feed which has every stage that feeds another one of the shape before it;
-//   of sends and receives the table has none, or each that is needed once, a send behind what it sends and a receive ahead of what needs it;
+//   of sends and receives the table has none or each that is needed once, a send behind what it sends, a receive ahead of what needs it;
 //   then it is for one step, each action has one micro-batch, W are where I are, and the two ends of each pair of actors start the pair's
 //   transfers, of both directions, in one order;
 //   no cycle across actors exists, a fused pair running one action after the other.
