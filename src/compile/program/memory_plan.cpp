@@ -1,6 +1,9 @@
 #include "program/memory_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "base/invariant.h"
 #include "program/offsets.h"
@@ -18,8 +21,11 @@ void plan_state(DeviceProgram& device) {
   }
 }
 
+// By what is placed: members of an axis and devices of an actor place the same.
+using Layouts = std::map<std::vector<Lifetime>, ArenaLayout>;
+
 // Places the slots of one class that lives inside the step; returns the bytes of their arena.
-std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
+std::int64_t plan_arena(DeviceProgram& device, SlotClass kind, Layouts& layouts) {
   std::vector<Lifetime> lifetimes;
   IdVector<SlotId, std::int64_t> lifetime_of(device.slots.size(), -1);
   const std::int64_t end = static_cast<std::int64_t>(device.instructions.size());
@@ -40,7 +46,9 @@ std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
       lifetimes[lifetime].end = at;
     }
   }
-  const ArenaLayout layout = find_offsets(lifetimes);
+  const auto [known, is_new] = layouts.try_emplace(std::move(lifetimes));
+  ArenaLayout& layout = known->second;
+  if (is_new) layout = find_offsets(known->first);
   for (std::size_t s = 0; s < device.slots.size(); ++s)
     if (lifetime_of[s] >= 0) device.slots[s].offset = layout.offsets[lifetime_of[s]];
   return layout.bytes;
@@ -50,10 +58,11 @@ std::int64_t plan_arena(DeviceProgram& device, SlotClass kind) {
 
 void plan_memory(Program& program) {
   for (Task& task : program.tasks) task.scratch = plan_scratch(task.graph).bytes;
+  Layouts layouts;
   for (DeviceProgram& device : program.devices) {
     plan_state(device);
-    device.step_bytes = plan_arena(device, SlotClass::step);
-    device.host_bytes = plan_arena(device, SlotClass::host);
+    device.step_bytes = plan_arena(device, SlotClass::step, layouts);
+    device.host_bytes = plan_arena(device, SlotClass::host, layouts);
     device.scratch_bytes = 0;
     for (const Instruction& instruction : device.instructions)
       if (instruction.opcode == Opcode::run) device.scratch_bytes = std::max(device.scratch_bytes, program.tasks[instruction.task].scratch);

@@ -1,6 +1,7 @@
 // Finds offsets for pieces of memory whose lifetimes are known.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -10,6 +11,7 @@ namespace penstock {
 struct Lifetime {
   std::int64_t begin = 0, end = 0;
   std::int64_t bytes = 0;
+  auto operator<=>(const Lifetime&) const = default;
 };
 
 struct ArenaLayout {
