@@ -16,7 +16,7 @@
 
 namespace penstock {
 
-// What backwards compute again of their forward, so that it is not kept in between.
+// How much of their forward backwards compute again, so that it is not kept in between.
 enum class Recompute : std::uint8_t {
   none,       // what a plan's stages name
   selective,  // also what costs little for the bytes that it takes (transform/passes.h, mark_cheap)

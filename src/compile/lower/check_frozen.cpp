@@ -52,7 +52,7 @@ void check_frozen_stages(const LowerInput& input) {
   IdVector<ValueId, ValueId> parameter(loop.body->values.size());
   for (std::size_t i = 0; i < loop.operands.size(); ++i) parameter[loop.body->inputs[i]] = trained[loop.operands[i]];
   for (std::int32_t stage = 0; stage < std::ssize(schedule.forward_times); ++stage) {
-    // What has no backward and runs in its own step may read what is trained: the first way of self-conditioning does.
+    // A stage without a backward may read what is trained if it runs in its own step: the first way of self-conditioning does.
     if (!input.dag.shape.has_backward[stage] && !runs_ahead(schedule, stage)) continue;
     for (const Op& op : loop.body->ops)
       for (const ValueId operand : op.operands)

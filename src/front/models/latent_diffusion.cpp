@@ -422,7 +422,7 @@ class LatentDiffusion : public Model {
   }
 
  private:
-  // What is left of noisy latents without this noise.
+  // The latents that are left of noisy ones without this noise.
   static Tensor clean_of(Tensor noisy, Tensor noise, const Shares& shares) {
     return clamp((noisy - shares.noise * noise) / shares.latents, -kMostLatent, kMostLatent);
   }

@@ -132,7 +132,7 @@ EngineRules engine_rules(const Rules& rules, const Variables& known, std::int32_
   return out;
 }
 
-// What the rules' numbers are of.
+// The values of the letters in the rules' expressions.
 Variables variables_of(const Rules& rules, const ScheduleOptions& options) {
   return {.p = options.actors, .m = options.microbatches, .v = own_chunks(rules.placement, options), .n = options.slices};
 }

@@ -17,7 +17,7 @@ bool starts_backward(Kind kind) {
   return kind == Kind::B || kind == Kind::I;
 }
 
-// Those of an actor's residuals that one of the two rules leaves where they are.
+// The residuals of an actor that one of the two rules leaves where they are.
 class Kept {
  public:
   Kept(const std::optional<RulesResiduals>& rule, const Variables& known, std::int32_t slices)

@@ -1,4 +1,4 @@
-// What rules say of residuals, once the order of a row is known.
+// Residuals as rules want them, once the order of a row is known.
 #pragma once
 
 #include <vector>

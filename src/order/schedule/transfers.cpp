@@ -16,7 +16,7 @@ namespace {
 struct Ends {
   Kind send, receive;
 };
-// Of what an action makes for others.
+// The two ends of a transfer of what an action makes for others.
 Ends ends_of(Kind made) {
   return made == Kind::F ? Ends{Kind::SEND_F, Kind::RECV_F} : Ends{Kind::SEND_B, Kind::RECV_B};
 }

@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// What one send takes to one actor: all that the actor needs of what is sent, received where the first that needs it is.
+// A parcel is all that an actor needs of what one send sends; it is received where the first that needs it is.
 struct Parcel {
   Position send, receive;  // receive nowhere: the table does not say
   std::int32_t to = -1;

@@ -75,7 +75,7 @@ bool is_too_stale(const SearchProblem& problem, const Schedule& schedule) {
   return false;
 }
 
-// What every table takes whose I and W may be on any actor: the mean of all work, or all forwards of an actor.
+// No table whose I and W may be on any actor takes less than the mean of all work, or than all forwards of an actor.
 double bound_of_moved_halves(const Legs& legs) {
   std::vector<double> forwards(legs.of_actor.size());
   double all = 0;
@@ -87,8 +87,8 @@ double bound_of_moved_halves(const Legs& legs) {
   return std::max(all / static_cast<double>(forwards.size()), std::ranges::max(forwards));
 }
 
-// How the times of actors' stages compare, F, I and W together, by which a window's weight gradients are placed; nothing where all take as
-// long. In a single step W stay at home: what they would send of a stage is not measured.
+// How the times of actors' stages compare, F, I and W together, by which a window's I and W are placed; nothing where all take as
+// long. In a single step they stay at home: what they would send of a stage is not measured.
 std::vector<double> balance_of(const SearchProblem& problem) {
   std::vector<double> times;
   if (problem.steps == 1 || !problem.split || std::ssize(problem.costs.stages) != problem.actors) return times;
@@ -182,13 +182,13 @@ class Search {
       const TableTime time = time_of(problem_, table.schedule);
       if (!keeps_limit(problem_, time.peak())) continue;
       std::optional<Rows> rows = rows_of(grounds_[g].legs, table.schedule);
-      const double bound = rows ? kInfinity : bound_of_moved_halves(grounds_[g].legs);
+      const bool has_moved = !rows;
       if (rows) add(candidate(g, std::move(*rows), table.title()));
       if (!result_.generator.empty() && time.makespan >= result_.generator_time) continue;
       result_.generator = table.title();
       result_.generator_time = time.makespan;
       generator_ = table.schedule;
-      generator_bound_ = bound;
+      generator_bound_ = has_moved ? bound_of_moved_halves(grounds_[g].legs) : kInfinity;
     }
   }
 

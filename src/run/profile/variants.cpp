@@ -62,7 +62,7 @@ std::vector<Settings> orders_on(const Config& config, int actors) {
 // the rows of its table.
 constexpr std::string_view kClusterDevices = "cluster_devices";
 
-// What settings say of the cluster's devices, "[0,2,1,3]", and all else that they say.
+// The text that settings have of the cluster's devices, "[0,2,1,3]", and all other settings.
 struct Placement {
   std::vector<int> devices;  // none: all of the cluster, in its order
   Settings others;

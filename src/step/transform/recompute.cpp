@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kUnneeded = std::numeric_limits<std::size_t>::max();
 
-// What is looked up of each op.
+// The facts about each op that are looked up.
 struct Again {
   IdVector<ValueId, OpId> producer;
   IdVector<OpId, bool> ops;  // whether it is computed again
