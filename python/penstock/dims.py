@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 
 import torch
 
-from .errors import PenstockError
+from .errors import PenstockError, did_you_mean
 
 # Of each dim of a parameter its name ("": none), of how many equal blocks it is, and how many equal units each has (0: its elements). Members
 # get whole units of every block: the last dim of packed q, k and v is ("heads", 3, 12).
@@ -98,7 +97,7 @@ def checked_dims(module: torch.nn.Module, given: Mapping[str, Sequence]) -> dict
     out = {}
     for name, entries in given.items():
         if name not in shapes:
-            raise PenstockError(f'dims: the module has no parameter "{name}"', hint=_near(str(name), shapes))
+            raise PenstockError(f'dims: the module has no parameter "{name}"', hint=did_you_mean(name, shapes))
         out[first[id(module.get_parameter(name))]] = _dims_of("dims", name, shapes[name], entries)
     return out
 
@@ -116,11 +115,11 @@ def axes_of(sizes: Mapping[str, int], names: Mapping[str, str], layout: Mapping[
                 units[name] = (count, parameter)
     for name, axis in layout.items():
         if axis and axis not in members:
-            raise PenstockError(f'layout={{"{name}": "{axis}"}}: there is no axis "{axis}"', [f"axes: {', '.join(members)}"], _near(axis, members))
+            raise PenstockError(f'layout={{"{name}": "{axis}"}}: there is no axis "{axis}"', [f"axes: {', '.join(members)}"], did_you_mean(axis, members))
         if name not in units:
             raise PenstockError(f'layout={{"{name}": "{axis}"}}: no dim of the module is named "{name}"',
                                 [f"names: {', '.join(sorted(units))}"] if units else ["no dim of the module has a name"],
-                                _near(name, units) if units else "dims=penstock.dims(module, ...)")
+                                did_you_mean(name, units) if units else "dims=penstock.dims(module, ...)")
     usual = {name: LAYOUT.get(name, "") for name in units}
     axes = {name: names.get(axis, axis) for name, axis in usual.items()} | dict(layout)
     out = []
@@ -167,8 +166,3 @@ def _dim_of(rule: str, name: str, size: int, entry: object) -> Dim:
     if blocks < 1 or units < 0 or size % blocks or (size // blocks) % (units or 1):
         raise PenstockError(f"{rule}: {entry!r} does not fit a dim of {size} of {name}", hint="blocks times units must divide the size")
     return parts[0], blocks, units or size // blocks
-
-
-def _near(name: str, known: Mapping) -> str:
-    found = difflib.get_close_matches(name, list(known), 1)
-    return f'did you mean "{found[0]}"?' if found else ""

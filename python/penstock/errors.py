@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -19,3 +20,9 @@ class PenstockError(Exception):
         self.what, self.details, self.hint = what, tuple(details), hint
         lines = [what, *(f"  {detail}" for detail in self.details), *([f"  hint: {hint}"] if hint else [])]
         super().__init__("\n".join(lines))
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The hint that names what the user may have meant; "" where nothing is near."""
+    found = difflib.get_close_matches(str(name), list(known), 1)
+    return f'did you mean "{found[0]}"?' if found else ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
-from .errors import PenstockError
+from .errors import PenstockError, did_you_mean
 
 # The argument of `trainer` that says how many members an axis has.
 ARGUMENTS = {"pipe": "actors", "data": "data", "expert": "expert", "context": "context", "tensor": "tensor"}
@@ -17,7 +16,7 @@ def named_axes(axes: Mapping[str, str]) -> dict[str, str]:
     out: dict[str, str] = {}
     for name, axis in axes.items():
         if axis not in ARGUMENTS:
-            raise PenstockError(f'axes={{"{name}": "{axis}"}}: there is no axis "{axis}"', [f"axes: {', '.join(ARGUMENTS)}"], _near(axis, ARGUMENTS))
+            raise PenstockError(f'axes={{"{name}": "{axis}"}}: there is no axis "{axis}"', [f"axes: {', '.join(ARGUMENTS)}"], did_you_mean(axis, ARGUMENTS))
         if axis in out:
             raise PenstockError(f'"{out[axis]}" and "{name}" of axes are both "{axis}"',
                                 [f"there is one axis {axis}, as a dim that is split over it lies along one axis"],
@@ -37,15 +36,10 @@ def sizes_of(mesh: Mapping[str, int], axes: Mapping[str, str]) -> dict[str, int]
         axis = axes.get(name, name)
         if axis not in ARGUMENTS:
             raise PenstockError(f'mesh={{"{name}": {size!r}}}: there is no axis "{name}"',
-                                [f"axes: {', '.join([*ARGUMENTS, *axes])}", "axes= gives them other names"], _near(name, {**ARGUMENTS, **axes}))
+                                [f"axes: {', '.join([*ARGUMENTS, *axes])}", "axes= gives them other names"], did_you_mean(name, {**ARGUMENTS, **axes}))
         if ARGUMENTS[axis] in out:
             raise PenstockError(f'the mesh names the axis {axis} twice, as "{name}" too')
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise PenstockError(f'mesh={{"{name}": {size!r}}}: an axis has a whole number of members, at least 1')
         out[ARGUMENTS[axis]] = size
     return out | {argument: 1 for argument in ARGUMENTS.values() if argument not in out}
-
-
-def _near(name: object, known: Mapping) -> str:
-    found = difflib.get_close_matches(str(name), list(known), 1)
-    return f'did you mean "{found[0]}"?' if found else ""
