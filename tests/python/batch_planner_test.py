@@ -80,7 +80,7 @@ class Equal(Case):
                 self.assertGreater(len(planned), 1)
                 self.assertLessEqual(planned.peak, more.get("memory", planned.peak))
                 found, gradients = step.gradients(planned)
-                self.assertAlmostEqual(found.item(), loss.item(), delta=1e-12)
+                torch.testing.assert_close(found.item(), loss.item(), rtol=1e-12, atol=1e-12)
                 self.assert_alike(gradients, expected, 1e-10)
 
     def test_a_loader_of_samples(self):

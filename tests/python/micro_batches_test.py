@@ -53,7 +53,7 @@ class Equal(Case):
             with self.subTest(schedule=schedule, actors=actors):
                 step = penstock.trainer(module, parts[0], loss=token_loss, actors=actors, schedule=schedule, microbatches=1)
                 found, gradients = step.gradients(penstock.MicroBatches(parts))
-                self.assertAlmostEqual(found.item(), loss, delta=1e-12)
+                torch.testing.assert_close(found.item(), loss, rtol=1e-12, atol=1e-12)
                 self.assert_alike(gradients, theirs)
 
     def test_steps_of_other_shapes_each(self):
@@ -94,7 +94,7 @@ class Equal(Case):
         loss, theirs = gradients_of(module, sum(module(**batch) for batch in batches))
         step = penstock.trainer(module, batches[0], microbatches=1)
         found, gradients = step.gradients(penstock.MicroBatches(batches))
-        self.assertAlmostEqual(found.item(), loss, delta=1e-12)
+        torch.testing.assert_close(found.item(), loss, rtol=1e-12, atol=1e-12)
         self.assert_alike(gradients, theirs)
         batches[2]["num_items_in_batch"] = count + 1
         with self.assertRaisesRegex(penstock.PenstockError, '"num_items_in_batch" is not cut .* another one in micro-batch 2'):
@@ -110,7 +110,7 @@ class Equal(Case):
             self.assertEqual(found[-1][0].item(), again[0].item())
         self.assertGreater(abs(found[0][0].item() - token_mean(module, parts).item()), 0)
         for loss, gradients in found[1:]:
-            self.assertAlmostEqual(loss.item(), found[0][0].item(), delta=1e-13)
+            torch.testing.assert_close(loss.item(), found[0][0].item(), rtol=1e-13, atol=1e-13)
             self.assert_alike(gradients, found[0][1])
 
     @unittest.skipUnless(zoo.have("transformers"), "transformers is not installed")

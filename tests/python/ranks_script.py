@@ -50,7 +50,7 @@ def compare_gradients(schedule, **plan):
     loss, theirs = autograd(seeded(layers), batch)
     step = penstock.trainer(read_here(layers), batch, loss=token_loss, schedule=schedule, microbatches=8, **plan)
     found, gradients = step.gradients(batch)
-    assert abs(found.item() - loss) < 1e-12, (found, loss)
+    torch.testing.assert_close(found.item(), loss, rtol=1e-12, atol=1e-12)
     assert_alike(gradients, theirs)
     owned = {piece[0] for piece in step._session.pieces() if piece[1] == rank()}
     assert len(owned) < len(theirs), owned
@@ -87,7 +87,7 @@ def compare_steps(make=torch.optim.AdamW, **plan):
     assert torch.equal(step.parameter("layers.0.up.weight"), state["layers.0.up.weight"])
     step.load_state_dict(seeded(Model).state_dict())
     longer = texts(length=9)  # a program that is made for it
-    assert abs(step(longer).item() - autograd(seeded(Model), longer)[0]) < 1e-12
+    torch.testing.assert_close(step(longer).item(), autograd(seeded(Model), longer)[0], rtol=1e-12, atol=1e-12)
     assert step.explain().startswith("stages: 0 at the start, 1 at layers.")
     assert step.predict().seconds > 0 and step.predict(schedule="1f1b").bubble > 0
     assert step.program().startswith("penstock program 1")
@@ -110,7 +110,7 @@ def compare_micro_batches():
     step = penstock.trainer(module, texts(), loss=token_loss, optimizer=torch.optim.SGD(module.parameters(), lr=0.1), schedule="zb-h1", microbatches=4)
     batch = penstock.MicroBatches(parts)
     assert_alike(step.gradients(batch)[1], theirs)
-    assert abs(step(batch).item() - their_loss.item()) < 1e-12
+    torch.testing.assert_close(step(batch).item(), their_loss.item(), rtol=1e-12, atol=1e-12)
     assert_alike(step.state_dict(), twin.state_dict(), 1e-6)  # a rate is f32
     say("micro-batches of four shapes")
 

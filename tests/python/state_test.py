@@ -50,7 +50,7 @@ class Views(Case):
                     module.get_parameter(name)[1:3] *= 2
                 loss = token_loss(module(batch[0]), batch[1])
                 step.load_state_dict({})  # the module's tensors may differ from now on
-                self.assertAlmostEqual(step.gradients(batch)[0].item(), loss.item(), delta=1e-12)
+                torch.testing.assert_close(step.gradients(batch)[0].item(), loss.item(), rtol=1e-12, atol=1e-12)
 
     def test_a_view_follows_where_another_program_moves_the_state(self):
         module = seeded(Model)
@@ -201,13 +201,13 @@ class Evaluation(Case):
                 logits = module(batch[0])
                 module.train()
                 self.assertLess(relative(found["output"], logits), 1e-12)
-                self.assertAlmostEqual(found["loss"].item(), token_loss(logits, batch[1]).item(), delta=1e-12)
+                torch.testing.assert_close(found["loss"].item(), token_loss(logits, batch[1]).item(), rtol=1e-12, atol=1e-12)
                 for name, value in step.state_dict().items():
                     self.assertTrue(torch.equal(value, before[name]), name)
                 step(batch)
                 module.load_state_dict(step.state_dict())
                 module.eval()
-                self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), token_loss(module(batch[0]), batch[1]).item(), delta=1e-12)
+                torch.testing.assert_close(step.evaluate(batch)["loss"].item(), token_loss(module(batch[0]), batch[1]).item(), rtol=1e-12, atol=1e-12)
 
     def test_batch_norms_use_their_statistics(self):
         module = seeded(Images, dtype=torch.float64)
@@ -237,7 +237,7 @@ class Evaluation(Case):
         found = penstock.trainer(module, batch, microbatches=4, dynamic=False).evaluate(batch)
         theirs = module(**batch)
         self.assertEqual(found.keys(), {"loss", "logits", "classes"})
-        self.assertAlmostEqual(found["loss"].item(), theirs["loss"].item(), delta=1e-12)
+        torch.testing.assert_close(found["loss"].item(), theirs["loss"].item(), rtol=1e-12, atol=1e-12)
         self.assertTrue(torch.equal(found["classes"], theirs["classes"]))
         self.assertTrue(torch.allclose(found["logits"], theirs["logits"], rtol=1e-12))
 

@@ -105,7 +105,7 @@ class Steps(Case):
                 optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
                 step = penstock.trainer(module, batch, loss=loss, split=begins, actors=len(begins) + 1, microbatches=2, optimizer=optimizer)
                 step(batch)
-                self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), expected, delta=1e-12)
+                torch.testing.assert_close(step.evaluate(batch)["loss"].item(), expected, rtol=1e-12, atol=1e-12)
 
     def test_exports_and_their_traces(self):
         """Sizes are numbers until batches differ, then symbols for the dims in which they did: further lengths need no new export."""

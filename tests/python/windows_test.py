@@ -160,7 +160,7 @@ class Late(Case):
         expected = token_loss(module(batches[1][0]), batches[1][1])
         expected.backward()
         for found in (loss, evaluated):
-            self.assertAlmostEqual(found.item(), expected.item(), delta=1e-12)
+            torch.testing.assert_close(found.item(), expected.item(), rtol=1e-12, atol=1e-12)
         self.assert_alike(gradients, {name: p.grad for name, p in module.named_parameters()})
 
 
