@@ -37,6 +37,7 @@ BATCHES = {
     "dynapipe": TEXTS,
     "balanced": [*TEXTS, "--schedule", "zb-h1"],
     "infinipipe": [*TEXTS, "--set", "batch.round=8", "--set", "batch.fixed=0"],
+    "terapipe": [*TEXTS, "--set", "batch.round=8", "--set", "batch.fixed=0.05", "--set", "batch.linear=1e3", "--set", "batch.quadratic=1e4"],
     "flexsp": [*TEXTS, "--set", "batch.round=8", "--mesh", "pipe=1,context=2"],
     "dip": [*IMAGES, "--set", "batch.part=2"],
 }

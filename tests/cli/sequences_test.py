@@ -14,6 +14,7 @@ MODEL = ["--set", "model.layers=4", "--set", "model.width=16", "--set", "model.h
 PLANNED = ["--set", "batch.planner=dynapipe"]
 RAGGED = ["--set", "batch.planner=balanced"]
 SLICED = ["--set", "batch.planner=infinipipe", "--set", "batch.round=8", "--set", "batch.fixed=0"]
+TERAPIPE = ["--set", "batch.planner=terapipe", "--set", "batch.round=8", "--set", "batch.fixed=0.05", "--set", "batch.linear=1e3", "--set", "batch.quadratic=1e4"]
 GROUPED = ["--set", "batch.planner=flexsp", "--set", "batch.round=8"]
 T5 = ["--set", "model.name=t5", "--set", "model.layers=2", "--set", "model.buckets=8", "--set", "model.distance=12"]
 
@@ -116,6 +117,19 @@ class Sequences(ProgramTest):
                 self.assertGreater(min(line["slices"] for line in sliced), 1)
         timeline = json.loads((pathlib.Path(self.folder) / "sliced-2-0" / "timeline.json").read_text())
         self.assertEqual(timeline["penstock"]["slices"], 4)
+
+    def test_groups_with_slices_of_their_own_equal_the_padded_batches(self):
+        documents = [*self.documents(), "--set", "dropout=0.1"]
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential", steps=2)
+        meshes = (("pipe=2,data=2", "zero=3"), ("pipe=2,context=2",), ("pipe=2,tensor=2", "layout.sequence=tensor"), ("pipe=2", "pipeline.recompute=inputs"),
+                  ("pipe=2", "batch.memory=64"))  # fmt: skip
+        for mesh, *more in [("pipe=4",), *sampled(meshes, 2)]:
+            settings = [word for setting in more for word in ("--set", setting)]
+            grouped = self.train("-".join([mesh, *more]), *documents, *TERAPIPE, "--mesh", mesh, *settings, steps=2)
+            self.assert_equal_steps(grouped, padded, f"{mesh} {more}")
+            self.assertGreater(max(line["classes"] for line in grouped), 1)
+            if mesh == "pipe=4":
+                self.assertGreater(max(line["slices"] for line in grouped), 1)
 
     # With the short texts in the same group, three of them live on the first of four stages beside all slices of the long one.
     def test_slices_in_groups_equal_the_padded_batches(self):
@@ -232,7 +246,7 @@ class Sequences(ProgramTest):
     def test_processes(self):
         kinds = ([*self.documents(seed=7), *PLANNED], [*self.documents(seed=7), *RAGGED], [*self.documents(seed=7), *SLICED],
                  [*self.documents(seed=7), *SLICED, "--mesh", "pipe=1,data=2"], [*self.pairs(seed=12), *T5, *RAGGED],
-                 [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"])  # fmt: skip
+                 [*self.documents(seed=7), *TERAPIPE], [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"])  # fmt: skip
         for number, arguments in sampled(enumerate(kinds), 2):
             threads = self.train(f"threads-{number}", *arguments)
             folder = pathlib.Path(self.folder) / f"gloo-{number}"
@@ -280,6 +294,9 @@ class Sequences(ProgramTest):
         self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *RAGGED, "--set", "model.name=moe"))
         self.assertIn("the model does not read rows of several texts", self.refusal(*documents, *SLICED, "--set", "model.name=moe"))
         self.assertIn('batch.planner = "infinipipe" cuts texts into slices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *SLICED))
+        self.assertIn('batch.planner = "terapipe" cuts texts into slices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *TERAPIPE))
+        self.assertIn("in the 8 groups of TeraPipe's plan\n  one group after the other, a stage has 64.0 at once",
+                      self.refusal(*documents, *TERAPIPE, "--set", "batch.memory=40"))  # fmt: skip
         self.assertIn('batch.planner = "infinipipe" with pipeline.zero = 1 is for one axis inside of an actor; the mesh has context=2, tensor=2',
                       self.refusal(*documents, *SLICED, "--mesh", "pipe=1,data=2,context=2,tensor=2", "--set", "zero=1"))  # fmt: skip
         self.assertIn('batch.planner = "flexsp" with pipeline.zero = 1: what devices share of a sum would depend on the groups of a batch',

@@ -211,7 +211,8 @@ Settings drawn_batches(Draw& draw, const DrawnFiles& files) {
     add("data.pairs=", files.pairs);
   else
     add("data.documents=", files.texts);
-  add("batch.planner=", draw.one_of({"balanced", "balanced", "dynapipe", "dynapipe", "searched", "searched", "flexsp", "infinipipe"}));
+  add("batch.planner=",
+      draw.one_of({"balanced", "balanced", "dynapipe", "dynapipe", "searched", "searched", "flexsp", "infinipipe", "terapipe"}));
   add("batch.rows=", draw.one_of({"padded", "padded", "ragged"}));
   add("batch.round=", draw.one_of({0, 0, 8, 16}));
   add("batch.candidates=4");

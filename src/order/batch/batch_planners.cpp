@@ -2,6 +2,7 @@
 
 #include "base/papers.h"
 #include "batch/infinipipe.h"
+#include "batch/terapipe.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -30,6 +31,11 @@ const std::vector<BatchPlannerInfo>& batch_planners() {
        .rows = BatchRows::ragged,
        .texts = TextsIn::slices,
        .plan = [](const BatchQuestion& of) { return infinipipe_batch(of.batch, {.context = of.context, .slices = of.slices}); }},
+      {.name = "terapipe",
+       .summary = "padded texts in groups, each cut into slices of its own (TeraPipe, 2102.07988)",
+       .batches = BatchesOf::sequences,
+       .texts = TextsIn::slices,
+       .plan = [](const BatchQuestion& of) { return terapipe_batch(of.batch, of.slices); }},
       {.name = "flexsp",
        .summary = "texts over groups of an actor's devices, large groups for long ones (FlexSP, 2412.01523)",
        .batches = BatchesOf::sequences,
