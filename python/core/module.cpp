@@ -183,15 +183,19 @@ void bind_program(py::module_& module) {
   module.def("schedule_by_rules", [](const std::string& text, const std::string& file, const std::map<std::string, OptionValue>& options) {
     return make_schedule(parse_rules(text, file), schedule_options(options));
   });
+  py::enum_<Recompute>(module, "Recompute")
+      .value("none", Recompute::none)
+      .value("selective", Recompute::selective)
+      .value("inputs", Recompute::inputs);
   py::class_<CompileOptions>(module, "CompileOptions")
-      .def(py::init([](std::vector<int> devices, int zero, bool recompute) {
+      .def(py::init([](std::vector<int> devices, int zero, Recompute recompute) {
              CompileOptions options;
              options.devices = std::move(devices);
              options.zero = zero;
-             options.recompute = recompute ? Recompute::inputs : Recompute::none;
+             options.recompute = recompute;
              return options;
            }),
-           py::arg("devices") = std::vector<int>(), py::arg("zero") = 0, py::arg("recompute") = false)
+           py::arg("devices") = std::vector<int>(), py::arg("zero") = 0, py::arg("recompute") = Recompute::none)
       .def("split", &split_tensors, py::call_guard<py::gil_scoped_release>());
   module.def("parse_program", [](const std::string& text) { return parse_program(text, "the program"); });
   module.def("parse_schedule", [](const std::string& text, const std::string& file) { return parse_schedule(text, file); });

@@ -27,7 +27,7 @@ class Plan:
     split: Sequence[str] | Mapping[str, Any] | None = None
     data: int = 1
     zero: int = 0
-    recompute: bool = False
+    recompute: bool | str = False
     clip: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
     window: int = 1
@@ -144,7 +144,8 @@ class Plan:
     def placed(self, step: Any, model: Any) -> tuple[Any, str]:
         """The options with which all programs are compiled, of the engine's first step and its model, and what they say of axes: along one
         without dims what is split is found for this step. Throws PenstockError where nothing can be split."""
-        options = _core.CompileOptions([self.data] * self.actors, self.zero, self.recompute)
+        recompute = "inputs" if self.recompute is True else self.recompute or "none"
+        options = _core.CompileOptions([self.data] * self.actors, self.zero, getattr(_core.Recompute, recompute))
         axes = axes_of({axis: getattr(self, axis) for axis in self.order}, self.names, self.layout, self.dims)
         return options, told(lambda: options.split(step, model, axes, self.dims)) if axes else ""
 

@@ -39,7 +39,7 @@ def _wanted(name: str, value: Any) -> str | None:
         right = number and isinstance(value, numbers.Integral) and (least is None or value >= least) and (most is None or value <= most)
         return None if right else "a whole number" + ("" if least is None else f", at least {least}") + ("" if most is None else f" and at most {most}")
     right, text = {
-        "recompute": (isinstance(value, bool), "True or False"),
+        "recompute": (isinstance(value, bool) or value == "selective", 'True, False or "selective"'),
         "fuse": (isinstance(value, bool), "True or False"),
         "clip": (number and value >= 0, "a number that is not negative; 0 does not limit"),
         "deadline": (number and value > 0, "a number of seconds above 0"),

@@ -36,7 +36,7 @@ from .tensors import addresses, tensor_of
 
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
             actors: int = 2, schedule: str | Path = "1f1b", chunks: int | None = None, microbatches: int = 8,
-            split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool = False, clip: float = 0.0,
+            split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool | str = False, clip: float = 0.0,
             options: Mapping[str, Any] | None = None, plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu",
@@ -60,7 +60,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     dims, as `penstock.dims` makes them, and `layout`, the axis of each name ({"heads": "tensor"}); without dims so that the least is sent.
     `mesh={"data": 2, "model": 2}` says all of these and `actors` (of the axis "pipe") at once, in the order of its axes, and `axes={"model": "tensor"}`
     gives axes names of your own.
-    `recompute`: backward computes the forward again. `clip` limits the global norm of the gradients; 0 does not.
+    `recompute`: backward computes the forward again, or with "selective" of that what costs little for the bytes that it takes. `clip` limits the
+    global norm of the gradients; 0 does not.
     `dynamic`: as `export` takes it; but with True the first export has the example's sizes, and the next one, when a batch of another shape
     comes, symbols for the dims in which batches differed.
     `plan`: what `penstock.plan` found, which says all of this but `clip`. `autocast=torch.bfloat16` computes as torch.autocast does, with
