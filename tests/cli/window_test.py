@@ -159,6 +159,8 @@ class Window(ProgramTest):
         self.assertIn("waits for other actors, whose gradients it or the norm that clips it sums\n  hint: neither clip (--set clip=0) nor read a parameter on several actors (--set tied=0), or let each step end before "
                       "the next begins, as any schedule of one step does: --schedule 1f1b --window 4", clipped)  # fmt: skip
         self.assertIn('pipedream:1:4: 0F2 reads version 0 of its stage in step 1\n  "wte.weight" is read by stages on several actors', tied)
+        sliced = self.refused("train", *WINDOW, "--slices", "2", "--dtype", "bf16", "--out", self.folder / "none")
+        self.assertIn("is read before it is made\n  0 of its updates stand before\n  what a step's actions share, such as a cast of it that all slices read", sliced)
         self.assertIn("9 steps are left, and pipeline.window does 4 at a time",
                       self.refused("train", *WINDOW, "--steps", 9, "--out", self.folder / "nine"))  # fmt: skip
 

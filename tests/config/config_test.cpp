@@ -238,12 +238,20 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
             "--mesh pipe=2,tensor=2,data=2: data stands behind tensor\n  the last axis varies fastest: its members are next to each other\n"
             "  hint: write data before tensor");
   EXPECT_EQ(failure("tensor=2,tensor=2"), "--mesh tensor=2,tensor=2 names the axis tensor twice");
-  EXPECT_EQ(failure("tensor=0"), "--mesh: pipeline.tensor is 0; it must be at least 1 and at most 4096");
+  EXPECT_EQ(failure("tensor=0"), "--mesh tensor: pipeline.tensor is 0; it must be at least 1 and at most 4096");
   EXPECT_EQ(failure("pipe"), "--mesh pipe: \"pipe\" has no size\n  hint: --mesh pipe=2,data=2");
   EXPECT_EQ(failure(""), "--mesh names no axis\n  hint: --mesh pipe=2,data=2");
   EXPECT_EQ(failure("pipe=2,pipe=3"), "--mesh pipe=2,pipe=3 names the axis pipe twice");
-  EXPECT_EQ(failure("pipe=2,data=x"), "--mesh: pipeline.data needs a whole number, this is a text");
-  EXPECT_EQ(failure("data=0"), "--mesh: pipeline.data is 0; it must be at least 1 and at most 4096");
+  EXPECT_EQ(failure("pipe=2,data=x"), "--mesh data: pipeline.data needs a whole number, this is a text");
+  EXPECT_EQ(failure("data=0"), "--mesh data: pipeline.data is 0; it must be at least 1 and at most 4096");
+  const auto beside = [](const char* setting) {
+    return message_of([&] { parse("", {parse_override(setting), mesh_override("pipe=2,data=2")}); });
+  };
+  EXPECT_EQ(beside("actors=4"),
+            "--set actors is 4, and --mesh pipe 2\n  --mesh says the members of all axes: those that it does not name have one\n"
+            "  hint: say it in --mesh alone");
+  EXPECT_EQ(beside("pipeline.tensor=2").substr(0, 47), "--set pipeline.tensor is 2, and --mesh tensor 1");
+  EXPECT_EQ(beside("actors=2"), "no error");
   EXPECT_EQ(
       failure("data=3"),
       "train.batch = 16 is not divisible by pipeline.microbatches = 8 times pipeline.data = 3\n  every device of an actor takes as many "

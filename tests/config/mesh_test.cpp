@@ -254,6 +254,7 @@ TEST(Mesh, AxesHaveTheUsersNames) {
   EXPECT_EQ(axes(parse("[mesh]\nmodel = 2\nring = 4\n[axes]\nmodel = \"tensor\"\nring = \"context\"\n")),
             "ring 4 {sequence} model 2 {heads, mlp, vocab}");
   EXPECT_EQ(parse("mesh = { data = 2, pipe = 3 }\n").pipeline.data, 2);
+  EXPECT_EQ(axes(parse("[mesh]\nmodel = 4\n[axes]\nmodel = \"tensor\"\n", {"mesh.model=2"})), "model 2 {heads, mlp, vocab}");
 }
 
 TEST(Mesh, NamesOfAxesAreKeptWithTheConfiguration) {
@@ -285,6 +286,7 @@ TEST(Mesh, NamesOfAxesThatCannotBe) {
   EXPECT_NE(refused("model=999", {}).find("mesh.model = 999: \"heads\" has 4 in "), std::string::npos);
   EXPECT_NE(refused("model=2,batch=2", {}).find("batch stands behind model"), std::string::npos);
   EXPECT_EQ(message_of([] { parse("[mesh]\nmodel = 2\n"); }).substr(0, 43), "run.toml:2:1: [mesh]: there is no axis \"mod");
+  EXPECT_EQ(message_of([] { parse("", {"mesh.modle=2"}); }).substr(0, 42), "--set mesh.modle: there is no axis \"modle\"");
   EXPECT_NE(message_of([] { parse("[mesh]\ntensor = 2\n[pipeline]\ntensor = 2\n"); }).find("both say how many members an axis has"),
             std::string::npos);
 }

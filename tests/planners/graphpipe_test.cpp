@@ -462,7 +462,7 @@ TEST(GraphpipeTest, Mistakes) {
   for (PlanNode& node : problem.graph.nodes) node.costs[0].resident_bytes = 9;
   EXPECT_EQ(test::message_of([&] { make_plan("graphpipe", problem, {.seconds = 600}); }),
             "no plan of test fits into devices of 1 B\n"
-            "  the smallest memory of each device that would do is 10 B (10.0 bytes)\n"
+            "  the smallest memory of each device that would do is 10 B (10 bytes)\n"
             "  hint: take devices with more memory, or more of them");
   problem.graph.nodes[1].costs[0].degree = 2;
   EXPECT_EQ(test::message_of([&] { make_plan("graphpipe", problem, {.seconds = 600}); }),

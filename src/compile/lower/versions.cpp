@@ -167,15 +167,18 @@ void check_next(const Versioning& w, const Run& run, InstanceId state, std::int3
               {"in a window of steps each writes a state once, in order"}, "set pipeline.update = \"end\": the table has its own U");
 }
 
-void check_made(const Versioning& w, const Version& version, std::int32_t now, ActorId device) {
+void check_made(const Versioning& w, const Run& run, const Version& version, std::int32_t now, ActorId device) {
   const auto [state, number, ahead] = version;
   if (number <= now) return;
+  const bool is_of_loop(run.stage);
   throw Error(concat("schedule ", w.input.schedule.name, ": on device ", device.value, " version ", number, " of ",
                      quote(w.draft.instances[state].name), " is read before it is made"),
-              {concat(now,
-                      " of its updates stand before; an update that waits for other actors (of clipped gradients) stands at the "
-                      "window's end, one of shares (pipeline.zero) behind its step")},
-              "set train.clip = 0, and pipeline.zero = 0 where an actor has several stages");
+              {concat(now, " of its updates stand before"),
+               is_of_loop ? "an update that waits for other actors (of clipped gradients) stands at the window's end, one of shares "
+                            "(pipeline.zero) behind its step"
+                          : "what a step's actions share, such as a cast of it that all slices read, is made before the first of them"},
+              is_of_loop ? "set train.clip = 0, and pipeline.zero = 0 where an actor has several stages"
+                         : "set train.dtype = \"f32\", or leave out slices, or take a schedule that ends each step before the next begins");
 }
 
 void check_sent(const Versioning& w, const ReadVersion& read, InstanceId state, ActorId device) {
@@ -255,7 +258,7 @@ std::vector<Run> with_versions(Versioning& w, std::vector<Run> row, ActorId devi
       }
       const Version version{read, row[r].window.read.version, row[r].window.read.ahead};
       const std::int32_t now = versions.now[read];
-      check_made(w, version, now, device);
+      check_made(w, run, version, now, device);
       if (row[r].window.read.ahead == 0 && row[r].window.read.version == now) continue;
       if (!versions.copies.contains(version)) make(version, run.stage);
       read = versions.copies.at(version);

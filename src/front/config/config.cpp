@@ -276,17 +276,22 @@ void take_axis_names(Config& config) {
   for (std::string& axis : config.pipeline.axes) axis = axis_named(config, axis);
 }
 
-// The overrides with those that a mesh stands for.
+// The overrides with those that a mesh stands for, and keys of [mesh] as those of [pipeline] that they are.
 std::vector<Override> with_mesh(const std::vector<Override>& overrides, const Config& config) {
+  constexpr std::string_view kSection = "mesh.";
   std::vector<Override> out;
   for (const Override& override : overrides) {
-    if (override.key != "mesh") {
-      out.push_back(override);
-      continue;
-    }
-    const std::vector<Override> axes = parse_mesh(override.value, config.axis_names);
-    out.insert(out.end(), axes.begin(), axes.end());
+    out.push_back(override);
+    if (!override.key.starts_with(kSection)) continue;
+    const std::string name = override.key.substr(kSection.size());
+    out.back().key = members_key(axis_of(config, name));
+    if (out.back().key.empty()) fail_unknown_axis(override.source, name, config.axis_names);
   }
+  const auto mesh = std::ranges::find(out, "mesh", &Override::key);
+  if (mesh == out.end()) return out;
+  const std::vector<Override> axes = parse_mesh(mesh->value, config.axis_names);
+  out.erase(mesh);
+  out.insert(out.end(), axes.begin(), axes.end());
   return out;
 }
 
@@ -313,6 +318,17 @@ std::string full_key(const Override& override, const std::vector<ConfigKey>& key
   if (found.empty()) throw Error(concat(override.source, ": unknown key ", quote(override.key)), {}, hint_for_key(override.key, keys));
   if (found.size() > 1) throw Error(concat(override.source, ": ", quote(override.key), " is in several sections"), {}, join(found, " or "));
   return found.front();
+}
+
+// Throws Error where another override says something else of an axis than --mesh, which would write over it.
+void check_axes_said_once(const std::vector<Override>& overrides, const Config& config, const std::vector<ConfigKey>& keys) {
+  const auto mesh = std::ranges::find(overrides, "mesh", &Override::key);
+  if (mesh == overrides.end()) return;
+  for (const Override& axis : parse_mesh(mesh->value, config.axis_names))
+    for (const Override& other : with_mesh(overrides, config))
+      if (other.value != axis.value && full_key(other, keys) == axis.key)
+        throw Error(concat(other.source, " is ", other.value, ", and ", axis.source, " ", axis.value),
+                    {"--mesh says the members of all axes: those that it does not name have one"}, "say it in --mesh alone");
 }
 
 bool is_textual(const ConfigKey& key, std::string_view value) {
@@ -551,6 +567,7 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
   add_dims(config, assignments, overrides);
 
   const std::vector<ConfigKey> keys = all_keys(config);
+  check_axes_said_once(given, config, keys);
   for (const Override& override : overrides)
     if (override.key != "model.name" && override.key != "name" && !override.key.starts_with("axes.")) add(override, keys);
   apply(assignments, keys, config.model.name);

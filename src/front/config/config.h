@@ -56,7 +56,7 @@ struct Config {
   struct Batch {
     std::string planner = "pad";   // of batch/batch_planners.h
     bool ragged = false;           // searched puts all samples of a micro-batch one after the other in a row, not each in its own
-    std::int64_t slices = 4;       // into which infinipipe may cut a document, at most
+    std::int64_t slices = 4;       // into which infinipipe and terapipe may cut a text, at most
     std::string costs;             // a file of costs that `penstock profile` measured with a planner; "": the figures below
     std::int64_t candidates = 50;  // tables that a search tries for a batch
     bool recompute = false;        // searched and infinipipe may keep only what enters a stage, where memory asks for it

@@ -203,7 +203,7 @@ std::vector<ConfigKey> batch_keys(Config::Batch& b) {
       by_path(choice("batch", "rows",
                      "of searched: padded: one for each sequence; ragged: those of a micro-batch one after the other in one", &b.ragged,
                      {"padded", "ragged"})),
-      by_path({"batch", "slices", "slices", "into which infinipipe may cut a document, at most", &b.slices, 1, 1024}),
+      by_path({"batch", "slices", "slices", "into which infinipipe and terapipe may cut a text, at most", &b.slices, 1, 1024}),
       by_path({"batch", "costs", "",
                "file of penstock profile with such a planner: what stages take; \"\": fixed, linear and quadratic say it", &b.costs}),
       by_path({"batch", "candidates", "tables", "that searched tries for a batch", &b.candidates, 1, kMany}),

@@ -228,9 +228,9 @@ std::vector<Override> parse_mesh(std::string_view text, const std::map<std::stri
   if (values.empty()) throw Error("--mesh names no axis", {}, "--mesh pipe=2,data=2");
   check_nesting(text, written, names);
   std::vector<Override> out;
-  for (const auto& [name, key] : kNamedAxes) out.push_back({key, values.contains(name) ? values.at(name) : "1", "--mesh"});
+  for (const auto& [name, key] : kNamedAxes) out.push_back({key, values.contains(name) ? values.at(name) : "1", concat("--mesh ", name)});
   std::erase_if(written, [&](const std::string& name) { return !is_layout_axis(named(names, name)); });
-  if (!written.empty()) out.push_back({"pipeline.axes", concat("[", join(ordered_axes(written, names), ", ", quote), "]"), "--mesh"});
+  if (!written.empty()) out.push_back({"pipeline.axes", concat("[", join(ordered_axes(written, names), ", ", quote), "]"), "--mesh axes"});
   return out;
 }
 

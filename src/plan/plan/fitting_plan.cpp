@@ -1,7 +1,6 @@
 #include "plan/fitting_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "base/numbers.h"
@@ -99,7 +98,7 @@ struct Fitting {
     }
   }
 
-  [[noreturn]] void fail() const { fail_memory(of.problem.graph.name, weakest(of.problem.cluster).memory, std::ceil(least)); }
+  [[noreturn]] void fail() const { fail_memory(of.problem.graph.name, weakest(of.problem.cluster).memory, least, /*least=*/false); }
 };
 
 // The fastest of `best`, for which there was less memory, and of what each planner by itself plans for all of it: where the program of the

@@ -1,6 +1,7 @@
 // The error for a graph that does not fit, with the memory that would do.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,11 @@ struct MemoryError : Error {
   double needed;  // bytes of each device that would do
 };
 
-[[noreturn]] inline void fail_memory(const std::string& graph, double memory, double needed) {
+// `least`: less than `needed` would not do.
+[[noreturn]] inline void fail_memory(const std::string& graph, double memory, double needed, bool least = true) {
   throw MemoryError(concat("no plan of ", graph, " fits into devices of ", bytes_text(memory)),
-                    {concat("the smallest memory of each device that would do is ", bytes_text(needed), " (", number(needed), " bytes)")},
+                    {concat(least ? "the smallest memory of each device that would do is " : "a memory of each device that would do is ",
+                            bytes_text(needed), " (", std::llround(std::ceil(needed)), " bytes)", least ? "" : ", maybe less")},
                     "take devices with more memory, or more of them", needed);
 }
 
