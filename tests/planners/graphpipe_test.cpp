@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -15,7 +16,6 @@
 #include "cost/evaluate.h"
 #include "cost/iteration_time.h"
 #include "planners/profiles.h"
-#include "planners/series_parallel.h"
 #include "support/errors.h"
 #include "support/paths.h"
 #include "support/plan_graphs.h"
@@ -174,56 +174,10 @@ void for_each_option(const PlanProblem& problem, std::vector<PlanStage>& stages,
     }
 }
 
-// The orders of a tree's nodes, with the components of its parallels in every order.
-std::vector<std::vector<int>> orders_of(const SeriesParallel& tree, int component) {
-  const SeriesParallel::Component& p = tree.components[at(component)];
-  if (p.node >= 0) return {{p.node}};
-  std::vector<std::vector<int>> orders;
-  std::vector<int> components = p.components;
-  std::sort(components.begin(), components.end());
-  do {
-    std::vector<std::vector<int>> of_parts = {{}};
-    for (const int inside : p.kind == SeriesParallel::Kind::kSeries ? p.components : components) {
-      std::vector<std::vector<int>> longer;
-      for (const std::vector<int>& order : of_parts)
-        for (const std::vector<int>& more : orders_of(tree, inside)) {
-          longer.push_back(order);
-          longer.back().insert(longer.back().end(), more.begin(), more.end());
-        }
-      of_parts = std::move(longer);
-    }
-    orders.insert(orders.end(), of_parts.begin(), of_parts.end());
-  } while (p.kind == SeriesParallel::Kind::kParallel && std::next_permutation(components.begin(), components.end()));
-  return orders;
-}
-
-// Whether all stages are pieces of one of these orders.
-bool in_pieces(const std::vector<std::vector<int>>& orders, const std::vector<PlanStage>& stages) {
-  return std::any_of(orders.begin(), orders.end(), [&](const std::vector<int>& order) {
-    std::vector<int> place(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<int>(i);
-    return std::all_of(stages.begin(), stages.end(), [&](const PlanStage& stage) {
-      std::vector<int> places;
-      for (const int node : stage.nodes) places.push_back(place[at(node)]);
-      const auto [low, high] = std::minmax_element(places.begin(), places.end());
-      return *high - *low + 1 == static_cast<int>(places.size());
-    });
-  });
-}
-
-struct Least {
-  double of_all = std::numeric_limits<double>::infinity();
-  double of_pieces = std::numeric_limits<double>::infinity();  // of what GraphPipe looks at: pieces of an order branch by branch
-};
-
 // The least T over all partitions into stages that do not feed each other in a circle.
-Least brute_force(const PlanProblem& problem) {
+double brute_force(const PlanProblem& problem) {
   const std::vector<int> sizes = allowed_batches(problem);
-  std::vector<std::pair<int, int>> edges;
-  for (const PlanEdge& edge : problem.graph.edges) edges.emplace_back(edge.from, edge.to);
-  const SeriesParallel tree = series_parallel(std::vector<double>(problem.graph.nodes.size(), 1.0), edges);
-  const std::vector<std::vector<int>> orders = orders_of(tree, static_cast<int>(tree.components.size()) - 1);
-  Least least;
+  double least = std::numeric_limits<double>::infinity();
   std::vector<std::vector<int>> sets;
   const auto try_sets = [&] {
     std::vector<PlanStage> stages;
@@ -232,8 +186,7 @@ Least brute_force(const PlanProblem& problem) {
       stages.back().choices.assign(set.size(), 0);
     }
     if (!order_stages(problem.graph, stages)) return;
-    double& best = in_pieces(orders, stages) ? least.of_pieces : least.of_all;
-    for_each_option(problem, stages, 0, 0, sizes, [&] { best = std::min(best, time_of(problem, stages, best)); });
+    for_each_option(problem, stages, 0, 0, sizes, [&] { least = std::min(least, time_of(problem, stages, least)); });
   };
   const std::function<void(int)> place = [&](int node) {
     if (node == static_cast<int>(problem.graph.nodes.size())) return try_sets();
@@ -247,7 +200,6 @@ Least brute_force(const PlanProblem& problem) {
     }
   };
   place(0);
-  least.of_all = std::min(least.of_all, least.of_pieces);
   return least;
 }
 
@@ -258,54 +210,83 @@ double least_time(const GraphpipePlans& plans) {
   return time;
 }
 
+// Of half of them no graph is series-parallel.
 PlanProblem random_problem(Random& random, bool memory) {
-  const int nodes = test::draw(random, 3, 8), devices = test::draw(random, 2, nodes > 6 ? 3 : 4);
-  PlanProblem problem = problem_of(test::random_series_parallel(random, {.nodes = nodes, .batches = test::coin(random, 0.3)}), devices,
-                                   4 * test::draw(random, 1, 8));
+  const int nodes = test::draw(random, 3, 8), devices = test::draw(random, 2, 4);
+  PlanProblem problem =
+      problem_of(test::coin(random, 0.5) ? test::random_plan_graph(random, nodes, 0.35)
+                                         : test::random_series_parallel(random, {.nodes = nodes, .batches = test::coin(random, 0.3)}),
+                 devices, 4 * test::draw(random, 1, 8));
   problem.replicas = test::coin(random, 0.4);
   problem.cluster = uniform_cluster(devices, test::coin(random, 0.5) ? 1e9 : 8, test::coin(random, 0.5) ? 0 : 0.125,
                                     memory ? test::draw(random, 10, 60) : std::numeric_limits<double>::infinity());
   return problem;
 }
 
-// Beyond what the search looks at: two stages that share several branches, and the shorter path where a stage has the end of a branch and
-// what follows it. Few graphs need them.
 TEST(GraphpipeTest, TheFormulasBestIsThatOfBruteForce) {
-  int all = 0, near_all = 0, near_pieces = 0;
   for (std::uint64_t seed = 0; seed < test::rounds(250u); ++seed) {
     Random random(seed);
     const PlanProblem problem = random_problem(random, false);
-    const Least least = brute_force(problem);
-    const double time = least_time(graphpipe_plans(problem, test::no_limit()));
-    EXPECT_GE(time, least.of_all * (1 - 1e-6)) << "seed " << seed;
-    EXPECT_LE(time, least.of_all * 1.12) << "seed " << seed;
-    near_pieces += time <= least.of_pieces * 1.01;
-    near_all += time <= least.of_all * 1.01;
-    ++all;
+    const double least = brute_force(problem);
+    EXPECT_NEAR(least_time(graphpipe_plans(problem, test::no_limit())), least, 1e-6 * least) << "seed " << seed;
   }
-  EXPECT_GE(near_pieces, all - 2);
-  EXPECT_GE(near_all, all * 97 / 100);
 }
 
 TEST(GraphpipeTest, WithinTheMemory) {
-  int all = 0, near_all = 0, lacking = 0;
+  int lacking = 0;
   for (std::uint64_t seed = 0; seed < test::rounds(250u); ++seed) {
     Random random(seed);
     const PlanProblem problem = random_problem(random, true);
-    const Least least = brute_force(problem);
+    const double least = brute_force(problem);
     Plan plan;
     const std::string message = test::message_of([&] { plan = make_plan("graphpipe", problem, {.seconds = 600}); });
     for (std::size_t d = 0; d < plan.peak_bytes.size(); ++d) EXPECT_LE(plan.peak_bytes[d], problem.cluster.devices[d].memory) << seed;
-    if (std::isinf(least.of_all)) {
+    if (std::isinf(least)) {
       ++lacking;  // with fewer in flight it may still fit
       continue;
     }
     EXPECT_EQ(message, "no error") << "seed " << seed;
-    near_all += least_time(graphpipe_plans(problem, test::no_limit())) <= least.of_all * 1.01;
-    ++all;
+    EXPECT_NEAR(least_time(graphpipe_plans(problem, test::no_limit())), least, 1e-6 * least) << "seed " << seed;
   }
   EXPECT_GT(lacking, test::rounds(20));
-  EXPECT_GE(near_all, all * 95 / 100);
+}
+
+std::vector<std::vector<int>> nodes_of(const Plan& plan) {
+  std::vector<std::vector<int>> nodes;
+  for (const PlanStage& stage : plan.stages) nodes.push_back(stage.nodes);
+  std::ranges::sort(nodes);
+  return nodes;
+}
+
+// Two stages that both have nodes of both branches: no other split of these nodes on three devices is even.
+TEST(GraphpipeTest, BranchesShareStages) {
+  PlanProblem problem = problem_of(test::plan_graph({2, 1, 2, 3, 4}, {{0, 1}, {1, 4}, {2, 3}, {3, 4}}), 3, 16);
+  problem.replicas = false;
+  EXPECT_EQ(nodes_of(make_plan("graphpipe", problem, {.seconds = 600})), (std::vector<std::vector<int>>{{0, 2}, {1, 3}, {4}}));
+}
+
+// Of graphs whose splits are not all tried, what the lines miss is found by small changes.
+TEST(GraphpipeTest, SmallChangesImproveLargerGraphs) {
+  int better = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    Random random(seed);
+    PlanProblem problem = problem_of(test::random_plan_graph(random, 12, 0.2), 4, 16);
+    problem.replicas = false;
+    const GraphpipePlans plans = graphpipe_plans(problem, test::no_limit());
+    double by_lines = plans.in_a_row.front().time;
+    if (plans.branched.size() > 1) by_lines = std::min(by_lines, plans.branched[1].time);
+    EXPECT_LE(plans.branched.front().time, by_lines) << "seed " << seed;
+    better += plans.branched.front().time < 0.99 * by_lines;
+  }
+  EXPECT_GE(better, 3);
+}
+
+TEST(GraphpipeTest, UnequalBranchesHaveUnequalNumbersOfDevices) {
+  PlanProblem problem = problem_of(test::plan_graph({3, 1, 2}, {{0, 2}, {1, 2}}), 6, 48, 16);
+  for (PlanNode& node : problem.graph.nodes) node.costs[0].resident_bytes = 10;  // a device holds one of them
+  std::map<std::vector<int>, std::size_t> devices;
+  for (const PlanStage& stage : make_plan("graphpipe", problem, {.seconds = 600}).stages) devices[stage.nodes] = stage.devices.size();
+  EXPECT_EQ(devices, (std::map<std::vector<int>, std::size_t>{{{0}, 3}, {{1}, 1}, {{2}, 2}}));
 }
 
 // --- against the nodes in a row ---
@@ -335,6 +316,13 @@ void expect_gain_of_depth(const PlanGraph& graph, int devices, double gain) {
   problem.batches = {4};
   problem.replicas = false;
   EXPECT_GE(gain_of(problem), gain) << graph.name << " on " << devices;
+}
+
+TEST(GraphpipeTest, BranchesNeverCostTime) {
+  for (std::uint64_t seed = 0; seed < test::rounds(100u); ++seed) {
+    Random random(seed);
+    EXPECT_GE(gain_of(random_problem(random, false)), 1 - 1e-9) << "seed " << seed;
+  }
 }
 
 TEST(GraphpipeTest, ThreeTowersAreFasterThanInARow) {
@@ -399,15 +387,14 @@ TEST(GraphpipeTest, ASequentialTransformerIsAChain) {
   EXPECT_EQ(gain_of(problem), 1);
 }
 
-// Of a chain every partition is a piece of the one order.
 TEST(GraphpipeTest, OnChainsNeverWorseThanLinear) {
   for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
     Random random(seed);
     PlanProblem problem = random_problem(random, seed % 2 == 0);
     problem.graph = test::in_a_row(problem.graph);
-    const Least least = brute_force(problem);
-    if (std::isinf(least.of_all)) continue;
-    EXPECT_LE(least_time(graphpipe_plans(problem, test::no_limit())), least.of_all * 1.0001) << "seed " << seed;
+    const double least = brute_force(problem);
+    if (std::isinf(least)) continue;
+    EXPECT_LE(least_time(graphpipe_plans(problem, test::no_limit())), least * (1 + 1e-6)) << "seed " << seed;
   }
 }
 

@@ -8,8 +8,8 @@
 // micro-batches of different sizes meet, so the plan is the candidate that is fastest in simulation. The candidates include those with one
 // size for all stages, and those of the plain line of nodes without branches: a pipeline in a row is taken where it is better.
 //
-// Branches stand in a line and only neighbours form a group, so several lines are tried: for a small graph all orders of the branches, else
-// the graph's own and one with heavy and light branches in turn.
+// Branches stand in a line and only neighbours form a group, so two lines are tried: the graph's own order and one with heavy and light
+// branches in turn. What lines leave out, as stages that share several branches, is looked for from the best plan (graphpipe_formula.h).
 //
 // Devices are taken as equal: as slow and as small as the weakest among them. Where they differ, the stronger ones alone are tried too.
 // Links are as the slowest of the cluster and, where there is a hierarchy, as those of each level.
@@ -26,14 +26,13 @@
 #include "cost/iteration_time.h"
 #include "cost/smallest_memory.h"
 #include "planners/graphpipe.h"
+#include "planners/graphpipe_formula.h"
 #include "planners/graphpipe_search.h"
 #include "planners/planner_list.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kMostOrders = 120;  // most orders of branches, for a graph of at most kSmallGraph nodes
-constexpr std::size_t kSmallGraph = 16;
 constexpr int kLargeGraph = 100;     // nodes; in larger graphs the targets are three times as far apart
 constexpr double kWorthwhile = 1.1;  // a line whose candidates take longer than this times the best is not searched
 
@@ -44,8 +43,9 @@ struct Finder {
   TimeLimit& limit;
   std::int64_t states = 0;
   std::vector<Candidate> squeezed = {};
-  double best = kInfinity;             // by the formula
-  std::optional<Candidate> last = {};  // the last one found for a line's targets
+  Candidate best = {.plan = {}, .time = kInfinity};  // by the formula
+  const StageCosting* costing = nullptr;             // of the best
+  std::optional<Candidate> last = {};                // the last one found for a line's targets
 };
 
 // Numbers of replicas to try: all where there are few, of many those of five binary digits, and the largest possible.
@@ -176,22 +176,6 @@ SeriesParallel tree_of(const PlanGraph& graph, const std::vector<double>& work) 
   return series_parallel(work, edges);
 }
 
-// The tree with the components of its parallels in every order, up to kMostOrders of them.
-std::vector<SeriesParallel> all_orders(SeriesParallel tree) {
-  std::vector<SeriesParallel> orders;
-  while (static_cast<int>(orders.size()) < kMostOrders) {
-    orders.push_back(tree);
-    bool more = false;  // works like counting: the first parallel that has another order takes it, those before it start anew
-    for (SeriesParallel::Component& component : tree.components) {
-      if (component.kind != SeriesParallel::Kind::kParallel) continue;
-      more = std::next_permutation(component.components.begin(), component.components.end());
-      if (more) break;
-    }
-    if (!more) break;
-  }
-  return orders;
-}
-
 // Orders each parallel as: the heaviest component, the lightest, the second heaviest, ...
 SeriesParallel alternating(SeriesParallel tree, const std::vector<double>& node_work) {
   std::vector<double> work;
@@ -208,60 +192,46 @@ SeriesParallel alternating(SeriesParallel tree, const std::vector<double>& node_
   return tree;
 }
 
-// The lines to search; the plain one is last.
-std::vector<StageLine> lines_of(const PlanGraph& graph, const StageCosting& costing) {
+// The nodes in their order, without branches.
+StageLine plain_line(const PlanGraph& graph, const StageCosting& costing) {
+  std::vector<int> order(graph.nodes.size());
+  std::iota(order.begin(), order.end(), 0);
+  return make_line(graph, costing, std::move(order), {});
+}
+
+// The lines with branches; none of a graph that is a chain.
+std::vector<StageLine> branched_lines(const PlanGraph& graph, const StageCosting& costing) {
   const std::vector<double> work = node_work(graph, costing);
   const SeriesParallel tree = tree_of(graph, work);
   std::vector<StageLine> lines;
-  for (const SeriesParallel& t : graph.nodes.size() <= kSmallGraph ? all_orders(tree) : std::vector{tree, alternating(tree, work)}) {
+  for (const SeriesParallel& t : {tree, alternating(tree, work)}) {
     StageLine line = make_line(graph, costing, t);
     const bool known = std::any_of(lines.begin(), lines.end(), [&](const StageLine& other) { return other.order == line.order; });
     if (!known) lines.push_back(std::move(line));
   }
-  std::vector<int> order(graph.nodes.size());
-  std::iota(order.begin(), order.end(), 0);
-  const bool chain = lines.size() == 1 && lines[0].forks.empty() && lines[0].order == order;
-  if (!chain) lines.push_back(make_line(graph, costing, order, {}));
+  std::erase_if(lines, [](const StageLine& line) { return line.forks.empty(); });
   return lines;
 }
 
 // --- the search ---
 
-struct Made {
-  Candidate candidate = {};
-  bool fits = false;
-};
-
 // The plan of a line's stages. Micro-batches in flight and time follow from the graph's own edges; on a plain line, as if each stage fed
 // the next.
-Made make_candidate(const StageLine& line, const std::vector<LineStage>& stages) {
+Candidate make_candidate(const StageLine& line, const std::vector<LineStage>& found) {
   const StageCosting& costing = *line.costing;
-  Made made{.fits = true};
-  Plan& plan = made.candidate.plan;
-  std::vector<double> per_sample;
-  std::vector<int> sizes;
+  std::vector<PlanStage> stages;
   std::size_t device = 0;
-  for (const LineStage& s : stages) {
+  for (const LineStage& s : found) {
     const StageOption& option = costing.options[s.option];
-    PlanStage& stage = plan.stages.emplace_back();
+    PlanStage& stage = stages.emplace_back();
     stage.nodes.assign(line.order.begin() + s.begin, line.order.begin() + s.end);
     std::sort(stage.nodes.begin(), stage.nodes.end());
     for (const int node : stage.nodes) stage.choices.push_back(costing.choices[node]);
     for (int r = 0; r < option.replicas; ++r) stage.devices.push_back(costing.devices[device++]);
     stage.samples = option.samples;
-    sizes.push_back(option.samples);
-    per_sample.push_back(seconds_per_sample(line, s.begin, s.end, option));
   }
-  const StageShape shape = line.forks.empty() ? chain(static_cast<int>(sizes.size())) : shape_of(*line.graph, plan.stages);
-  const std::vector<int> in_flight = graphpipe_in_flight(shape, sizes);
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    const StageOption& option = costing.options[stages[i].option];
-    plan.stages[i].ahead = in_flight[i] / option.samples;
-    made.fits = made.fits && bytes_needed(line, stages[i].begin, stages[i].end, option, in_flight[i]) <= costing.memory;
-  }
-  plan.bottleneck = *std::max_element(per_sample.begin(), per_sample.end());
-  made.candidate.time = iteration_time(shape, sizes, per_sample, costing.samples, plan.bottleneck);
-  return made;
+  const StageShape shape = line.forks.empty() ? chain(static_cast<int>(stages.size())) : shape_of(*line.graph, stages);
+  return by_formula(*line.graph, costing, std::move(stages), shape);
 }
 
 // Whether the micro-batches in flight that the formula assumes must fit into memory.
@@ -275,9 +245,9 @@ std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageT
     target.in_flight = counted;
     const auto stages = stages_within(line, target, finder.states, finder.limit);
     if (!stages) return std::nullopt;
-    Made made = make_candidate(line, *stages);
-    if (made.fits || in_flight == InFlight::squeezed) return std::move(made.candidate);
-    if (!target.any_path) finder.squeezed.push_back(std::move(made.candidate));
+    Candidate made = make_candidate(line, *stages);
+    if (made.lack == 0 || in_flight == InFlight::squeezed) return made;
+    if (!target.any_path) finder.squeezed.push_back(std::move(made));
   }
   return std::nullopt;
 }
@@ -346,7 +316,7 @@ double least_way(const StageLine& line) {
 std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFlight in_flight) {
   std::vector<Candidate> candidates;
   const double samples = line.costing->samples, shortest = least_way(line);
-  if (samples * lowest_target(line) + shortest > finder.best * kWorthwhile) return candidates;
+  if (samples * lowest_target(line) + shortest > finder.best.time * kWorthwhile) return candidates;
   finder.last.reset();
   double target = least_target(finder, line, in_flight), best = kInfinity, limit = best;
   if (std::isinf(target)) return candidates;
@@ -354,7 +324,7 @@ std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFl
     // The target is rounded up, because sums along other ways differ in their last digits.
     if (auto found = at_target(finder, line, {.per_sample = target * (1 + 1e-12), .path_limit = limit}, in_flight)) {
       best = std::min(best, found->time);
-      finder.best = std::min(finder.best, best);
+      if (best < finder.best.time) finder.best = *found, finder.costing = line.costing;
       candidates.push_back(std::move(*found));
     }
     limit = best - samples * target;  // longer ways are not worth looking for at this target or above
@@ -410,19 +380,25 @@ GraphpipePlans graphpipe_plans(const PlanProblem& problem, TimeLimit& limit) {
   Finder finder{problem, limit};
   const std::vector<StageCosting> costings = costings_of(problem);
   GraphpipePlans plans;
-  const auto search = [&](InFlight in_flight) {
-    for (const StageCosting& costing : costings) {
-      if (limit.is_over()) return;
-      for (const StageLine& line : lines_of(problem.graph, costing)) {
-        if (limit.is_over()) return;
-        auto& kind = in_flight == InFlight::squeezed ? finder.squeezed : line.forks.empty() ? plans.in_a_row : plans.branched;
-        std::vector<Candidate> found = candidates_of(finder, line, in_flight);
-        kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
-      }
-    }
+  const auto search_line = [&](const StageLine& line, InFlight in_flight, std::vector<Candidate>& kind) {
+    std::vector<Candidate> found = candidates_of(finder, line, in_flight);
+    kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   };
-  search(InFlight::counts);
-  if (plans.branched.empty() && plans.in_a_row.empty()) search(InFlight::squeezed);
+  const auto search = [&](InFlight in_flight, std::vector<Candidate>& in_a_row, std::vector<Candidate>& branched) {
+    for (const StageCosting& costing : costings)
+      if (!limit.is_over()) search_line(plain_line(problem.graph, costing), in_flight, in_a_row);
+    for (const StageCosting& costing : costings)
+      for (const StageLine& line : branched_lines(problem.graph, costing))
+        if (!limit.is_over()) search_line(line, in_flight, branched);
+  };
+  search(InFlight::counts, plans.in_a_row, plans.branched);
+  if (plans.branched.empty() && plans.in_a_row.empty()) {
+    search(InFlight::squeezed, finder.squeezed, finder.squeezed);
+  } else if (finder.costing != nullptr) {
+    StageCosting any_size = *finder.costing;
+    any_size.options = options_of(problem, any_size, allowed_batches(problem));
+    plans.branched.push_back(improved_by_formula(problem, any_size, finder.best.plan, limit));
+  }
   plans.squeezed = std::move(finder.squeezed);
   plans.states = finder.states;
   for (auto* kind : {&plans.branched, &plans.in_a_row, &plans.squeezed})

@@ -12,10 +12,11 @@ namespace penstock {
 struct GraphpipePlan {
   Plan plan;        // stages and bottleneck (seconds per sample)
   double time = 0;  // of a step, by the formula (iteration_time.h)
+  double lack = 0;  // share of the memory that is missing, summed over the stages
 };
 struct GraphpipePlans {
-  // Plans for rising targets of the time per sample, sorted by time. in_a_row: searched as if each node fed the next. squeezed: plans that
-  // fit, if at all, with fewer micro-batches in flight than the formula assumes.
+  // Plans for rising targets of the time per sample, sorted by time. branched: the best one improved too. in_a_row: searched as if each
+  // node fed the next. squeezed: plans that fit, if at all, with fewer micro-batches in flight than the formula assumes.
   std::vector<GraphpipePlan> branched, in_a_row, squeezed;
   std::int64_t states = 0;  // states that the search has looked at
 };

@@ -253,8 +253,16 @@ std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<Pl
   std::mt19937_64 random(options.seed);
   const std::vector<int> sizes = allowed_batches(problem);
   const Luck luck{problem, random, sizes};
+  const auto score_within = [&](const std::vector<PlanStage>& of, double most) -> PlanScore {
+    if (options.score) return options.score(of);
+    const PlanFigures figures = figures_of(problem, of);
+    if (!can_be_simulated(figures)) return {0, kInfinity};
+    if (options.goal == PlanGoal::time && energy({lack_of(figures), step_bound(figures)}) > most) return {0, kInfinity};
+    limit.is_over(forwards_of(figures));
+    return score_of(figures, options.goal);
+  };
   std::vector<PlanStage> best = stages, next;
-  PlanScore least = score_of(figures_of(problem, stages), options.goal), score;
+  PlanScore least = score_within(stages, kInfinity), score;
   for (PlanStage& stage : stages) {
     if (stage.choices.empty()) stage.choices.assign(stage.nodes.size(), 0);
     stage.ahead = 0;  // what a planner counted with is no longer so when its stages change
@@ -271,11 +279,7 @@ std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<Pl
     bool possible = change(luck, next);
     for (int more = static_cast<int>(random() % 3); more > 0 && possible; --more) possible = change(luck, next);
     if (!possible || !order_stages(problem.graph, next) || !sizes_agree(problem, next)) return {};
-    const PlanFigures figures = figures_of(problem, next);
-    if (!can_be_simulated(figures)) return {};
-    if (options.goal == PlanGoal::time && energy({lack_of(figures), step_bound(figures)}) > most) return kInfinity;
-    limit.is_over(forwards_of(figures));
-    score = score_of(figures, options.goal);
+    score = score_within(next, most);
     return energy(score);
   };
   const auto settle = [&](double, bool stays) {
@@ -283,7 +287,7 @@ std::vector<PlanStage> improve_stages(const PlanProblem& problem, std::vector<Pl
     std::swap(stages, next);
     if (score < least) least = score, best = stages;
   };
-  const double now = energy(score_of(figures_of(problem, stages), options.goal));
+  const double now = energy(score_within(stages, kInfinity));
   anneal(options.tries, Cooling{now, random, progress}, [&](std::int64_t) { return !limit.is_over(work); }, change_some, settle);
   return best;
 }

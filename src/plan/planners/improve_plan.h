@@ -1,6 +1,8 @@
 // Plans to begin with, and small changes that make them better.
 #pragma once
 
+#include <functional>
+
 #include "cost/evaluate.h"
 #include "cost/time_limit.h"
 
@@ -37,6 +39,8 @@ struct ImproveOptions {
   PlanGoal goal = PlanGoal::time;
   std::uint64_t seed = 0;
   int tries = 0;
+  // The score by which stages are compared, where that is not the goal's in simulation: its value is infinite for stages that are no plan.
+  std::function<PlanScore(const std::vector<PlanStage>&)> score = {};
 };
 // By cooling: moves nodes and what comes before or after them to another stage, splits, merges,
 // exchanges devices, changes replicas, sizes of micro-batches and ways; never worse than `stages`.

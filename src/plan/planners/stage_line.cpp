@@ -9,14 +9,6 @@
 namespace penstock {
 namespace {
 
-// Bytes of each node's output for one sample.
-std::vector<double> output_bytes(const PlanGraph& graph) {
-  std::vector<double> bytes(graph.nodes.size());
-  for (const PlanEdge& edge : graph.edges)
-    bytes[edge.from] = std::max(bytes[edge.from], edge.bytes / graph.nodes[edge.from].costs[0].samples);
-  return bytes;
-}
-
 void add_borders(StageLine& line) {
   const int n = line.size();
   const std::vector<double> bytes = output_bytes(*line.graph);
@@ -40,7 +32,7 @@ void add_borders(StageLine& line) {
       if (last_reader[begin] >= end) out += own, ++outputs;
       for (const int feeder : feeders[begin])
         if (std::exchange(counted[feeder], end) != end) in += bytes[line.order[feeder]], ++inputs;
-      StageLine::Border& border = line.borders[at(end) * at(end - 1) / 2 + at(begin)];
+      StageBorder& border = line.borders[at(end) * at(end - 1) / 2 + at(begin)];
       border.bytes = static_cast<float>(std::max(in, 0.0) + out);
       border.latency = static_cast<float>(latency * ((inputs > 0) + (outputs > 0)));
     }
@@ -99,6 +91,13 @@ void bundle(const StageLine& line, Fork& fork) {
 }
 
 }  // namespace
+
+std::vector<double> output_bytes(const PlanGraph& graph) {
+  std::vector<double> bytes(graph.nodes.size());
+  for (const PlanEdge& edge : graph.edges)
+    bytes[edge.from] = std::max(bytes[edge.from], edge.bytes / graph.nodes[edge.from].costs[0].samples);
+  return bytes;
+}
 
 StageLine make_line(const PlanGraph& graph, const StageCosting& costing, std::vector<int> order, std::vector<Fork> forks) {
   StageLine line;

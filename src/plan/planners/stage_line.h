@@ -29,6 +29,11 @@ struct StageCosting {
   int equal_size = 0;  // the micro-batch of stages with equal_batches nodes; 0: there are no such nodes
 };
 
+// What a stage sends and is sent: bytes of a sample, in and out, each output once; latency in seconds for each micro-batch.
+struct StageBorder {
+  float bytes = 0, latency = 0;
+};
+
 // An interval of the line whose branches do not depend on each other: branch i is [bounds[i], bounds[i + 1]).
 struct Fork {
   std::vector<int> bounds;
@@ -48,32 +53,35 @@ struct StageLine {
   // At i: sums over order[0, i). seconds and live bytes: for one micro-batch of shares[s]. work: device seconds for a sample, at least.
   std::vector<std::vector<double>> seconds, live;
   std::vector<double> resident, parameters, work;
-  std::vector<int> equal;  // number of nodes with equal_batches
-  struct Border {
-    float bytes = 0, latency = 0;  // bytes of a sample, in and out, each output once; seconds for each micro-batch
-  };
-  std::vector<Border> borders;  // of [begin, end), at index end * (end - 1) / 2 + begin
+  std::vector<int> equal;            // number of nodes with equal_batches
+  std::vector<StageBorder> borders;  // of [begin, end), at index end * (end - 1) / 2 + begin
 
   int size() const { return static_cast<int>(order.size()); }
-  const Border& border(int begin, int end) const {
+  const StageBorder& border(int begin, int end) const {
     return borders[static_cast<std::size_t>(end) * static_cast<std::size_t>(end - 1) / 2 + static_cast<std::size_t>(begin)];
   }
 };
+
+// Bytes of each node's output for one sample.
+std::vector<double> output_bytes(const PlanGraph& graph);
 
 // `order` holds all nodes, topologically; forks may be empty. The line refers to graph and costing. Quadratic in nodes.
 StageLine make_line(const PlanGraph& graph, const StageCosting& costing, std::vector<int> order, std::vector<Fork> forks);
 // The line in the order of the tree, with its parallels as forks.
 StageLine make_line(const PlanGraph& graph, const StageCosting& costing, const SeriesParallel& tree);
 
-// Seconds of an interval as a stage, for one sample, with transfers and the sum of gradients. A transfer takes time at both its ends, half
-// of its forward and backward time at each: a stage one micro-batch ahead of the next loses that much to waiting.
+// Seconds of a stage for one sample, with transfers and the sum of gradients; `seconds`: of a micro-batch on each device, `parameters`:
+// bytes. A transfer takes time at both its ends, half of its forward and backward time at each: a stage one micro-batch ahead of the next
+// loses that much to waiting.
+inline double seconds_per_sample(double seconds, const StageBorder& border, double parameters, const StageOption& option) {
+  const double batch = seconds + border.latency + option.reduce_latency + parameters * option.reduce;
+  return batch / option.samples + border.bytes * option.transfer;
+}
+// The same of an interval as a stage.
 inline double seconds_per_sample(const StageLine& line, int begin, int end, const StageOption& option) {
   const std::vector<double>& seconds = line.seconds[option.share];
-  const StageLine::Border& border = line.border(begin, end);
   const std::size_t a = static_cast<std::size_t>(begin), b = static_cast<std::size_t>(end);
-  const double batch =
-      seconds[b] - seconds[a] + border.latency + option.reduce_latency + (line.parameters[b] - line.parameters[a]) * option.reduce;
-  return batch / option.samples + border.bytes * option.transfer;
+  return seconds_per_sample(seconds[b] - seconds[a], line.border(begin, end), line.parameters[b] - line.parameters[a], option);
 }
 
 // Bytes on each device of such a stage with `in_flight` samples under way, which are whole micro-batches.
