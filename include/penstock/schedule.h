@@ -99,6 +99,10 @@ struct StageShape {
   std::vector<bool> has_parameters;
   std::int32_t slices = 1;             // of each stage, counted as Action::stage counts them
   std::vector<StagePart> blocks = {};  // that are apart
+  // [stage][micro-batch]: whether the stage has nothing to do for it, and so the table no action. Empty: every stage works on all.
+  std::vector<std::vector<bool>> idle = {};
+
+  bool is_idle(std::int32_t stage, std::int32_t microbatch) const { return !idle.empty() && idle[stage][microbatch]; }
 };
 // A chain of n stages, each with parameters and, unless forward_only, a backward.
 StageShape chain(int stages, bool forward_only = false);
@@ -121,7 +125,7 @@ Schedule sliced(const Schedule& schedule, int slices);
 
 // Throws Error unless all of this holds:
 //   the table has as many slices as the shape, and the same blocks apart;
-//   every stage of the shape has each F (and B, or I and W) exactly once per micro-batch;
+//   every stage of the shape has each F (and B, or I and W) exactly once per micro-batch, and no action of one for which it is idle;
 //   B, R, OFFLOAD, RELOAD, and I beside R or OFFLOAD, are on their F's actor (a stage without parameters may lack W);
 //   R, or OFFLOAD and then RELOAD, but not all of them, stand between F and B or I, once;
 //   an actor that gathers a stage has it, from UNSHARD to the next RESHARD, wherever F, B, I and R of any of the stage's slices are;

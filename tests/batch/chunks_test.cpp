@@ -8,7 +8,6 @@
 #include "batch/chunk_schedule.h"
 #include "batch/micro_batch_times.h"
 #include "batch/split_sequences.h"
-#include "schedule/idle.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
@@ -61,12 +60,12 @@ TEST(Chunks, AreSlicesOfSequences) {
     for (int n = test::draw(random, 1, 6); n > 0; --n) chunks.push_back(test::draw(random, 1, 6));
     const Schedule schedule = sequence_schedule(actors, chunks);
     const int slices = *std::max_element(chunks.begin(), chunks.end());
-    IdleStages idle(at(actors * slices), std::vector<bool>(chunks.size(), false));
+    StageShape shape = sliced(chain(actors), slices);
+    shape.idle.assign(at(actors * slices), std::vector<bool>(chunks.size(), false));
     for (std::size_t m = 0; m < chunks.size(); ++m)
       for (int s = 0; s < actors; ++s)
-        for (int slice = chunks[m]; slice < slices; ++slice) idle[at(s * slices + slice)][m] = true;
-    const StageShape shape = sliced(chain(actors), slices);
-    validate(schedule, shape, static_cast<int>(chunks.size()), idle);
+        for (int slice = chunks[m]; slice < slices; ++slice) shape.idle[at(s * slices + slice)][m] = true;
+    validate(schedule, shape, static_cast<int>(chunks.size()));
     EXPECT_EQ(time_table(schedule, shape, uniform_costs(actors * slices)).makespan, run_chunks(actors, chunks).makespan)
         << "seed " << kSeed << ", round " << round;
   }

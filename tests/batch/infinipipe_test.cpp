@@ -6,7 +6,6 @@
 
 #include "batch/chunk_schedule.h"
 #include "batch/infinipipe.h"
-#include "schedule/idle.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
@@ -78,12 +77,13 @@ TEST(InfiniPipe, DividesSequencesIntoGroupsWhereThatKeepsTheLimit) {
   EXPECT_LE(infinipipe_batch(problem, {.context = 256, .slices = 4}).time, plan.time);
 }
 
-IdleStages idle_of(const PlannedBatch& plan, int actors) {
+StageShape shape_of(const PlannedBatch& plan, int actors) {
   const int slices = plan.schedule.slices;
-  IdleStages out(at(actors * slices), std::vector<bool>(plan.loads.size(), false));
+  StageShape out = sliced(chain(actors), slices);
+  out.idle.assign(at(actors * slices), std::vector<bool>(plan.loads.size(), false));
   for (std::size_t m = 0; m < plan.loads.size(); ++m)
     for (int stage = 0; stage < actors * slices; ++stage)
-      out[at(stage)][m] = part_of(stage, slices).slice >= std::ssize(plan.loads[m].slices);
+      out.idle[at(stage)][m] = part_of(stage, slices).slice >= std::ssize(plan.loads[m].slices);
   return out;
 }
 
@@ -123,8 +123,7 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
     std::vector<std::size_t> all(lengths.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
     EXPECT_EQ(found, all);
-    EXPECT_NO_THROW(
-        validate(plan.schedule, sliced(chain(actors), plan.schedule.slices), static_cast<int>(plan.loads.size()), idle_of(plan, actors)));
+    EXPECT_NO_THROW(validate(plan.schedule, shape_of(plan, actors), static_cast<int>(plan.loads.size())));
     const TableTime time = time_batch(plan, problem.costs);
     EXPECT_EQ(time.makespan, plan.time);
     EXPECT_LE(*std::ranges::max_element(time.peak_live), problem.limit);

@@ -46,7 +46,8 @@ TEST(ModulePlan, Costs) {
 TEST(ModulePlan, StagesOfPartsThenOfTexts) {
   const ModuleProblem problem = with_images(2, {3, 0}, 2, 2);
   EXPECT_EQ(shape_of(problem).predecessors, (std::vector<std::vector<std::int32_t>>{{}, {0}, {}, {2}, {1, 3}, {4}}));
-  EXPECT_EQ(idle_of(problem), (IdleStages{{false, true}, {false, true}, {false, true}, {false, true}, {false, false}, {false, false}}));
+  EXPECT_EQ(shape_of(problem).idle,
+            (std::vector<std::vector<bool>>{{false, true}, {false, true}, {false, true}, {false, true}, {false, false}, {false, false}}));
   EXPECT_EQ(actor_of_stage(schedule_of(problem, search_modules(problem).table)), (std::vector<std::int32_t>{0, 1, 0, 1, 0, 1}));
   ModuleProblem folded = problem;
   folded.folded = true;
@@ -68,7 +69,7 @@ TEST(ModulePlan, SchedulesAreTheirTables) {
     const ModuleResult found = search_modules(problem, {.rollouts = 30, .nodes = 300});
     const Schedule schedule = schedule_of(problem, found.table);
     const std::string where = concat("seed ", kSeed, ", round ", round);
-    EXPECT_NO_THROW(validate(schedule, shape_of(problem), static_cast<int>(images.size()), idle_of(problem))) << where;
+    EXPECT_NO_THROW(validate(schedule, shape_of(problem), static_cast<int>(images.size()))) << where;
     EXPECT_EQ(makespan_of(problem, schedule), found.table.makespan) << where;
     EXPECT_LE(found.lower_bound, found.table.makespan) << where;
   }

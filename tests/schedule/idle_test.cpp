@@ -1,7 +1,7 @@
 // Tables of micro-batches that differ in their stages.
-#include "schedule/idle.h"
-
 #include <gtest/gtest.h>
+
+#include "penstock/schedule.h"
 
 #include "support/errors.h"
 
@@ -10,12 +10,11 @@ namespace {
 
 using test::message_of;
 
-// Stage 0 has nothing to do for micro-batch 1.
-const IdleStages kIdle = {{false, true}, {false, false}};
-
 std::string problem_of(const char* csv) {
   const Schedule schedule = parse_schedule(csv, "table.csv");
-  return message_of([&] { validate(schedule, chain(2), 2, kIdle); });
+  StageShape shape = chain(2);
+  shape.idle = {{false, true}, {false, false}};  // stage 0 has nothing to do for micro-batch 1
+  return message_of([&] { validate(schedule, shape, 2); });
 }
 
 TEST(Idle, HasNoActions) {

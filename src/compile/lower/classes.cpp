@@ -8,7 +8,6 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
-#include "schedule/idle.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -228,8 +227,9 @@ void add_tasks(const LowerInput& input, StageDag from, const std::vector<std::in
 }
 
 // By stage and micro-batch, whether the micro-batch's class has no such stage, or the member does not work on it.
-IdleStages idle_stages(std::span<const MemberClass> classes, const std::vector<std::int32_t>& shape_class, const LowerInput& base) {
-  IdleStages idle(base.dag.names.size(), std::vector<bool>(shape_class.size(), true));
+std::vector<std::vector<bool>> idle_stages(std::span<const MemberClass> classes, const std::vector<std::int32_t>& shape_class,
+                                           const LowerInput& base) {
+  std::vector<std::vector<bool>> idle(base.dag.names.size(), std::vector<bool>(shape_class.size(), true));
   for (std::size_t m = 0; m < shape_class.size(); ++m) {
     const MemberClass& each = classes[shape_class[m]];
     if (!each.works) continue;
@@ -333,7 +333,6 @@ LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& sc
       std::ranges::any_of(classes, [&](const MemberClass& each) { return stages(each) < stages(classes[first]); });
   const bool works_on_all = std::ranges::all_of(classes, &MemberClass::works);
   const std::vector<bool> made = some_lack_stages ? made_by_any(classes) : std::vector<bool>();
-  const IdleStages idle = some_lack_stages || !works_on_all ? idle_stages(classes, shape_class, base) : IdleStages();
   LowerInput out = base;
   drop_zeros(base, made, out.dag);
   for (StageTask& task : out.dag.tasks) task.shape_class = first;
@@ -359,12 +358,13 @@ LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& sc
   out.step.ops = IdVector<OpId, Op>(std::move(join.before));
   out.step.ops[out.loop].operands = std::move(join.operands);
   declare_inputs(classes, shape_class, out);
+  if (some_lack_stages || !works_on_all) out.dag.shape.idle = idle_stages(classes, shape_class, base);
   out.schedule = works_on_all ? schedule : of_member(schedule, classes, shape_class);
   out.microbatches = static_cast<std::int32_t>(shape_class.size()) * out.shares;
   out.shape_class = std::move(shape_class);
   out.input_of.assign(out.step.values.size(), InputId());
   for (std::size_t i = out.step.inputs.size(); i-- > 0;) out.input_of[out.step.inputs[i]] = InputId(i);
-  validate(out.schedule, out.dag.shape, out.table_microbatches(), idle);
+  validate(out.schedule, out.dag.shape, out.table_microbatches());
   return out;
 }
 

@@ -65,8 +65,8 @@ struct MemberClass {
 // empty; `shape_class`: of each micro-batch of the table, a position in it. A data port NAME that the loop cuts becomes NAME.0, NAME.1,
 // ..., of its class's type: one for each micro-batch of the step, which are as many of one class for each of the table's as its devices
 // share; all others stay. A class may lack stages of another, for which its micro-batches have no work and the table no actions
-// (schedule/idle.h); of classes on which the member does not work it has no actions either. Throws Error where the steps differ in more, or
-// the step reads a port that the loop cuts outside of it.
+// (StageShape::idle); of classes on which the member does not work it has no actions either. Throws Error where the steps differ in more,
+// or the step reads a port that the loop cuts outside of it.
 LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& schedule, std::vector<std::int32_t> shape_class);
 
 }  // namespace penstock

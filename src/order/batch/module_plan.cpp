@@ -73,15 +73,10 @@ StageShape shape_of(const ModuleProblem& problem) {
   for (std::int32_t part = 0; part < parts; ++part) out.predecessors[at(part * in_part)].clear();
   out.predecessors[at(text)].clear();
   for (std::int32_t part = 1; part <= parts; ++part) out.predecessors[at(text)].push_back(part * in_part - 1);
-  return out;
-}
-
-IdleStages idle_of(const ModuleProblem& problem) {
-  const std::int32_t in_part = problem.ranks * problem.part_rounds, text = most_parts(problem) * in_part;
-  IdleStages out(at(text + problem.ranks * problem.backbone_rounds), std::vector<bool>(problem.micro_batches.size(), false));
+  out.idle.assign(at(stages), std::vector<bool>(problem.micro_batches.size(), false));
   for (std::size_t m = 0; m < problem.micro_batches.size(); ++m)
     for (std::int32_t stage = static_cast<std::int32_t>(problem.micro_batches[m].parts.size()) * in_part; stage < text; ++stage)
-      out[at(stage)][m] = true;
+      out.idle[at(stage)][m] = true;
   return out;
 }
 

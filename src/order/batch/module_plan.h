@@ -8,7 +8,6 @@
 #include "batch/lengths.h"
 #include "batch/modules.h"
 #include "penstock/table.h"
-#include "schedule/idle.h"
 
 namespace penstock {
 
@@ -29,11 +28,10 @@ std::int64_t part_of(const ModuleCosts& costs, std::int64_t most_images);
 ModuleProblem module_problem(const std::vector<BatchShape>& microbatches, const ModuleCosts& costs, int ranks, int part_rounds,
                              int text_rounds);
 
-// The table as a schedule of these stages: a micro-batch with fewer parts than another has no actions in the rest (idle_of).
+// The table as a schedule of these stages: a micro-batch with fewer parts than another has no actions in the rest, which its shape says.
 Schedule schedule_of(const ModuleProblem& problem, const ModuleTable& table);
 // The stages and their edges that the schedule is of, backwards included; and which have nothing to do for which micro-batch.
 StageShape shape_of(const ModuleProblem& problem);
-IdleStages idle_of(const ModuleProblem& problem);
 
 // The costs of F, B, I and W, each micro-batch a class of its own: a stage's forward takes `forward` of the micro-batch, I and W as long,
 // and B twice as long.

@@ -299,10 +299,6 @@ std::string place(const Schedule& schedule, Position p) {
 }
 
 void validate(const Schedule& schedule, const StageShape& shape, int microbatches) {
-  validate(schedule, shape, microbatches, {});
-}
-
-void validate(const Schedule& schedule, const StageShape& shape, int microbatches, const IdleStages& idle) {
   const Microbatches step = microbatches >= 0 ? Microbatches{microbatches, {}} : named_microbatches(schedule);
   const std::int32_t count = step.count;
   if (static_cast<double>(count) * static_cast<double>(shape.predecessors.size()) > kMostForwards) {
@@ -310,9 +306,9 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
                        counted(count, "micro-batch"), " are too many"),
                 {concat("the product may be up to ", kMostForwards)});
   }
-  check_model(schedule, shape, step, idle);
+  check_model(schedule, shape, step);
   const WorkIndex work = index_once(schedule, shape, count);
-  check_backwards(work, idle);
+  check_backwards(work);
   check_places(work);
   check_slices(work);
   check_residuals(work);

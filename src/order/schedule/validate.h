@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "schedule/idle.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -22,8 +21,8 @@ struct Microbatches {
 
 // Throws Error unless the table's actions are of stages and micro-batches that the model has, in its order of stages, with every forward.
 // It needs no index, whose size follows from their numbers.
-void check_model(const Schedule& schedule, const StageShape& shape, const Microbatches& step, const IdleStages& idle);
+void check_model(const Schedule& schedule, const StageShape& shape, const Microbatches& step);
 // Throws Error unless each forward has its backward, whole or in two.
-void check_backwards(const WorkIndex& work, const IdleStages& idle);
+void check_backwards(const WorkIndex& work);
 
 }  // namespace penstock

@@ -105,10 +105,10 @@ void check_feeding(const Schedule& schedule, const StageShape& shape) {
                     "of two: --set model.name=latent_diffusion --set backbones=2");
 }
 
-void check_idle(const Schedule& schedule, const IdleStages& idle) {
+void check_idle(const Schedule& schedule, const StageShape& shape) {
   for_each_action(schedule, [&](const Action& action, Position here) {
     for (std::int32_t m = action.microbatch; m >= 0 && m < action.microbatch + action.count; ++m)
-      if (is_idle(idle, action.stage, m))
+      if (shape.is_idle(action.stage, m))
         throw Error(
             concat(named(schedule, here), " is of a micro-batch for which stage ", stage_of(schedule, action), " has nothing to do"), {},
             "leave it out");
@@ -117,10 +117,10 @@ void check_idle(const Schedule& schedule, const IdleStages& idle) {
 
 // The first forward that `stage` lacks, and where it belongs: before its backward, else near the stage's forward before it, else near
 // the micro-batch's in another stage.
-[[noreturn]] void fail_missing_forward(const Schedule& schedule, const IdleStages& idle, std::int32_t stage, std::int64_t forwards,
+[[noreturn]] void fail_missing_forward(const Schedule& schedule, const StageShape& shape, std::int32_t stage, std::int64_t forwards,
                                        const Microbatches& step) {
   std::vector<bool> present(step.count, false);
-  if (!idle.empty()) present = idle[stage];
+  if (!shape.idle.empty()) present = shape.idle[stage];
   for_each_action(schedule, [&](const Action& action, Position) {
     if (action.kind != Kind::F || action.stage != stage) return;
     for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) present[m] = true;
@@ -150,34 +150,34 @@ void check_idle(const Schedule& schedule, const IdleStages& idle) {
 
 // Every stage has every forward. Needs no memory beyond one stage's micro-batches, so that a table that names few of many is
 // rejected before the index is made.
-void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step, const IdleStages& idle) {
+void check_forwards(const Schedule& schedule, const StageShape& shape, const Microbatches& step) {
   std::vector<std::int64_t> forwards(shape.predecessors.size(), 0);
   for_each_action(schedule, [&](const Action& action, Position) {
     if (action.kind == Kind::F) forwards[action.stage] += action.count;
   });
   for (std::int32_t s = 0; s < std::ssize(forwards); ++s) {
-    const std::int64_t without = idle.empty() ? 0 : std::ranges::count(idle[s], true);
-    if (forwards[s] < step.count - without) fail_missing_forward(schedule, idle, s, forwards[s], step);
+    const std::int64_t without = shape.idle.empty() ? 0 : std::ranges::count(shape.idle[s], true);
+    if (forwards[s] < step.count - without) fail_missing_forward(schedule, shape, s, forwards[s], step);
   }
 }
 
 }  // namespace
 
-void check_model(const Schedule& schedule, const StageShape& shape, const Microbatches& step, const IdleStages& idle) {
+void check_model(const Schedule& schedule, const StageShape& shape, const Microbatches& step) {
   check_parts(schedule, shape);
   check_names(schedule, shape, step.count);
   check_forward_stages(schedule, shape);
-  check_idle(schedule, idle);
-  check_forwards(schedule, shape, step, idle);
+  check_idle(schedule, shape);
+  check_forwards(schedule, shape, step);
   check_feeding(schedule, shape);
 }
 
-void check_backwards(const WorkIndex& work, const IdleStages& idle) {
+void check_backwards(const WorkIndex& work) {
   const Schedule& schedule = *work.schedule;
   for (std::int32_t s = 0; s < std::ssize(work.shape->predecessors); ++s) {
     if (!work.shape->has_backward[s]) continue;
     for (std::int32_t m = 0; m < work.microbatches; ++m) {
-      if (is_idle(idle, s, m)) continue;
+      if (work.shape->is_idle(s, m)) continue;
       const Position forward = work.forward[work.unit(s, m)], backward = work.backward[work.unit(s, m)],
                      weight = work.weight[work.unit(s, m)];
       if (!backward) {
