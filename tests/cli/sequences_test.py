@@ -148,7 +148,8 @@ class Sequences(ProgramTest):
         padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
         meshes = (("pipe=1,context=2", 1e4), ("pipe=2,context=2", 1e4), ("pipe=1,context=4", 1e3), ("pipe=2,context=4", 1e3))
         with_replicas = (("pipe=1,data=2,context=2", 1e4), ("pipe=2,data=2,context=2", 1e4), ("pipe=1,data=2,context=4", 1e3))
-        for mesh, quadratic in [*sampled(meshes, 1), *sampled(with_replicas, 1)]:
+        beside = (("pipe=1,context=2,tensor=2", 1e4), ("pipe=2,context=2,tensor=2", 1e4), ("pipe=1,context=4,tensor=2", 1e3), ("pipe=1,data=2,context=2,tensor=2", 1e4))
+        for mesh, quadratic in [*sampled(meshes, 1), *sampled(with_replicas, 1), *sampled(beside, 1)]:
             planned = self.train(mesh, *documents, *GROUPED, "--mesh", mesh, "--set", f"batch.quadratic={quadratic}")
             self.assert_equal_steps(planned, padded, mesh)
             timeline = json.loads((pathlib.Path(self.folder) / mesh / "timeline.json").read_text())
@@ -230,13 +231,14 @@ class Sequences(ProgramTest):
                 self.assertEqual([line[key] for line in lines], [line[key] for line in whole], settings)
 
     def test_processes(self):
-        kinds = ([*self.documents(seed=7), *PLANNED], [*self.documents(seed=7), *RAGGED], [*self.documents(seed=7), *SLICED],
-                 [*self.documents(seed=7), *SLICED, "--mesh", "pipe=1,data=2"], [*self.pairs(seed=12), *T5, *RAGGED],
-                 [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"])  # fmt: skip
-        for number, arguments in sampled(enumerate(kinds), 2):
+        kinds = ((2, [*self.documents(seed=7), *PLANNED]), (2, [*self.documents(seed=7), *RAGGED]), (2, [*self.documents(seed=7), *SLICED]),
+                 (2, [*self.documents(seed=7), *SLICED, "--mesh", "pipe=1,data=2"]), (2, [*self.pairs(seed=12), *T5, *RAGGED]),
+                 (2, [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"]),
+                 (4, [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2,tensor=2", "--set", "model.heads=4"]))  # fmt: skip
+        for number, (processes, arguments) in sampled(enumerate(kinds), 2):
             threads = self.train(f"threads-{number}", *arguments)
             folder = pathlib.Path(self.folder) / f"gloo-{number}"
-            result = run("launch", "-n", 2, "--", "train", *MODEL, *arguments, "--backend", "gloo", "--steps", 6, "--out", folder)
+            result = run("launch", "-n", processes, "--", "train", *MODEL, *arguments, "--backend", "gloo", "--steps", 6, "--out", folder)
             self.assertEqual(result.code, 0, result.err)
             lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
             self.assertEqual([line["loss"] for line in lines], [line["loss"] for line in threads])
@@ -264,6 +266,7 @@ class Sequences(ProgramTest):
             self.assertEqual(result.err, self.refusal(*arguments))
 
     def test_refused(self):
+                          [*GROUPED, "--mesh", "pipe=2,context=2,tensor=2", "--set", "model.heads=4"],
         documents = self.documents()
         self.assertIn('batch.planner = "dynapipe" cuts batches of sequences with lengths of their own', self.refusal(*PLANNED))
         self.assertIn("plans one stage for each actor; schedule interleaved-1f1b has 4 for 2",
@@ -287,8 +290,8 @@ class Sequences(ProgramTest):
         self.assertIn("which R does not do again\n  hint: set pipeline.recompute = \"inputs\" in place of R, or of batch.recompute",
                       self.refusal(*documents, *SLICED, "--mesh", "pipe=1,context=2", "--set", "batch.recompute=inputs"))  # fmt: skip
         self.assertIn('batch.planner = "flexsp" splits texts over devices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *GROUPED))
-        for mesh in ("pipe=2", "pipe=2,data=2", "pipe=1,context=2,tensor=2", "pipe=1,tensor=2"):
-            self.assertIn("divides the members of one axis, over which sequences are split, into groups", self.refusal(*documents, *GROUPED, "--mesh", mesh))
+        for mesh in ("pipe=2", "pipe=2,data=2", "pipe=1,tensor=2,context=2", "pipe=1,tensor=2", "pipe=1,context=3"):
+            self.assertIn("divides the members of the mesh's first axis, over which sequences are split, into groups", self.refusal(*documents, *GROUPED, "--mesh", mesh))
         self.assertIn("raise the limit, or give the axis of the mesh more members",
                       self.refusal(*documents, *GROUPED, "--mesh", "pipe=2,context=2", "--set", "batch.memory=16"))  # fmt: skip
         self.assertIn('pipeline.slices = 2 cuts sequences of one length; batch.planner = "infinipipe" plans batches of several',

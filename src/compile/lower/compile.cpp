@@ -111,11 +111,11 @@ Program compile(const Graph& step, const Schedule& schedule, const CompileOption
 // The axis of fewer members has a name of its own, by which its ops find the group's line (LowerInput::lines).
 CompileOptions for_group(CompileOptions options, int degree) {
   std::vector<LayoutAxis>& axes = options.axes;
-  invariant(axes.size() == 1 && degree >= 1 && axes[0].size % degree == 0, "groups divide the members of one axis");
+  invariant(!axes.empty() && degree >= 1 && axes[0].size % degree == 0, "groups divide the members of the first axis");
   axes[0].in_groups = true;
   if (degree < axes[0].size) axes[0].name += concat(" in groups of ", degree);
   axes[0].size = degree;
-  if (degree == 1) axes.clear();
+  if (degree == 1) axes.erase(axes.begin());
   return options;
 }
 
@@ -142,11 +142,14 @@ std::vector<LowerInput> joined_inputs(std::span<const PlacedClass> classes, cons
                                       const Schedule& schedule, const CompileOptions& options) {
   const Schedule table = table_for(classes[0].inputs->front().step, schedule, options.zero);
   std::vector<LowerInput> members;
-  for (std::int32_t m = 0; m < std::ssize(*classes[0].inputs); ++m) {
+  const auto all = static_cast<std::int32_t>(classes[0].inputs->size());
+  const std::int32_t of_each = options.axes.empty() ? 1 : all / options.axes[0].size;  // along the other axes
+  for (std::int32_t m = 0; m < all; ++m) {
     std::vector<MemberClass> of_member;
     for (const auto& [inputs, first] : classes) {
-      const bool works = first <= m && m < first + std::ssize(*inputs);
-      of_member.push_back({&inputs->at(works ? m - first : 0), works});
+      const std::int32_t own = m - first * of_each;
+      const bool works = 0 <= own && own < std::ssize(*inputs);
+      of_member.push_back({&inputs->at(works ? own : m % of_each), works});
     }
     const auto works = [&](std::int32_t c) { return c < 0 || c >= std::ssize(classes) || of_member[c].works; };
     if (std::ranges::none_of(shape_class, works))

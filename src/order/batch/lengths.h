@@ -19,8 +19,8 @@ struct SampleLengths {
 // The shape of a micro-batch: so many samples, each padded to these lengths; or, with `samples` 0, one row of inputs and one of targets of
 // these lengths, in which all samples of a micro-batch stand one after the other. `images`: how many of them all samples have, and `part`:
 // how many of these the encoder of images works on at once, at most. `slices`: the lengths of the slices into which the row is cut, in a
-// step of which some rows are cut; none: no row of the step is. `degree`: how many members of the mesh's axes, which are a group, compute
-// it together; 0: all.
+// step of which some rows are cut; none: no row of the step is. `degree`: how many members of the mesh's first axis, which are a group,
+// compute it together; 0: all.
 struct BatchShape {
   std::int64_t samples = 0, input = 0, target = 0;
   std::int64_t images = 0, part = 1;

@@ -121,28 +121,29 @@ void BatchSteps::check_groups() const {
                        ": what devices share of a sum would depend on the groups of a batch"),
                 {}, "set pipeline.zero = 0");
   const std::vector<LayoutAxis>& axes = prepared_.options.axes;
-  if (axes.size() == 1 && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
+  if (!axes.empty() && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
       std::has_single_bit(static_cast<unsigned>(axes[0].size)))
     return;
-  throw Error(concat(planner_text(config_), " divides the members of one axis, over which sequences are split, into groups"),
+  throw Error(concat(planner_text(config_), " divides the members of the mesh's first axis, over which sequences are split, into groups"),
               {axes.empty() ? "the mesh has no axis inside of an actor"
                             : concat("the mesh has ", join(axes, ", ", [](const LayoutAxis& a) { return concat(a.name, "=", a.size); }))},
-              "give it one of a power of two members, such as --mesh pipe=2,context=4");
+              "give it one of a power of two members ahead of others, such as --mesh pipe=2,context=4,tensor=2");
 }
 
 // A group sends what the ops of one shape say.
 FlexspOptions BatchSteps::group_options() {
-  const std::int64_t length = round() * prepared_.options.axes[0].size;
-  const LowerInput& member = programs_.class_of({.input = length, .degree = prepared_.options.axes[0].size}, small_table(config_)).front();
+  const LayoutAxis& axis = prepared_.options.axes[0];
+  const std::int64_t length = round() * axis.size;
+  const LowerInput& member = programs_.class_of({.input = length, .degree = axis.size}, small_table(config_)).front();
   const Graph& body = *member.loop_op().body;
   std::map<std::string, std::pair<double, double>> sent;
   for (const Op& op : body.ops) {
-    if (!is_collective(op)) continue;
+    if (!is_collective(op) || attribute<std::string>(op, "axis") != axis.name) continue;
     auto& [bytes, messages] = sent[op.stage];
     bytes += static_cast<double>(body.type(op.operands[0]).bytes());
     ++messages;
   }
-  FlexspOptions out{.context = data_.tokens(), .devices = prepared_.options.axes[0].size};
+  FlexspOptions out{.context = data_.tokens(), .devices = axis.size};
   for (const auto& [stage, of_stage] : sent) {
     out.sent = std::max(out.sent, of_stage.first / static_cast<double>(round()));
     out.messages = std::max(out.messages, of_stage.second);
