@@ -40,6 +40,7 @@ BATCHES = {
     "flexsp": [*TEXTS, "--set", "batch.round=8", "--mesh", "pipe=1,context=2"],
     "flexsp beside tensor": [*TEXTS, "--set", "model.heads=4", "--set", "batch.round=8", "--mesh", "pipe=1,context=2,tensor=2"],
     "dip": [*IMAGES, "--set", "batch.part=2"],
+    "dip beside tensor": [*IMAGES, "--set", "batch.part=2", "--mesh", "pipe=2,tensor=2"],
 }
 
 

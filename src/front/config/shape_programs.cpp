@@ -40,14 +40,15 @@ Graph ShapePrograms::step_of(const BatchShape& shape) const {
                     : training_step(*prepared_.model, samples, length, 1, optimiser_of(config_), BatchCount::port, rows);
 }
 
-// The sums are those of the longest row there can be, in one slice, so that they depend on the configuration and not on the batch that
-// comes first.
+// The sums are those of the longest row there can be, in one slice and with images, so that they depend on the configuration and not on the
+// batch that comes first.
 const LoopSums& ShapePrograms::sums_for(const BatchShape& shape, const Schedule& schedule, const CompileOptions& options) {
   if (options.axes.empty() || !sums_.empty()) return sums_;
   BatchShape longest = shape;
   longest.samples = std::min<std::int64_t>(longest.samples, 1);
   longest.input = context_of(config_);
   if (longest.target > 0) longest.target = longest.input;
+  for (const DataPort& port : data_of(config_, *prepared_.model)) longest.images = std::max(longest.images, port.entries);
   sums_ = loop_sums(step_of(longest), schedule.slices > 1 ? first_slices(schedule, 1) : schedule, options);
   return sums_;
 }
