@@ -155,6 +155,18 @@ class Sequences(ProgramTest):
             timeline = json.loads((pathlib.Path(self.folder) / mesh / "timeline.json").read_text())
             self.assertEqual(len(timeline["penstock"]["devices"]), math.prod(int(axis.split("=")[1]) for axis in mesh.split(",")))
 
+    def test_recomputation_by_batch_equals_the_padded_batches(self):
+        documents = [*self.documents(seed=8), "--set", "dropout=0.1"]
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
+        modes = set()
+        meshes = (("pipe=2,context=2", 72), ("pipe=2,tensor=2", 72), ("pipe=2,data=2", 72))
+        for mesh, memory in (("pipe=2", 72), ("pipe=2", 128), *sampled(meshes, 1)):
+            planned = self.train(f"{mesh}-{memory}", *documents, *PLANNED, "--mesh", mesh, "--set", "batch.recompute=inputs", "--set", f"batch.memory={memory}")
+            self.assert_equal_steps(planned, padded, f"{mesh}, {memory} tokens")
+            modes.update(line["recompute"] for line in planned)
+        self.assertGreater(len(modes), 1)
+        self.assertNotIn("recompute", self.train("free", *documents, *PLANNED, steps=1)[0])
+
     def test_limits_bytes(self):
         documents = self.documents(seed=8)
         def peak(lines):
@@ -185,6 +197,8 @@ class Sequences(ProgramTest):
         self.assertEqual({(action["kind"], action["stage"]) for action in fit["actions"]}, {(kind, s) for kind in "FBIWR" for s in (0, 1)} - {("I", 0)})
         self.train("measured", *searched, "--set", f"batch.costs={costs}", steps=3)
         self.assertIn("and here are 4", self.refusal(*searched, "--set", f"batch.costs={costs}", "--actors", 4))
+        self.assertIn("has times of batches under one device for each actor, and here is data=2, recompute=selective",
+                      self.refusal(*searched, "--set", f"batch.costs={costs}", "--mesh", "pipe=2,data=2", "--recompute", "selective"))  # fmt: skip
         for mesh in ("pipe=2", "pipe=2,data=2"):
             sliced = [*documents, *SLICED, "--mesh", mesh]
             result = run("profile", *MODEL, *sliced, "--rounds", 2, "--out", costs)
@@ -252,6 +266,7 @@ class Sequences(ProgramTest):
         documents = self.documents()
         for arguments in (PLANNED, [*RAGGED, "--mesh", "pipe=2,context=2"], SLICED, [*SLICED, "--mesh", "pipe=1,data=2,context=2"],
                           [*GROUPED, "--mesh", "pipe=1,context=2"], [*GROUPED, "--mesh", "pipe=1,data=2,context=2"],
+                          [*GROUPED, "--mesh", "pipe=2,context=2,tensor=2", "--set", "model.heads=4"],
                           [*PLANNED, "--mesh", "pipe=2,context=2"], [*PLANNED, "--mesh", "pipe=1,tensor=2", "--set", "layout.sequence=tensor"]):
             result = run("check", *MODEL, *documents, *arguments, "--json")
             self.assertEqual(result.code, 0, result.err)
@@ -266,7 +281,6 @@ class Sequences(ProgramTest):
             self.assertEqual(result.err, self.refusal(*arguments))
 
     def test_refused(self):
-                          [*GROUPED, "--mesh", "pipe=2,context=2,tensor=2", "--set", "model.heads=4"],
         documents = self.documents()
         self.assertIn('batch.planner = "dynapipe" cuts batches of sequences with lengths of their own', self.refusal(*PLANNED))
         self.assertIn("plans one stage for each actor; schedule interleaved-1f1b has 4 for 2",
@@ -277,6 +291,10 @@ class Sequences(ProgramTest):
         self.assertIn('batch.planner = "pad" pads rows', self.refusal(*documents, "--set", "batch.rows=ragged"))
         self.assertIn('batch.planner = "balanced" keeps no limit of memory', self.refusal(*documents, *RAGGED, "--set", "batch.memory=64"))
         self.assertIn('batch.planner = "dynapipe" pads rows', self.refusal(*documents, *PLANNED, "--set", "batch.rows=ragged"))
+        self.assertIn('batch.planner = "balanced" has nothing computed again, and batch.recompute is "inputs"',
+                      self.refusal(*documents, *RAGGED, "--set", "batch.recompute=inputs"))  # fmt: skip
+        self.assertIn('batch.planner = "infinipipe" has whole stages computed again, or nothing, and batch.recompute is "selective"',
+                      self.refusal(*documents, *SLICED, "--set", "batch.recompute=selective"))  # fmt: skip
         shorter = "the model does not read texts in rows that are shorter than its context"
         self.assertIn(shorter, self.refusal(*documents, *PLANNED, "--set", "model.name=moe"))
         self.assertIn(shorter, self.refusal(*documents, *PLANNED, *T5))

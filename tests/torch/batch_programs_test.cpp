@@ -122,7 +122,7 @@ TEST(BatchPrograms, InSlicesAreProven) {
     Config config = config_of(actors, samples, kContext, static_cast<double>(kContext + random() % 64), "infinipipe");
     config.batch.round = 8;
     config.batch.fixed = 0;
-    config.batch.recompute = true;
+    config.batch.recompute = Recompute::inputs;
     const Prepared prepared = prepare(config, builtin_models());
     const DrawnLengths data(kContext, draw_lengths(random, 8 * static_cast<std::size_t>(samples), kContext));
     BatchSteps steps(config, prepared, data);

@@ -64,7 +64,8 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
   }
   Graph step = step_of(shape);
   if (slices > 0) step = in_slices(step, shape.slices, prepared_.options);
-  const CompileOptions& all = prepared_.options;
+  CompileOptions all = prepared_.options;
+  all.recompute = std::max(all.recompute, shape.recompute);
   const bool in_groups = shape.degree > 0;
   const LoopSums& sums = sums_for(shape, schedule, in_groups ? for_group(all, all.axes.at(0).size) : all);
   ShapeClass inputs = compile_class(step, schedule, in_groups ? for_group(all, shape.degree) : all, sums);
