@@ -59,7 +59,7 @@ std::vector<Program> programs_of(const Config& config, Prepared& prepared) {
 // Whole batches of training, halves, quarters and eighths of them, each planned as training would plan it.
 BatchProfileOptions batch_profile(const Config& config, const Dataset& data, int rounds) {
   BatchProfileOptions out{
-      .batches = {}, .split = config.pipeline.table.split_backward, .recompute = config.batch.recompute, .seed = config.train.seed};
+      .batches = {}, .split = config.pipeline.table.split_backward, .recompute = plans_recomputation(config), .seed = config.train.seed};
   for (int round = 0; round < rounds; ++round) {
     for (const std::int64_t share : {1, 2, 4, 8}) {
       std::vector<std::int64_t> samples = data.training_samples(round * config.train.batch);
@@ -165,7 +165,8 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
     BatchSteps steps(config, prepared, *data);
     BatchProfileOptions batches = batch_profile(config, *data, options.rounds);
     batches.progress = profiling.progress;
-    measured.batches[config.pipeline.backend] = measure_batches(*devices.cluster, steps, state, batches);
+    BatchFit& fit = measured.batches[config.pipeline.backend] = measure_batches(*devices.cluster, steps, state, batches);
+    fit.under = measured_under(config);
   }
   measured.machine = description.machine;
   measured.model = description.model;

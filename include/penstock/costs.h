@@ -51,8 +51,9 @@ struct ActionFit {
 struct BatchFit {
   std::int32_t stages = 0;
   std::vector<ActionFit> actions;
-  double beyond = 0;  // seconds of a step beyond its table: before the first micro-batch, and after the last
-  double spread = 0;  // the median distance of measured steps from what these figures say, as a share
+  double beyond = 0;       // seconds of a step beyond its table: before the first micro-batch, and after the last
+  double spread = 0;       // the median distance of measured steps from what these figures say, as a share
+  std::string under = {};  // the axes of each actor's devices, and what backwards computed again: "data=2, recompute=selective"
 };
 
 struct MachineDescription {

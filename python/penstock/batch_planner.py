@@ -78,6 +78,9 @@ def _tokens(sample: Any) -> int:
 
 def _check_plan(plan: Any) -> None:
     plan.for_classes(plan.microbatches)  # throws where it has no micro-batches of shapes of their own
+    if frozen := plan.options.get("frozen"):
+        raise PenstockError(f"the trainer's table has {len(frozen)} frozen in front of the trained stages, and a planned batch has a stage for each actor", [],
+                            "leave out frozen: the forwards of frozen stages then stand in their actors' rows as others do")
     if plan.stages() != plan.actors:
         raise PenstockError(f"the trainer has {plan.stages()} stages on {plan.actors} actors, and a planned batch has a stage for each actor", [],
                             "chunks=1 and a schedule of one chunk: the order of each batch is planned anyway")

@@ -67,18 +67,33 @@ TEST(MeasuredCosts, ByStageAndKind) {
   EXPECT_EQ(time(1, Kind::F), 6);
   EXPECT_EQ(stages[1].live, 16);
   const LoadFit ten{{10}}, six{{6}};
-  const StageCosts held = holding(measured_costs(fit), {{ten, six, six}, {ten, ten, ten}}, true)(padded_load({2, 8, 0}))[0];
+  const auto held_alike = [](std::vector<HeldFit> held) { return HeldFits{{Recompute::none, held}}; };
+  const StageCosts held = holding(measured_costs(fit), held_alike({{ten, six, six}, {ten, ten, ten}}), true)(padded_load({2, 8, 0}))[0];
   EXPECT_EQ(held.live, 10);
   EXPECT_EQ(held.kept, 6);
   EXPECT_EQ(held.forward_bytes, 6);
-  EXPECT_EQ(holding(measured_costs(fit), {{ten, six, six}, {ten, ten, ten}}, false)(padded_load({2, 8, 0}))[0].live, 16);
+  EXPECT_EQ(holding(measured_costs(fit), held_alike({{ten, six, six}, {ten, ten, ten}}), false)(padded_load({2, 8, 0}))[0].live, 16);
+  // A backward that computes a quarter of the forward again, and holds six tenths.
+  const HeldFits held_less = {{Recompute::none, {{ten, ten, six}, {ten, ten, ten}}},
+                              {Recompute::selective, {{six, six, six, 0.25}, {ten, ten, ten}}}};
+  BatchLoad less = padded_load({2, 8, 0});
+  less.shape.recompute = Recompute::selective;
+  for (const auto& [bytes, live] : {std::pair{true, 6.0}, {false, 0.6 * 16}}) {
+    const StageCosts again = holding(measured_costs(fit), held_less, bytes)(less)[0];
+    EXPECT_EQ(again.live, live);
+    EXPECT_EQ(again.of(Kind::B), 4 + 0.25 * 33);
+    EXPECT_EQ(again.of(Kind::F), 33);
+  }
 }
 
 TEST(MeasuredCosts, Missing) {
   Costs costs;
   costs.model = "gpt";
-  const auto check = [&](int stages, bool split) { return message_of([&] { check_fit(costs, "costs.json", "threads", stages, split); }); };
-  const std::string hint = "\n  hint: penstock profile CONFIG with the same [batch], stages and backend measures them, --out costs.json";
+  const auto check = [&](int stages, bool split, std::string under = "") {
+    return message_of([&] { needed_fit(costs, "costs.json", {"threads", stages, split, std::move(under)}); });
+  };
+  const std::string hint =
+      "\n  hint: penstock profile CONFIG with the same [batch], stages, mesh and backend measures them, --out costs.json";
   EXPECT_EQ(check(2, false),
             "costs.json has no times of batches that were planned one by one, with backend threads\n  it was measured for gpt" + hint);
   costs.batches["threads"] = fit_of({{Kind::F, 0, {}}, {Kind::B, 0, {}}, {Kind::F, 1, {}}});
@@ -87,6 +102,10 @@ TEST(MeasuredCosts, Missing) {
   costs.batches["threads"].actions.push_back({Kind::B, 1, {}});
   EXPECT_EQ(check(2, false), "no error");
   EXPECT_EQ(check(2, true), "costs.json has no time of W of stage 0" + hint);
+  EXPECT_EQ(check(2, false, "data=2"), "costs.json has times of batches under one device for each actor, and here is data=2" + hint);
+  costs.batches["threads"].under = "data=2";
+  EXPECT_EQ(check(2, false, "data=2"), "no error");
+  EXPECT_EQ(check(2, false), "costs.json has times of batches under data=2, and here is one device for each actor" + hint);
 }
 
 // A file of costs keeps it.

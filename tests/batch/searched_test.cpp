@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "batch/inject.h"
+#include "batch/measured_costs.h"
 #include "batch/plan_batch.h"
 #include "search/search_classes.h"
 #include "support/errors.h"
@@ -246,6 +247,36 @@ TEST(SearchedBatch, KeepsTheLimitAndEverySample) {
     EXPECT_NEAR(time.makespan, plan.time, kClose * plan.time) << where;
     for (const double peak : time.peak_live) EXPECT_LE(peak, problem.limit * (1 + kClose)) << where;
   }
+}
+
+// Four equal samples of two actors, F 20 and B 40, as 1F1B has two of them live: what is computed again is as little as the limit allows.
+TEST(DynaPipeBatch, ComputesAgainWhatTheLimitAsksFor) {
+  const auto holds = [](double of_a_token, double again) {
+    LoadFit live;
+    live.per_amount[2] = of_a_token;
+    return std::vector<HeldFit>(2, {live, live, live, again});
+  };
+  const HeldFits held = {{Recompute::none, holds(1, 0)}, {Recompute::selective, holds(0.6, 0.25)}, {Recompute::inputs, holds(0.1, 1)}};
+  SearchedBatchProblem problem{.samples = std::vector<SampleLengths>(4, {60, 0}),
+                               .order = {0, 1, 2, 3},
+                               .actors = 2,
+                               .costs = holding(stage_costs({.linear = 1}, 2), held, /*bytes=*/false),
+                               .modes = {Recompute::none, Recompute::selective, Recompute::inputs}};
+  const auto expect = [&](double limit, double time, Recompute mode) {
+    problem.limit = limit;
+    const PlannedBatch plan = dynapipe_batch(problem);
+    EXPECT_NEAR(plan.time, time, kClose) << limit;
+    EXPECT_LE(plan.peak, limit);
+    for (const BatchLoad& load : plan.loads) EXPECT_EQ(load.shape.recompute, mode) << limit;
+  };
+  expect(kInfinity, 5 * 60, Recompute::none);
+  expect(120, 5 * 60, Recompute::none);
+  expect(119, 5 * 65, Recompute::selective);
+  expect(71, 5 * 80, Recompute::inputs);
+  problem.modes.pop_back();
+  expect(71, 4 * 120, Recompute::none);  // one at a time
+  problem.limit = 59;
+  EXPECT_NE(message_of([&] { dynapipe_batch(problem); }), "no error") << "a backward has all that its forward had";
 }
 
 TEST(SearchedBatch, IsNeverSlowerThanDynaPipe) {

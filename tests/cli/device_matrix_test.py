@@ -39,7 +39,9 @@ BATCHES = {
     "infinipipe": [*TEXTS, "--set", "batch.round=8", "--set", "batch.fixed=0"],
     "terapipe": [*TEXTS, "--set", "batch.round=8", "--set", "batch.fixed=0.05", "--set", "batch.linear=1e3", "--set", "batch.quadratic=1e4"],
     "flexsp": [*TEXTS, "--set", "batch.round=8", "--mesh", "pipe=1,context=2"],
+    "flexsp beside tensor": [*TEXTS, "--set", "model.heads=4", "--set", "batch.round=8", "--mesh", "pipe=1,context=2,tensor=2"],
     "dip": [*IMAGES, "--set", "batch.part=2"],
+    "dip beside tensor": [*IMAGES, "--set", "batch.part=2", "--mesh", "pipe=2,tensor=2"],
 }
 
 
@@ -86,10 +88,11 @@ class DeviceMatrix(ProgramTest):
         lines = [{"text": "".join(generator.choice("abcdefgh ") for _ in range(generator.randint(2, 150)))} for _ in range(40)]
         documents = self.folder / "documents.jsonl"
         documents.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        for planner, arguments in BATCHES.items():
-            with self.subTest(planner):
+        for name, arguments in BATCHES.items():
+            planner = name.split()[0]
+            with self.subTest(name):
                 data = [] if planner == "dip" else ["--set", f"data.documents={documents}", "--set", "data.validation=0"]
-                self.assert_same_run(planner, [*arguments, *data, "--set", f"batch.planner={planner}"])
+                self.assert_same_run(name, [*arguments, *data, "--set", f"batch.planner={planner}"])
 
 
 if __name__ == "__main__":

@@ -66,6 +66,12 @@ class Images(ProgramTest):
         for mesh, *more in sampled(cases, 3):
             planned = self.train("-".join([mesh, *more]), *data, *PLANNED, "--mesh", mesh, "--microbatches", 2, *more)
             self.compare(planned, padded, f"{mesh} {more}")
+        split = (("pipe=2,tensor=2",), ("pipe=2,context=2",), ("pipe=1,context=2,tensor=2",), ("pipe=1,tensor=2", "--schedule", "zb-v"),
+                 ("pipe=1,data=2,tensor=2", "--set", "zero=1"), ("pipe=1,data=2,context=2",), ("pipe=1,data=2,tensor=2", "--set", "zero=3"),
+                 ("pipe=2,tensor=2", "--set", "layout.sequence=tensor"), ("pipe=2,tensor=2", "--recompute", "selective"))  # fmt: skip
+        for mesh, *more in sampled(split, 2):
+            planned = self.train("-".join([mesh, *more]), *data, *PLANNED, "--mesh", mesh, "--microbatches", 2, *more)
+            self.compare(planned, padded, f"{mesh} {more}")
         shapes = self.train("shapes", *data, "--set", "batch.planner=shapes", "--mesh", "pipe=2,data=2", "--microbatches", 2)
         self.compare(shapes, padded, "shapes")
 
@@ -153,8 +159,10 @@ class Images(ProgramTest):
         costs = self.path("costs.json")
         self.assert_fails(run("profile", *MODEL, *PLANNED, "--out", costs), 'batch.planner = "dip" plans no batches of sequences', "leave out batch.planner")
         self.assertIn('batch.planner = "dip": the stages of schedule', self.refusal(*PLANNED, "--schedule", table, "--microbatches", 1))
-        self.assertIn('batch.planner = "dip" plans stages that are whole on a device; the mesh has tensor=2',
-                      self.refusal(*PLANNED, "--mesh", "pipe=2,tensor=2"))  # fmt: skip
+        self.assertIn('batch.planner = "dip" makes each part of images stages of its own, and [layout.text.0] is for one stage',
+                      self.refusal(*PLANNED, "--mesh", "pipe=2,tensor=2", "--set", "layout.text.0.heads="))  # fmt: skip
+        self.assertIn('batch.planner = "dip" with pipeline.zero = 1, and texts split over context: what devices share of a sum would depend',
+                      self.refusal(*PLANNED, "--mesh", "pipe=1,data=2,context=2", "--microbatches", 2, "--set", "zero=1"))  # fmt: skip
         self.assertIn("reads texts with images, but data.text names", self.refusal("--text", self.text))
         self.assertIn("images of 9 x 9 are not cut evenly into patches of 4 x 4", self.refusal("--set", "image_size=9"))
         self.assertIn("context 3 has no room for a text behind 3 images of 1 tokens", self.refusal("--set", "model.context=3"))

@@ -162,11 +162,24 @@ class Sequences(ProgramTest):
         padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
         meshes = (("pipe=1,context=2", 1e4), ("pipe=2,context=2", 1e4), ("pipe=1,context=4", 1e3), ("pipe=2,context=4", 1e3))
         with_replicas = (("pipe=1,data=2,context=2", 1e4), ("pipe=2,data=2,context=2", 1e4), ("pipe=1,data=2,context=4", 1e3))
-        for mesh, quadratic in [*sampled(meshes, 1), *sampled(with_replicas, 1)]:
+        beside = (("pipe=1,context=2,tensor=2", 1e4), ("pipe=2,context=2,tensor=2", 1e4), ("pipe=1,context=4,tensor=2", 1e3), ("pipe=1,data=2,context=2,tensor=2", 1e4))
+        for mesh, quadratic in [*sampled(meshes, 1), *sampled(with_replicas, 1), *sampled(beside, 1)]:
             planned = self.train(mesh, *documents, *GROUPED, "--mesh", mesh, "--set", f"batch.quadratic={quadratic}")
             self.assert_equal_steps(planned, padded, mesh)
             timeline = json.loads((pathlib.Path(self.folder) / mesh / "timeline.json").read_text())
             self.assertEqual(len(timeline["penstock"]["devices"]), math.prod(int(axis.split("=")[1]) for axis in mesh.split(",")))
+
+    def test_recomputation_by_batch_equals_the_padded_batches(self):
+        documents = [*self.documents(seed=8), "--set", "dropout=0.1"]
+        padded = self.train("padded", *documents, "--actors", 1, "--schedule", "sequential")
+        modes = set()
+        meshes = (("pipe=2,context=2", 72), ("pipe=2,tensor=2", 72), ("pipe=2,data=2", 72))
+        for mesh, memory in (("pipe=2", 72), ("pipe=2", 128), *sampled(meshes, 1)):
+            planned = self.train(f"{mesh}-{memory}", *documents, *PLANNED, "--mesh", mesh, "--set", "batch.recompute=inputs", "--set", f"batch.memory={memory}")
+            self.assert_equal_steps(planned, padded, f"{mesh}, {memory} tokens")
+            modes.update(line["recompute"] for line in planned)
+        self.assertGreater(len(modes), 1)
+        self.assertNotIn("recompute", self.train("free", *documents, *PLANNED, steps=1)[0])
 
     def test_limits_bytes(self):
         documents = self.documents(seed=8)
@@ -198,6 +211,8 @@ class Sequences(ProgramTest):
         self.assertEqual({(action["kind"], action["stage"]) for action in fit["actions"]}, {(kind, s) for kind in "FBIWR" for s in (0, 1)} - {("I", 0)})
         self.train("measured", *searched, "--set", f"batch.costs={costs}", steps=3)
         self.assertIn("and here are 4", self.refusal(*searched, "--set", f"batch.costs={costs}", "--actors", 4))
+        self.assertIn("has times of batches under one device for each actor, and here is data=2, recompute=selective",
+                      self.refusal(*searched, "--set", f"batch.costs={costs}", "--mesh", "pipe=2,data=2", "--recompute", "selective"))  # fmt: skip
         for mesh in ("pipe=2", "pipe=2,data=2"):
             sliced = [*documents, *SLICED, "--mesh", mesh]
             result = run("profile", *MODEL, *sliced, "--rounds", 2, "--out", costs)
@@ -244,13 +259,14 @@ class Sequences(ProgramTest):
                 self.assertEqual([line[key] for line in lines], [line[key] for line in whole], settings)
 
     def test_processes(self):
-        kinds = ([*self.documents(seed=7), *PLANNED], [*self.documents(seed=7), *RAGGED], [*self.documents(seed=7), *SLICED],
-                 [*self.documents(seed=7), *SLICED, "--mesh", "pipe=1,data=2"], [*self.pairs(seed=12), *T5, *RAGGED],
-                 [*self.documents(seed=7), *TERAPIPE], [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"])  # fmt: skip
-        for number, arguments in sampled(enumerate(kinds), 2):
+        kinds = ((2, [*self.documents(seed=7), *PLANNED]), (2, [*self.documents(seed=7), *RAGGED]), (2, [*self.documents(seed=7), *SLICED]),
+                 (2, [*self.documents(seed=7), *SLICED, "--mesh", "pipe=1,data=2"]), (2, [*self.pairs(seed=12), *T5, *RAGGED]), (2, [*self.documents(seed=7), *TERAPIPE]),
+                 (2, [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2"]),
+                 (4, [*self.documents(seed=7), *GROUPED, "--mesh", "pipe=1,context=2,tensor=2", "--set", "model.heads=4"]))  # fmt: skip
+        for number, (processes, arguments) in sampled(enumerate(kinds), 2):
             threads = self.train(f"threads-{number}", *arguments)
             folder = pathlib.Path(self.folder) / f"gloo-{number}"
-            result = run("launch", "-n", 2, "--", "train", *MODEL, *arguments, "--backend", "gloo", "--steps", 6, "--out", folder)
+            result = run("launch", "-n", processes, "--", "train", *MODEL, *arguments, "--backend", "gloo", "--steps", 6, "--out", folder)
             self.assertEqual(result.code, 0, result.err)
             lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
             self.assertEqual([line["loss"] for line in lines], [line["loss"] for line in threads])
@@ -264,6 +280,7 @@ class Sequences(ProgramTest):
         documents = self.documents()
         for arguments in (PLANNED, [*RAGGED, "--mesh", "pipe=2,context=2"], SLICED, [*SLICED, "--mesh", "pipe=1,data=2,context=2"],
                           [*GROUPED, "--mesh", "pipe=1,context=2"], [*GROUPED, "--mesh", "pipe=1,data=2,context=2"],
+                          [*GROUPED, "--mesh", "pipe=2,context=2,tensor=2", "--set", "model.heads=4"],
                           [*PLANNED, "--mesh", "pipe=2,context=2"], [*PLANNED, "--mesh", "pipe=1,tensor=2", "--set", "layout.sequence=tensor"]):
             result = run("check", *MODEL, *documents, *arguments, "--json")
             self.assertEqual(result.code, 0, result.err)
@@ -288,6 +305,10 @@ class Sequences(ProgramTest):
         self.assertIn('batch.planner = "pad" pads rows', self.refusal(*documents, "--set", "batch.rows=ragged"))
         self.assertIn('batch.planner = "balanced" keeps no limit of memory', self.refusal(*documents, *RAGGED, "--set", "batch.memory=64"))
         self.assertIn('batch.planner = "dynapipe" pads rows', self.refusal(*documents, *PLANNED, "--set", "batch.rows=ragged"))
+        self.assertIn('batch.planner = "balanced" has nothing computed again, and batch.recompute is "inputs"',
+                      self.refusal(*documents, *RAGGED, "--set", "batch.recompute=inputs"))  # fmt: skip
+        self.assertIn('batch.planner = "infinipipe" has whole stages computed again, or nothing, and batch.recompute is "selective"',
+                      self.refusal(*documents, *SLICED, "--set", "batch.recompute=selective"))  # fmt: skip
         shorter = "the model does not read texts in rows that are shorter than its context"
         self.assertIn(shorter, self.refusal(*documents, *PLANNED, "--set", "model.name=moe"))
         self.assertIn(shorter, self.refusal(*documents, *PLANNED, *T5))
@@ -304,8 +325,8 @@ class Sequences(ProgramTest):
         self.assertIn("which R does not do again\n  hint: set pipeline.recompute = \"inputs\" in place of R, or of batch.recompute",
                       self.refusal(*documents, *SLICED, "--mesh", "pipe=1,context=2", "--set", "batch.recompute=inputs"))  # fmt: skip
         self.assertIn('batch.planner = "flexsp" splits texts over devices; model "t5" reads pairs', self.refusal(*self.pairs(), *T5, *GROUPED))
-        for mesh in ("pipe=2", "pipe=2,data=2", "pipe=1,context=2,tensor=2", "pipe=1,tensor=2"):
-            self.assertIn("divides the members of one axis, over which sequences are split, into groups", self.refusal(*documents, *GROUPED, "--mesh", mesh))
+        for mesh in ("pipe=2", "pipe=2,data=2", "pipe=1,tensor=2,context=2", "pipe=1,tensor=2", "pipe=1,context=3"):
+            self.assertIn("divides the members of the mesh's first axis, over which sequences are split, into groups", self.refusal(*documents, *GROUPED, "--mesh", mesh))
         self.assertIn("raise the limit, or give the axis of the mesh more members",
                       self.refusal(*documents, *GROUPED, "--mesh", "pipe=2,context=2", "--set", "batch.memory=16"))  # fmt: skip
         self.assertIn('pipeline.slices = 2 cuts sequences of one length; batch.planner = "infinipipe" plans batches of several',

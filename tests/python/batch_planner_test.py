@@ -83,6 +83,17 @@ class Equal(Case):
                 torch.testing.assert_close(found.item(), loss.item(), rtol=1e-12, atol=1e-12)
                 self.assert_alike(gradients, expected, 1e-10)
 
+    def test_a_first_stage_that_is_not_trained(self):
+        samples, module = samples_of(LENGTHS), seeded(Causal)
+        for part in (module.embed, module.layers[0]):
+            part.requires_grad_(False)
+        loss = mean_of(module, samples)
+        loss.backward()
+        step = trainer(module, samples, split=["layers.1"])
+        found, gradients = step.gradients(penstock.BatchPlanner(step, collate=collate, length=length, fixed=0.1)(samples))
+        self.assertAlmostEqual(found.item(), loss.item(), delta=1e-12)
+        self.assert_alike(gradients, {name: p.grad for name, p in module.named_parameters() if p.requires_grad}, 1e-10)
+
     def test_a_loader_of_samples(self):
         samples = samples_of(LENGTHS)
         module = seeded(Causal)
@@ -127,6 +138,12 @@ class Refused(Case):
         chunked = trainer(seeded(Causal, layers=4), samples, actors=2, schedule="interleaved-1f1b")
         with self.assertRaisesRegex(penstock.PenstockError, "(?s)4 stages on 2 actors.*chunks=1"):
             penstock.BatchPlanner(chunked, collate=collate)
+        frozen = seeded(Causal, layers=3)
+        for part in (frozen.embed, frozen.layers[0]):
+            part.requires_grad_(False)
+        ahead = trainer(frozen, samples, split=["layers.1", "layers.2"], options={"frozen": [0.5]})
+        with self.assertRaisesRegex(penstock.PenstockError, "(?s)1 frozen in front of the trained stages.*leave out frozen"):
+            penstock.BatchPlanner(ahead, collate=collate)
         shared = penstock.trainer(seeded(Model, layers=2), texts(), loss=token_loss, data=2, microbatches=2)
         with self.assertRaisesRegex(penstock.PenstockError, "data=2: 2 devices would share each micro-batch"):
             penstock.BatchPlanner(shared, collate=collate)

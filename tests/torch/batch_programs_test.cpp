@@ -122,7 +122,7 @@ TEST(BatchPrograms, InSlicesAreProven) {
     Config config = config_of(actors, samples, kContext, static_cast<double>(kContext + random() % 64), "infinipipe");
     config.batch.round = 8;
     config.batch.fixed = 0;
-    config.batch.recompute = true;
+    config.batch.recompute = Recompute::inputs;
     const Prepared prepared = prepare(config, builtin_models());
     const DrawnLengths data(kContext, draw_lengths(random, 8 * static_cast<std::size_t>(samples), kContext));
     BatchSteps steps(config, prepared, data);
@@ -222,7 +222,7 @@ PlannedBatch planned(const std::vector<DrawnGroup>& groups, const std::vector<st
 std::vector<double> losses_of(const std::string& documents, const std::string& settings, int actors,
                               const std::vector<DrawnGroup>& groups) {
   const Config config =
-      parse_config(concat("[model]\nname = \"gpt\"\nlayers = 4\nwidth = 16\nheads = 4\ncontext = 64\ndropout = 0.1\n[train]\n",
+      parse_config(concat("[model]\nname = \"gpt\"\nlayers = 4\nwidth = 16\nheads = 8\ncontext = 64\ndropout = 0.1\n[train]\n",
                           "batch = 8\ndtype = \"f64\"\n[data]\ndocuments = [\"", documents, "\"]\nvalidation = 0\n[pipeline]\n",
                           "microbatches = 8\nactors = ", actors, "\n", settings),
                    "test", {}, builtin_models());
@@ -251,7 +251,8 @@ std::vector<double> losses_of(const std::string& documents, const std::string& s
   return out;
 }
 
-// FlexSP's groups: members of the sequence's axis do micro-batches of their own, alone, in twos, or all together.
+// FlexSP's groups: members of the sequence's axis do micro-batches of their own, alone, in twos, or all together; each is as many devices
+// as tensors are split over.
 TEST(BatchPrograms, OfGroupsTrainAsOneDeviceDoes) {
   const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
@@ -270,10 +271,12 @@ TEST(BatchPrograms, OfGroupsTrainAsOneDeviceDoes) {
        std::vector<std::vector<DrawnGroup>>{{{4, {0, 1}}, {2, {2}}, {1, {3}}, {1, {4}}, {2, {5, 6}}, {2, {7}}},
                                             {{1, {0}}, {1, {1, 2}}, {1, {3}}, {1, {4, 5, 6, 7}}},
                                             {{2, {7, 0}}, {1, {6}}, {1, {5}}, {4, {4, 3, 2, 1}}}})
-    for (const int actors : {1, 2, 4}) {
-      const std::vector<double> found = losses_of(documents, "context = 4\n[batch]\nplanner = \"flexsp\"\n", actors, groups);
+    for (const auto& [actors, tensor] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+      const std::string settings = concat("context = 4\ntensor = ", tensor, "\n[batch]\nplanner = \"flexsp\"\n");
+      const std::vector<double> found = losses_of(documents, settings, actors, groups);
       for (std::size_t s = 0; s < expected.size(); ++s)
-        EXPECT_NEAR(found[s], expected[s], 1e-11 * expected[s]) << groups.size() << " groups, " << actors << " actors, step " << s + 1;
+        EXPECT_NEAR(found[s], expected[s], 1e-11 * expected[s])
+            << groups.size() << " groups, " << actors << " actors, tensor " << tensor << ", step " << s + 1;
     }
 }
 

@@ -8,6 +8,8 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "schedule/forward_stages.h"
+#include "transform/conversions.h"
 #include "transform/passes.h"
 
 namespace penstock {
@@ -65,7 +67,7 @@ std::vector<bool> zeros_of(const LowerInput& input) {
   std::vector<bool> out;
   for (const ValueId result : body.outputs) {
     const OpId made = producer[result];
-    out.push_back(made && body.ops[made].name == "full" && attribute<double>(body.ops[made], "fill_value") == 0);
+    out.push_back(made && is_zeros(body.ops[made]));
   }
   return out;
 }
@@ -360,6 +362,7 @@ LowerInput join_classes(std::span<const MemberClass> classes, const Schedule& sc
   declare_inputs(classes, shape_class, out);
   if (some_lack_stages || !works_on_all) out.dag.shape.idle = idle_stages(classes, shape_class, base);
   out.schedule = works_on_all ? schedule : of_member(schedule, classes, shape_class);
+  if (out.schedule.cells.empty()) out.schedule = without_absent_backwards(std::move(out.schedule), out.dag.shape);
   out.microbatches = static_cast<std::int32_t>(shape_class.size()) * out.shares;
   out.shape_class = std::move(shape_class);
   out.input_of.assign(out.step.values.size(), InputId());

@@ -8,9 +8,10 @@
 // is a stage: each class is unrolled at its own bounds, and the table has the slices of the row that has most (batch/infinipipe.h).
 //
 // Along axes each member has classes of its own, which are joined like those of a step without axes. A class may also be for some members
-// of an axis (PlacedClass, batch/flexsp.h). The table of all other members lacks the class's micro-batches. The class's collectives are
-// along a line of their own (MemberLine), and the results of its loop are terms on each member, for which its layouts are decided so that
-// parameters are read whole (LayoutAxis::in_groups). Code behind the loop is that of a class for all members, which sums over all of them.
+// of the first axis (PlacedClass, batch/flexsp.h). The table of all other members lacks the class's micro-batches. The class's collectives
+// are along a line of their own (MemberLine), and the results of its loop are terms on each member, for which its layouts are decided so
+// that parameters are read whole (LayoutAxis::in_groups). Code behind the loop is that of a class for all members, which sums over all of
+// them.
 //
 // Classes are kept from batch to batch, and each batch's program is joined of them (config/shape_programs.h).
 #pragma once
@@ -36,14 +37,15 @@ LoopSums loop_sums(const Graph& step, const Schedule& schedule, const CompileOpt
 // Throws Error as compile() of classes does.
 ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, const LoopSums& sums = {});
 
-// A class, and who works on its micro-batches: as many members beside each other as it is for, from `first` on. It may be for fewer than
-// the mesh has, which do these micro-batches by themselves while others do others (FlexSP's groups).
+// A class, and who works on its micro-batches: as many members beside each other as it is for, from the place `first` of the first axis on.
+// It may be for fewer than the mesh has, which do these micro-batches by themselves while others do others (FlexSP's groups).
 struct PlacedClass {
   const ShapeClass* inputs;
   std::int32_t first = 0;
 };
 
-// Options of a class for a group of so many members of the mesh's only axis, which do its micro-batches as all members would.
+// Options of a class for a group of so many members of the mesh's first axis, which do its micro-batches as all of them would. Each is as
+// many members of the mesh as the other axes have, and these stand beside each other.
 CompileOptions for_group(CompileOptions options, int degree);
 
 // The inputs of lowering of the program of compile() for classes, one for each member. The first class is for all members of the mesh,
@@ -57,7 +59,7 @@ Program compile_joined(std::span<const PlacedClass> classes, const std::vector<s
 
 // A class as one member sees it.
 struct MemberClass {
-  const LowerInput* input;  // where it does not work on it, another member's
+  const LowerInput* input;  // where it does not work on it, another member's that has the same parts of states
   bool works = true;
 };
 

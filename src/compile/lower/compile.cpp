@@ -43,7 +43,7 @@ bool has_backward(const Graph& step) {
 }
 
 // A class that lacks stages has other numbers for the rest, and the table says by number what is split or recomputed: all stages or none.
-void check_stages_of_class(const std::vector<std::string>& stages, const Schedule& table) {
+void check_stages_of_class(const IdVector<StageId, std::string>& stages, const Schedule& table) {
   const auto all = static_cast<std::size_t>(table.stages());
   if (all == stages.size()) return;
   for (const std::vector<bool>& some : {split_stages(table, all), recomputed_stages(table, all)})
@@ -51,17 +51,6 @@ void check_stages_of_class(const std::vector<std::string>& stages, const Schedul
       throw Error(concat("schedule ", table.name, " splits or recomputes some stages, and a shape class has ", stages.size(), " of ", all,
                          " stages"),
                   {}, "where classes lack stages, split and recompute all stages or none");
-}
-
-// Sums to which a class adds nothing lie apart from those to which it adds something, so that others' sums are the same bundles
-// (lower/classes.cpp).
-void set_constants_apart(StagedStep& staged) {
-  constexpr std::uint32_t kConstant = 1u << 30;
-  const Graph& body = *staged.step.ops[loop_of(staged.step)].body;
-  const IdVector<ValueId, OpId> producer = producers(body);
-  staged.apart.resize(body.outputs.size());
-  for (std::size_t o = 0; o < body.outputs.size(); ++o)
-    if (const OpId made = producer[body.outputs[o]]; made && is_constant(body.ops[made])) staged.apart[o] |= kConstant;
 }
 
 }  // namespace
@@ -111,11 +100,11 @@ Program compile(const Graph& step, const Schedule& schedule, const CompileOption
 // The axis of fewer members has a name of its own, by which its ops find the group's line (LowerInput::lines).
 CompileOptions for_group(CompileOptions options, int degree) {
   std::vector<LayoutAxis>& axes = options.axes;
-  invariant(axes.size() == 1 && degree >= 1 && axes[0].size % degree == 0, "groups divide the members of one axis");
+  invariant(!axes.empty() && degree >= 1 && axes[0].size % degree == 0, "groups divide the members of the first axis");
   axes[0].in_groups = true;
   if (degree < axes[0].size) axes[0].name += concat(" in groups of ", degree);
   axes[0].size = degree;
-  if (degree == 1) axes.clear();
+  if (degree == 1) axes.erase(axes.begin());
   return options;
 }
 
@@ -129,24 +118,23 @@ LoopSums loop_sums(const Graph& step, const Schedule& schedule, const CompileOpt
 
 ShapeClass compile_class(const Graph& step, const Schedule& schedule, const CompileOptions& options, const LoopSums& sums) {
   const Schedule table = table_for(step, schedule, options.zero);
-  const CompileOptions lowering = options_for(step, options);
-  if (!options.axes.empty()) return cut_members(step, table, lowering, sums);
-  StagedStep staged = prepare_stages(step, /*hoist=*/options.zero < 3);
-  check_stages_of_class(staged.stages, table);
-  if (options.recompute == Recompute::selective) staged.step = mark_cheap(std::move(staged.step));
-  set_constants_apart(staged);
-  return {cut_input(std::move(staged), table, lowering)};
+  ShapeClass out = cut_members(step, table, options_for(step, options), sums);
+  check_stages_of_class(out[0].dag.names, table);
+  return out;
 }
 
 std::vector<LowerInput> joined_inputs(std::span<const PlacedClass> classes, const std::vector<std::int32_t>& shape_class,
                                       const Schedule& schedule, const CompileOptions& options) {
   const Schedule table = table_for(classes[0].inputs->front().step, schedule, options.zero);
   std::vector<LowerInput> members;
-  for (std::int32_t m = 0; m < std::ssize(*classes[0].inputs); ++m) {
+  const auto all = static_cast<std::int32_t>(classes[0].inputs->size());
+  const std::int32_t of_each = options.axes.empty() ? 1 : all / options.axes[0].size;  // along the other axes
+  for (std::int32_t m = 0; m < all; ++m) {
     std::vector<MemberClass> of_member;
     for (const auto& [inputs, first] : classes) {
-      const bool works = first <= m && m < first + std::ssize(*inputs);
-      of_member.push_back({&inputs->at(works ? m - first : 0), works});
+      const std::int32_t own = m - first * of_each;
+      const bool works = 0 <= own && own < std::ssize(*inputs);
+      of_member.push_back({&inputs->at(works ? own : m % of_each), works});
     }
     const auto works = [&](std::int32_t c) { return c < 0 || c >= std::ssize(classes) || of_member[c].works; };
     if (std::ranges::none_of(shape_class, works))

@@ -17,12 +17,13 @@
 #include "schedule/work.h"
 #include "stage/loop.h"
 #include "transform/collectives.h"
+#include "transform/conversions.h"
 #include "transform/passes.h"
 
 namespace penstock {
 namespace {
 
-void check_stage_count(const Schedule& schedule, const std::vector<std::string>& stages) {
+void check_stage_count(const Schedule& schedule, const IdVector<StageId, std::string>& stages) {
   if (schedule.stages() == std::ssize(stages)) return;
   throw Error(concat("schedule ", schedule.name, " is for ", schedule.stages(), " stages; the model has ", stages.size()),
               {concat("the model's stages: ", join(stages, ", "))},
@@ -115,6 +116,17 @@ void set_casts_apart(StagedStep& staged) {
   }
 }
 
+// Sums to which a class adds nothing lie apart from those to which it adds something, so that others' sums are the same bundles
+// (lower/classes.cpp).
+void set_constants_apart(StagedStep& staged) {
+  constexpr std::uint32_t kConstant = 1u << 30;
+  const Graph& body = *staged.step.ops[loop_of(staged.step)].body;
+  const IdVector<ValueId, OpId> producer = producers(body);
+  staged.apart.resize(body.outputs.size());
+  for (std::size_t o = 0; o < body.outputs.size(); ++o)
+    if (const OpId made = producer[body.outputs[o]]; made && is_zeros(body.ops[made])) staged.apart[o] |= kConstant;
+}
+
 }  // namespace
 
 int shares_of(const std::vector<int>& devices) {
@@ -151,7 +163,6 @@ StageDag cut_for(const StagedStep& step, const Schedule& schedule, const Compile
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const CompileOptions& options, bool hoist) {
   // In a window of steps each micro-batch reads a version of its own.
   StagedStep staged = prepare_stages(traced, hoist && options.zero < 3 && schedule.steps == 1, options.axes);
-  check_stage_count(schedule, staged.stages);
   if (options.recompute == Recompute::selective) staged.step = mark_cheap(std::move(staged.step));
   return staged;
 }
@@ -161,6 +172,7 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileO
   // After the merging of common subexpressions, which would undo it.
   input.recomputes = recompute_loop(staged, options.recompute == Recompute::inputs);
   if (options.zero == 3) set_casts_apart(staged);
+  set_constants_apart(staged);
   input.dag = cut_for(staged, schedule, options);
   input.step = std::move(staged.step);
   // Generators know no stages without a backward; what a file says is held against the step as it is.
@@ -178,6 +190,7 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileO
 }
 
 void check_table(const LowerInput& input) {
+  check_stage_count(input.schedule, input.dag.names);
   check_frozen_stages(input);
   if (input.microbatches % input.shares != 0)
     throw Error(concat("the step has ", input.microbatches, " micro-batches, and each of the table's is ", input.shares, " of them"), {},

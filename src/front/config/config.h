@@ -54,13 +54,13 @@ struct Config {
   // How a batch of sequences with lengths of their own is cut into micro-batches (batch/plan_batch.h). A micro-batch of n sequences of s
   // tokens takes fixed + n (s/linear + s^2/quadratic) milliseconds on a stage.
   struct Batch {
-    std::string planner = "pad";   // of batch/batch_planners.h
-    bool ragged = false;           // searched puts all samples of a micro-batch one after the other in a row, not each in its own
-    std::int64_t slices = 4;       // into which infinipipe and terapipe may cut a text, at most
-    std::string costs;             // a file of costs that `penstock profile` measured with a planner; "": the figures below
-    std::int64_t candidates = 50;  // tables that a search tries for a batch
-    bool recompute = false;        // searched and infinipipe may keep only what enters a stage, where memory asks for it
-    std::int64_t round = 0;        // lengths round up to multiples of it; 0: of 8, and the lengths of ragged rows of 64
+    std::string planner = "pad";            // of batch/batch_planners.h
+    bool ragged = false;                    // searched puts all samples of a micro-batch one after the other in a row, not each in its own
+    std::int64_t slices = 4;                // into which infinipipe and terapipe may cut a text, at most
+    std::string costs;                      // a file of costs that `penstock profile` measured with a planner; "": the figures below
+    std::int64_t candidates = 50;           // tables that a search tries for a batch
+    Recompute recompute = Recompute::none;  // the most that planners may have computed again, where memory asks for it
+    std::int64_t round = 0;                 // lengths round up to multiples of it; 0: of 8, and the lengths of ragged rows of 64
     double fixed = 0.5, linear = 33, quadratic = 5e4;
     double memory = 0;           // tokens that live on a stage at once, at most; 0: no limit
     double memory_limit = 0;     // bytes that a batch's program may plan on a device; 0: no limit

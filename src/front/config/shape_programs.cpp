@@ -40,15 +40,16 @@ Graph ShapePrograms::step_of(const BatchShape& shape) const {
                     : training_step(*prepared_.model, samples, length, 1, optimiser_of(config_), BatchCount::port, rows);
 }
 
-// The sums are those of the longest row there can be, in one slice, so that they depend on the configuration and not on the batch that
-// comes first.
-const LoopSums& ShapePrograms::sums_for(const BatchShape& shape, const Schedule& schedule) {
-  if (prepared_.options.axes.empty() || !sums_.empty()) return sums_;
+// The sums are those of the longest row there can be, in one slice and with images, so that they depend on the configuration and not on the
+// batch that comes first.
+const LoopSums& ShapePrograms::sums_for(const BatchShape& shape, const Schedule& schedule, const CompileOptions& options) {
+  if (options.axes.empty() || !sums_.empty()) return sums_;
   BatchShape longest = shape;
   longest.samples = std::min<std::int64_t>(longest.samples, 1);
   longest.input = context_of(config_);
   if (longest.target > 0) longest.target = longest.input;
-  sums_ = loop_sums(step_of(longest), schedule.slices > 1 ? first_slices(schedule, 1) : schedule, prepared_.options);
+  for (const DataPort& port : data_of(config_, *prepared_.model)) longest.images = std::max(longest.images, port.entries);
+  sums_ = loop_sums(step_of(longest), schedule.slices > 1 ? first_slices(schedule, 1) : schedule, options);
   return sums_;
 }
 
@@ -63,9 +64,11 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
   }
   Graph step = step_of(shape);
   if (slices > 0) step = in_slices(step, shape.slices, prepared_.options);
-  const CompileOptions options = prepared_.options;
-  ShapeClass inputs = shape.degree > 0 ? compile_class(step, schedule, for_group(options, shape.degree))
-                                       : compile_class(step, schedule, options, sums_for(shape, schedule));
+  CompileOptions all = prepared_.options;
+  all.recompute = std::max(all.recompute, shape.recompute);
+  const bool in_groups = shape.degree > 0;
+  const LoopSums& sums = sums_for(shape, schedule, in_groups ? for_group(all, all.axes.at(0).size) : all);
+  ShapeClass inputs = compile_class(step, schedule, in_groups ? for_group(all, shape.degree) : all, sums);
   uses_.push_front(key);
   const auto [made, fresh] = classes_.emplace(key, Class{std::move(inputs), uses_.begin()});
   return {&made->second.inputs, true};

@@ -28,8 +28,8 @@ class ShapePrograms {
   ShapePrograms(const Config& config, const Prepared& prepared, bool gradients = false)
       : config_(config), prepared_(prepared), gradients_(gradients) {}
 
-  // `microbatches` stand in the table's order; their samples follow on each other in the step's. Where they are of groups (degree), the
-  // mesh has one axis inside of an actor, on which the groups stand one after the other, beginning anew when it is full. Where an actor's
+  // `microbatches` stand in the table's order; their samples follow on each other in the step's. Where they are of groups (degree), these
+  // stand one after the other on the mesh's first axis inside of an actor, beginning anew when it is full. Where an actor's
   // devices share micro-batches, each has as many shares of its shape as step_microbatches() says, one after the other. Throws Error as
   // compile() does.
   ShapeProgram program(const std::vector<BatchShape>& microbatches, const Schedule& schedule);
@@ -45,8 +45,8 @@ class ShapePrograms {
   };
 
   Graph step_of(const BatchShape& shape) const;
-  // Returns how the sums of micro-batches lie along the mesh's axes.
-  const LoopSums& sums_for(const BatchShape& shape, const Schedule& schedule);
+  // Returns how the sums of micro-batches lie along the axes of the options, which are those of all classes.
+  const LoopSums& sums_for(const BatchShape& shape, const Schedule& schedule, const CompileOptions& options);
   // The shape's class, and whether it is new.
   std::pair<const ShapeClass*, bool> find_class(const BatchShape& shape, const Schedule& of_step);
 

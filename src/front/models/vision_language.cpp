@@ -82,8 +82,8 @@ class VisionEncoder {
     Tensor x;
     for (std::int64_t i = 0; i < c.vision_layers; ++i) {
       const Stage stage(stage_of(c, part, i));
-      if (i == 0) x = patch_(p, images) + to(p[position_.at("weight")], c.compute);
-      x = layers_[i](p, x, false);
+      if (i == 0) x = residual(patch_(p, images) + to(p[position_.at("weight")], c.compute), false);
+      x = residual(layers_[i](p, x, false), false);
     }
     const Stage stage(stage_of(c, part, c.vision_layers - 1));
     const std::int64_t tokens = images.size(0) * c.image_tokens;
@@ -137,8 +137,8 @@ class VisionLanguage : public Model {
     Tensor x;
     for (std::int64_t i = 0; i < c_.layers; ++i) {
       const Stage stage(text_stage(i));
-      if (i == 0) x = embed(p, batch, seen);
-      x = layers_[i](p, x, true);
+      if (i == 0) x = residual(embed(p, batch, seen));
+      x = residual(layers_[i](p, x, true));
     }
     const Stage stage(text_stage(c_.layers - 1));
     return token_loss((*head_)(p, (*norm_)(p, x)), batch.targets);

@@ -126,6 +126,22 @@ ShapeCosts slowest_stage(StageCostsOf costs, bool recompute) {
   };
 }
 
+// While a backward runs all that the forward had is there again.
+ShapeCosts slowest_stage(StageCostsOf costs, Recompute mode) {
+  return [of = slowest_stage(std::move(costs)), mode](BatchShape shape) {
+    const std::optional<ShapeCost> plain = of(shape);
+    shape.recompute = mode;
+    std::optional<ShapeCost> out = of(shape);
+    out->peak = plain->peak;
+    return out;
+  };
+}
+
+const std::vector<std::string>& recompute_words() {
+  static const std::vector<std::string> words = {"none", "selective", "inputs"};
+  return words;
+}
+
 ShapeCosts grid_costs(const std::vector<CostPoint>& points) {
   if (points.empty()) throw Error("there are no measured points");
   std::array<std::set<std::int64_t>, 3> values;

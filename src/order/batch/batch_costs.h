@@ -9,6 +9,7 @@
 
 #include "base/numbers.h"
 #include "batch/lengths.h"
+#include "penstock/compile.h"
 #include "penstock/table.h"
 
 namespace penstock {
@@ -46,6 +47,9 @@ using StageCostsOf = std::function<std::vector<StageCosts>(const BatchLoad&)>;
 StageCostsOf stage_costs(const CostFormula& formula, int stages);
 // Costs of padded micro-batches on the stage that takes longest, and on the one that holds most; with R, where `recompute`.
 ShapeCosts slowest_stage(StageCostsOf costs, bool recompute = false);
+// The same where backwards themselves compute so much again (BatchShape::recompute).
+ShapeCosts slowest_stage(StageCostsOf costs, Recompute mode);
+const std::vector<std::string>& recompute_words();  // "none", ...: of each, in their order
 
 struct CostPoint {
   BatchShape shape;

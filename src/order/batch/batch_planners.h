@@ -17,6 +17,9 @@ namespace penstock {
 enum class BatchesOf { alike, sequences, images };
 enum class BatchRows { padded, ragged, either };   // either: batch.rows says it
 enum class TextsIn { one_piece, slices, groups };  // groups of an actor's devices have a part each
+// What a planner has computed again, as far as batch.recompute allows it. actions: whole stages, by R in its tables; modes: a part of what
+// all backwards of a batch read (BatchShape::recompute).
+enum class Recomputes { nothing, actions, modes };
 
 // A batch of sequences, and what some planners look at beside it.
 struct BatchQuestion {
@@ -33,7 +36,8 @@ struct BatchPlannerInfo {
   BatchesOf batches = BatchesOf::alike;
   BatchRows rows = BatchRows::padded;
   TextsIn texts = TextsIn::one_piece;  // in other pieces than one they are texts alone, not pairs
-  bool given_table = false;            // each batch runs the configured table: of any number of stages, and within no limit of memory
+  Recomputes recomputes = Recomputes::nothing;
+  bool given_table = false;  // each batch runs the configured table: of any number of stages, and within no limit of memory
   PlannedBatch (*plan)(const BatchQuestion& question) = nullptr;  // plans sequences
   // Plans texts with images; null: all images of a micro-batch are one part, in the configured table.
   ModuleResult (*plan_modules)(const ModuleProblem& problem, const ModuleSearchOptions& options) = nullptr;

@@ -7,6 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "penstock/compile.h"
+
 namespace penstock {
 
 // Tokens. A sample of a decoder-only model has no target; where any sample of a batch has one, the model has an encoder and a decoder.
@@ -19,13 +21,14 @@ struct SampleLengths {
 // The shape of a micro-batch: so many samples, each padded to these lengths; or, with `samples` 0, one row of inputs and one of targets of
 // these lengths, in which all samples of a micro-batch stand one after the other. `images`: how many of them all samples have, and `part`:
 // how many of these the encoder of images works on at once, at most. `slices`: the lengths of the slices into which the row is cut, in a
-// step of which some rows are cut; none: no row of the step is. `degree`: how many members of the mesh's axes, which are a group, compute
-// it together; 0: all.
+// step of which some rows are cut; none: no row of the step is. `degree`: how many members of the mesh's first axis, which are a group,
+// compute it together; 0: all. `recompute`: how much its backwards compute again, where that is more than the run's options say.
 struct BatchShape {
   std::int64_t samples = 0, input = 0, target = 0;
   std::int64_t images = 0, part = 1;
   std::vector<std::int64_t> slices = {};
   int degree = 0;
+  Recompute recompute = Recompute::none;
   bool is_ragged() const { return samples == 0; }
 
   auto operator<=>(const BatchShape&) const = default;

@@ -28,28 +28,35 @@ StageCostsOf measured_costs(const BatchFit& fit) {
   };
 }
 
-StageCostsOf holding(StageCostsOf costs, std::vector<HeldFit> held, bool bytes) {
+StageCostsOf holding(StageCostsOf costs, HeldFits held, bool bytes) {
   if (held.empty()) return costs;
   return [costs = std::move(costs), held = std::move(held), bytes](const BatchLoad& load) {
     std::vector<StageCosts> stages = costs(load);
+    const std::vector<HeldFit>&own = held.at(load.shape.recompute), &plain = held.at(Recompute::none);
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      stages[s].forward_bytes = stages[s].backward_bytes = held[s].sent(load);
-      if (!bytes) continue;
-      stages[s].live = held[s].live(load);
-      stages[s].kept = std::min(stages[s].live, held[s].kept(load));
+      StageCosts& stage = stages[s];
+      stage.forward_bytes = stage.backward_bytes = own[s].sent(load);
+      for (const Kind kind : {Kind::B, Kind::I}) stage.of(kind) += own[s].again * stage.of(Kind::F);
+      const double live = own[s].live(load), most = plain[s].live(load);
+      if (bytes) stage.kept = std::min(live, own[s].kept(load));
+      stage.live = bytes ? live : stage.live * (most > 0 ? live / most : 1);
     }
     return stages;
   };
 }
 
-void check_fit(const Costs& costs, const std::string& file, const std::string& backend, int stages, bool split) {
-  const std::string hint = concat("penstock profile CONFIG with the same [batch], stages and backend measures them, --out ", file);
+const BatchFit& needed_fit(const Costs& costs, const std::string& file, const NeededFit& needed) {
+  const auto& [backend, stages, split, under] = needed;
+  const std::string hint = concat("penstock profile CONFIG with the same [batch], stages, mesh and backend measures them, --out ", file);
   const auto found = costs.batches.find(backend);
   if (found == costs.batches.end())
     throw Error(concat(file, " has no times of batches that were planned one by one, with backend ", backend),
                 {concat("it was measured for ", costs.model)}, hint);
   const BatchFit& fit = found->second;
   if (fit.stages != stages) throw Error(concat(file, " has times of batches for ", fit.stages, " stages, and here are ", stages), {}, hint);
+  const auto shown = [](const std::string& setting) { return setting.empty() ? "one device for each actor" : setting; };
+  if (fit.under != under)
+    throw Error(concat(file, " has times of batches under ", shown(fit.under), ", and here is ", shown(under)), {}, hint);
   for (std::int32_t s = 0; s < stages; ++s) {
     for (const Kind kind : {Kind::F, Kind::B, Kind::I, Kind::W}) {
       const bool is_whole = kind == Kind::F || kind == Kind::B;
@@ -57,6 +64,7 @@ void check_fit(const Costs& costs, const std::string& file, const std::string& b
       if (is_needed && !has(fit, kind, s)) throw Error(concat(file, " has no time of ", name(kind), " of stage ", s), {}, hint);
     }
   }
+  return fit;
 }
 
 std::vector<ActionFit> fit_actions(const std::vector<ActionTime>& times) {

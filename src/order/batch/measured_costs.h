@@ -1,6 +1,7 @@
 // The costs of micro-batches of any shape, from what was measured of some.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,20 +11,29 @@
 
 namespace penstock {
 
-// live: on a stage from F to the backward; kept: what F keeps of it where R follows; sent: what F sends on, and gets a gradient of.
+// live: on a stage from F to the backward; kept: what F keeps of it where R follows; sent: what F sends on, and gets a gradient of; again:
+// what the backward computes again, as a share of F's time.
 struct HeldFit {
   LoadFit live, kept, sent;
+  double again = 0;
 };
+using HeldFits = std::map<Recompute, std::vector<HeldFit>>;  // by stage, of micro-batches whose backwards compute so much again
 
 // Seconds by the fit. What was not measured of a stage: R takes as long as F. Live counts tokens.
 StageCostsOf measured_costs(const BatchFit& fit);
-// The same with what each stage sends and, where `bytes`, with what it holds in place of what the costs say. No fits: the costs as they
-// are.
-StageCostsOf holding(StageCostsOf costs, std::vector<HeldFit> held, bool bytes);
+// The same with what each stage sends and computes again and, where `bytes`, with what it holds in place of what the costs say; else it
+// holds as much less than that as the fits say. No fits: the costs as they are.
+StageCostsOf holding(StageCostsOf costs, HeldFits held, bool bytes);
 
-// Throws Error unless the fit is of so many stages, and has F, and B or (where `split`) I and W besides, of each; `file`: where it came
-// from, with what backend.
-void check_fit(const Costs& costs, const std::string& file, const std::string& backend, int stages, bool split);
+// What measured costs are asked for.
+struct NeededFit {
+  std::string backend;
+  int stages = 1;
+  bool split = false;      // I and W besides B
+  std::string under = {};  // BatchFit::under
+};
+// Throws Error unless `file` has times of so many stages, of F and of what else is needed, measured so.
+const BatchFit& needed_fit(const Costs& costs, const std::string& file, const NeededFit& needed);
 
 // Seconds of an action's kind, stage and micro-batch's load in a measured step.
 struct ActionTime {

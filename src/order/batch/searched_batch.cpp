@@ -58,22 +58,24 @@ struct Candidate {
 BatchProblem dynapipe_problem(const SearchedBatchProblem& problem, double interval) {
   BatchProblem out{.samples = problem.samples,
                    .order = problem.order,
-                   .modes = {{"none", slowest_stage(problem.costs)}},
+                   .modes = {},
                    .cut = {.stages = problem.actors, .interval = interval},
                    .available = problem.limit,
                    .seed = problem.seed};
-  if (problem.recompute) out.modes.push_back({"inputs", slowest_stage(problem.costs, /*recompute=*/true)});
+  for (const Recompute mode : problem.modes)
+    out.modes.push_back({recompute_words()[static_cast<std::size_t>(mode)], slowest_stage(problem.costs, mode)});
+  if (problem.recompute) out.modes.push_back({"R", slowest_stage(problem.costs, /*recompute=*/true)});
   return out;
 }
 
-// The plan by the numbers of the cut's micro-batches, with an R before every B in the second mode.
+// The plan by the numbers of the cut's micro-batches, with an R before every B in the mode that has no more than that.
 Candidate candidate_of(const SearchedBatchProblem& problem, BatchPlan plan) {
   ReplicaPlan& replica = plan.replicas[0];
   for (auto& row : replica.schedule.actors) {
     std::vector<Action> actions;
     for (Action action : row) {
       action.microbatch = static_cast<std::int32_t>(replica.micro_batches[at(action.microbatch)]);
-      if (action.kind == Kind::B && replica.mode == 1) actions.push_back({action.stage, Kind::R, action.microbatch});
+      if (action.kind == Kind::B && replica.mode == problem.modes.size()) actions.push_back({action.stage, Kind::R, action.microbatch});
       actions.push_back(action);
     }
     row = std::move(actions);
@@ -194,9 +196,14 @@ int most_slices(const PlannedBatch& plan) {
 }
 
 PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem) {
-  Candidate candidate = candidate_of(problem, plan_batch(dynapipe_problem(problem, interval_of(problem))));
+  BatchPlan plan = plan_batch(dynapipe_problem(problem, interval_of(problem)));
+  const std::size_t mode = plan.replicas[0].mode;
+  Candidate candidate = candidate_of(problem, std::move(plan));
   PlannedBatch out{.samples = std::move(candidate.rows), .loads = {}, .schedule = std::move(candidate.tables[0]), .found_by = "dynapipe"};
-  for (const auto& row : out.samples) out.loads.push_back(load_of(problem, row));
+  for (const auto& row : out.samples) {
+    out.loads.push_back(load_of(problem, row));
+    if (mode < problem.modes.size()) out.loads.back().shape.recompute = problem.modes[mode];
+  }
   time_plan(problem, out);
   return out;
 }

@@ -23,6 +23,8 @@ struct SearchedBatchProblem {
   Network network{};
   double limit = kInfinity;               // of what lives on an actor at once, in StageCosts::live's unit
   bool split = false, recompute = false;  // what tables may do: I and W in B's place; R
+  // How much all of a batch's backwards may compute again by themselves: DynaPipe's plan takes one of them.
+  std::vector<Recompute> modes = {Recompute::none};
   // Tables that the search times, at most, beside those given. The result depends on nothing else and the seed.
   std::int64_t candidates = 400;
   std::uint64_t seed = 0;
@@ -41,8 +43,8 @@ struct PlannedBatch {
 // The most slices of a micro-batch; 0: the planner cuts none.
 int most_slices(const PlannedBatch& plan);
 
-// DynaPipe's plan (plan_batch) by the same costs, in every mode allowed; rows must be padded. Two candidates for the longest time differ by
-// more than a hundredth of what the longest sample takes. Throws Error as plan_batch does.
+// DynaPipe's plan (plan_batch) by the same costs, in the fastest mode that the limit allows; rows must be padded. Two candidates for the
+// longest time differ by more than a hundredth of what the longest sample takes. Throws Error as plan_batch does.
 PlannedBatch dynapipe_batch(const SearchedBatchProblem& problem);
 
 // Ragged rows of nearly equal work, as many as the table has micro-batches, under this table. Nothing is timed.

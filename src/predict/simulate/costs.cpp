@@ -95,11 +95,12 @@ ActionFit read_action_fit(const JsonNode& node) {
 }
 
 BatchFit read_batch_fit(const JsonNode& node) {
-  node.check_keys({"stages", "actions", "beyond", "spread"});
+  node.check_keys({"stages", "actions", "beyond", "spread", "under"});
   BatchFit fit{.stages = static_cast<std::int32_t>(node.at("stages").whole(1, INT32_MAX)),
                .actions = {},
                .beyond = node.at("beyond").number(),
-               .spread = node.at("spread").number()};
+               .spread = node.at("spread").number(),
+               .under = node.has("under") ? node.at("under").text() : ""};
   node.at("actions").each_element([&](const JsonNode& action) { fit.actions.push_back(read_action_fit(action)); });
   return fit;
 }
@@ -152,7 +153,7 @@ ordered_json json_of(const BatchFit& fit) {
   ordered_json actions = ordered_json::array();
   for (const ActionFit& action : fit.actions)
     actions.push_back({{"kind", name(action.kind)}, {"stage", action.stage}, {"per_amount", action.per_amount}});
-  return {{"stages", fit.stages}, {"actions", std::move(actions)}, {"beyond", fit.beyond}, {"spread", fit.spread}};
+  return {{"stages", fit.stages}, {"actions", std::move(actions)}, {"beyond", fit.beyond}, {"spread", fit.spread}, {"under", fit.under}};
 }
 
 ordered_json json_of(const std::map<std::string, double>& numbers) {

@@ -19,7 +19,7 @@ PlanStep plan_with(const Config& config, const Prepared& prepared, const Dataset
 
 PlanStep batch_planner(const Config& config, const Prepared& prepared, const Dataset& data) {
   const BatchPlannerInfo& planner = find_batch_planner(config.batch.planner);
-  check_rows(config);
+  check_choices(config);
   if (planner.batches == BatchesOf::alike) return {};
   if (planner.batches == BatchesOf::images) return plan_with<ModuleSteps>(config, prepared, data);
   if ((config.data.documents.empty() && config.data.pairs.empty()) || reads_images(data_of(config, *prepared.model)))

@@ -11,6 +11,7 @@
 #include "ops/definition.h"
 #include "penstock/error.h"
 #include "simulate/durations.h"
+#include "simulate/roofline.h"
 
 namespace penstock {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // A table of one micro-batch that has all kinds of tasks which a plan may have.
 Schedule small_table(const Config& config) {
   Schedule table = make_schedule("1f1b", {.actors = config.pipeline.table.actors, .microbatches = 1});
-  for (std::size_t s = 0; config.batch.recompute && s < table.actors.size(); ++s) {
+  for (std::size_t s = 0; plans_recomputation(config) && s < table.actors.size(); ++s) {
     std::vector<Action>& row = table.actors[s];
     row.insert(row.begin() + 1, {static_cast<std::int32_t>(s), Kind::R, 0});
   }
@@ -29,6 +30,10 @@ double most_bytes(const Program& program) {
   std::int64_t most = 0;
   for (const DeviceProgram& device : program.devices) most = std::max(most, device.device_bytes());
   return static_cast<double>(most);
+}
+
+const std::string& word_of(Recompute recompute) {
+  return recompute_words()[static_cast<std::size_t>(recompute)];
 }
 
 // In seconds.
@@ -49,10 +54,39 @@ void set_program(ShapePrograms& programs, BatchStep& step) {
   step.new_classes = made.new_classes;
 }
 
-void check_rows(const Config& config) {
-  if (find_batch_planner(config.batch.planner).rows != BatchRows::padded || !config.batch.ragged) return;
-  throw Error(concat(planner_text(config), " pads rows, and batch.rows is \"ragged\""), {},
-              "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
+std::string measured_under(const Config& config) {
+  const Config::Pipeline& p = config.pipeline;
+  std::vector<std::string> out;
+  for (const auto& [axis, members] :
+       {std::pair{"data", p.data}, {"local", p.program.local}, {"expert", p.expert}, {"context", p.context}, {"tensor", p.tensor}})
+    if (members > 1) out.push_back(concat(axis, "=", members));
+  if (p.program.recompute != Recompute::none) out.push_back(concat("recompute=", word_of(p.program.recompute)));
+  return join(out, ", ");
+}
+
+bool plans_recomputation(const Config& config) {
+  return config.batch.recompute == Recompute::inputs && find_batch_planner(config.batch.planner).recomputes == Recomputes::actions;
+}
+
+std::string recompute_of(const Config& config, const PlannedBatch& plan) {
+  const bool is_chosen = config.batch.recompute != Recompute::none && !plans_recomputation(config);
+  return is_chosen ? word_of(plan.loads.at(0).shape.recompute) : "";
+}
+
+void check_choices(const Config& config) {
+  const BatchPlannerInfo& planner = find_batch_planner(config.batch.planner);
+  if (planner.rows == BatchRows::padded && config.batch.ragged)
+    throw Error(concat(planner_text(config), " pads rows, and batch.rows is \"ragged\""), {},
+                "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
+  const Recompute most = config.batch.recompute;
+  const bool knows_how = planner.recomputes == Recomputes::modes || most == Recompute::none || plans_recomputation(config);
+  if (knows_how) return;
+  const std::string words = quote(word_of(most));
+  throw Error(
+      concat(planner_text(config),
+             planner.recomputes == Recomputes::actions ? " has whole stages computed again, or nothing" : " has nothing computed again",
+             ", and batch.recompute is ", words),
+      {}, concat("set pipeline.recompute = ", words, ", which holds for all micro-batches"));
 }
 
 void check_own_stages(const Config& config, const Prepared& prepared) {
@@ -101,7 +135,7 @@ void BatchSteps::check_planner() const {
   }
   if (planner_.texts != TextsIn::one_piece) check_texts();
   if (planner_.texts == TextsIn::groups) check_groups();
-  check_rows(config_);
+  check_choices(config_);
   if (schedule.stages() != config_.pipeline.table.actors)
     throw Error(concat(planner_text(config_), " plans one stage for each actor; schedule ", schedule.name, " has ", schedule.stages(),
                        " for ", config_.pipeline.table.actors),
@@ -121,28 +155,29 @@ void BatchSteps::check_groups() const {
                        ": what devices share of a sum would depend on the groups of a batch"),
                 {}, "set pipeline.zero = 0");
   const std::vector<LayoutAxis>& axes = prepared_.options.axes;
-  if (axes.size() == 1 && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
+  if (!axes.empty() && axes[0].dims == std::set<std::string>{"sequence"} && axes[0].stage_dims.empty() &&
       std::has_single_bit(static_cast<unsigned>(axes[0].size)))
     return;
-  throw Error(concat(planner_text(config_), " divides the members of one axis, over which sequences are split, into groups"),
+  throw Error(concat(planner_text(config_), " divides the members of the mesh's first axis, over which sequences are split, into groups"),
               {axes.empty() ? "the mesh has no axis inside of an actor"
                             : concat("the mesh has ", join(axes, ", ", [](const LayoutAxis& a) { return concat(a.name, "=", a.size); }))},
-              "give it one of a power of two members, such as --mesh pipe=2,context=4");
+              "give it one of a power of two members ahead of others, such as --mesh pipe=2,context=4,tensor=2");
 }
 
 // A group sends what the ops of one shape say.
 FlexspOptions BatchSteps::group_options() {
-  const std::int64_t length = round() * prepared_.options.axes[0].size;
-  const LowerInput& member = programs_.class_of({.input = length, .degree = prepared_.options.axes[0].size}, small_table(config_)).front();
+  const LayoutAxis& axis = prepared_.options.axes[0];
+  const std::int64_t length = round() * axis.size;
+  const LowerInput& member = programs_.class_of({.input = length, .degree = axis.size}, small_table(config_)).front();
   const Graph& body = *member.loop_op().body;
   std::map<std::string, std::pair<double, double>> sent;
   for (const Op& op : body.ops) {
-    if (!is_collective(op)) continue;
+    if (!is_collective(op) || attribute<std::string>(op, "axis") != axis.name) continue;
     auto& [bytes, messages] = sent[op.stage];
     bytes += static_cast<double>(body.type(op.operands[0]).bytes());
     ++messages;
   }
-  FlexspOptions out{.context = data_.tokens(), .devices = prepared_.options.axes[0].size};
+  FlexspOptions out{.context = data_.tokens(), .devices = axis.size};
   for (const auto& [stage, of_stage] : sent) {
     out.sent = std::max(out.sent, of_stage.first / static_cast<double>(round()));
     out.messages = std::max(out.messages, of_stage.second);
@@ -167,16 +202,18 @@ void BatchSteps::read_costs() {
   const BatchShape shape{1, round(), reads_pairs_ ? round() : 0};
   const Schedule table = small_table(config_);
   // An R that this mesh cannot have is refused here, and not at the batch whose plan first has one.
-  if (!planner_.given_table && batch.recompute && !prepared_.options.axes.empty()) programs_.class_of(shape, table);
-  std::vector<HeldFit> held;
-  if (!planner_.given_table && (batch.memory_limit > 0 || !batch.costs.empty())) held = held_fits();
+  if (plans_recomputation(config_) && !prepared_.options.axes.empty()) programs_.class_of(shape, table);
+  HeldFits held;
+  if (!planner_.given_table && (batch.memory_limit > 0 || !batch.costs.empty() || modes().size() > 1))
+    for (const Recompute mode : modes()) held[mode] = held_fits(mode);
   if (batch.costs.empty()) {
     costs_ = stage_costs(formula_of(batch), stages);
   } else {
     const std::string& backend = config_.pipeline.backend;
     const Costs costs = parse_costs(read_file(batch.costs), batch.costs);
-    check_fit(costs, batch.costs, backend, stages, config_.pipeline.table.split_backward);
-    const BatchFit& fit = costs.batches.at(backend);
+    const BatchFit& fit = needed_fit(
+        costs, batch.costs,
+        {.backend = backend, .stages = stages, .split = config_.pipeline.table.split_backward, .under = measured_under(config_)});
     costs_ = measured_costs(fit);
     beyond_ = fit.beyond;
     if (const auto link = costs.links.find(backend); link != costs.links.end()) network_.link = link->second;
@@ -199,16 +236,42 @@ std::vector<StageBytes> BatchSteps::first_slice_bytes(const BatchLoad& slice) {
   return out;
 }
 
+std::vector<Recompute> BatchSteps::modes() const {
+  std::vector<Recompute> out;
+  for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::inputs})
+    if (mode == Recompute::none || (planner_.recomputes == Recomputes::modes && mode <= config_.batch.recompute)) out.push_back(mode);
+  return out;
+}
+
+std::vector<double> BatchSteps::computed_again(BatchShape shape) {
+  const auto seconds = [&](Kind kind) {
+    const DeviceModel& device = published_devices().device("v100");
+    std::vector<double> out(at(config_.pipeline.table.actors));
+    for (const StageTask& task : programs_.class_of(shape, small_table(config_))[0].dag.tasks)
+      if (task.kind == kind) out[task.stage.index()] += roofline_seconds(*task.graph, device);
+    return out;
+  };
+  std::vector<double> out = seconds(Kind::B);
+  shape.recompute = Recompute::none;
+  const std::vector<double> forward = seconds(Kind::F), backward = seconds(Kind::B);
+  for (std::size_t s = 0; s < out.size(); ++s) out[s] = forward[s] > 0 ? std::max(out[s] - backward[s], 0.0) / forward[s] : 0;
+  return out;
+}
+
 // From a handful of shapes, whose tasks say it exactly.
-std::vector<HeldFit> BatchSteps::held_fits() {
+std::vector<HeldFit> BatchSteps::held_fits(Recompute mode) {
   const std::int64_t context = data_.tokens(), round = this->round();
   const Schedule table = small_table(config_);
   const bool in_slices = planner_.texts == TextsIn::slices;  // a row to each slice
   std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.table.actors)), kept(live), sent(live);
+  std::vector<double> again;
   for (const auto& [samples, share] : {std::pair{1, 8}, {1, 4}, {2, 8}, {3, 16}, {1, 2}}) {
     if (in_slices && samples > 1) continue;
     const std::int64_t length = std::min(context, std::max(round, context / share / round * round));
-    const BatchLoad load = padded_load({samples, length, reads_pairs_ ? std::max(round, length / share) : 0});
+    BatchLoad load = padded_load({samples, length, reads_pairs_ ? std::max(round, length / share) : 0});
+    load.shape.recompute = mode;
+    if (planner_.texts == TextsIn::groups) load.shape.degree = 1;
+    again = computed_again(load.shape);
     const std::vector<StageBytes> whole = stage_bytes(programs_.class_of(load.shape, table)[0]);
     const std::vector<StageBytes> held = in_slices ? first_slice_bytes(load) : whole;
     for (std::size_t s = 0; s < held.size(); ++s) {
@@ -218,7 +281,7 @@ std::vector<HeldFit> BatchSteps::held_fits() {
     }
   }
   std::vector<HeldFit> out;
-  for (std::size_t s = 0; s < live.size(); ++s) out.push_back({fit_loads(live[s]), fit_loads(kept[s]), fit_loads(sent[s])});
+  for (std::size_t s = 0; s < live.size(); ++s) out.push_back({fit_loads(live[s]), fit_loads(kept[s]), fit_loads(sent[s]), again[s]});
   return out;
 }
 
@@ -254,7 +317,8 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
                                .network = network_,
                                .limit = limit,
                                .split = config_.pipeline.table.split_backward,
-                               .recompute = batch.recompute,
+                               .recompute = plans_recomputation(config_),
+                               .modes = modes(),
                                .candidates = batch.candidates,
                                .seed = static_cast<std::uint64_t>(config_.train.seed)};
   for (SampleLengths& sample : problem.samples) sample = {std::min(sample.input, data_.tokens()), std::min(sample.target, data_.tokens())};

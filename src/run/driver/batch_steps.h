@@ -34,8 +34,16 @@ void set_program(ShapePrograms& programs, BatchStep& step);
 // The configured planner, for messages.
 std::string planner_text(const Config& config);
 
-// Throws Error where rows are to hold several samples and the planner pads them.
-void check_rows(const Config& config);
+// What times of batches are measured under, and are right for: BatchFit::under.
+std::string measured_under(const Config& config);
+// Whether tables of batches may have R.
+bool plans_recomputation(const Config& config);
+
+// The word for what the batch's backwards compute again; "" where its planner does not choose it.
+std::string recompute_of(const Config& config, const PlannedBatch& plan);
+
+// Throws Error where rows are to hold several samples and the planner pads them, or more may be computed again than it knows how.
+void check_choices(const Config& config);
 // Throws Error where the configuration's stages are a plan's, or slices of the model's, as batches are planned for the model's own; and
 // where ZeRO's shares would depend on a batch.
 void check_own_stages(const Config& config, const Prepared& prepared);
@@ -66,7 +74,10 @@ class BatchSteps {
   PlannedBatch plan(const std::vector<std::int64_t>& samples, double limit) const;
   void read_costs();
   std::vector<StageBytes> first_slice_bytes(const BatchLoad& slice);
-  std::vector<HeldFit> held_fits();
+  std::vector<HeldFit> held_fits(Recompute mode);
+  // How much of each stage's forward its backward computes again, as a share of its time.
+  std::vector<double> computed_again(BatchShape shape);
+  std::vector<Recompute> modes() const;  // that a plan may choose from
 
   const Config& config_;
   const BatchPlannerInfo& planner_;

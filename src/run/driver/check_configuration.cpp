@@ -73,7 +73,7 @@ std::optional<CheckResult> check_step(const CheckOptions& o, const Prepared& pip
   const std::unique_ptr<Cluster> cluster = o.cluster(devices_of_actors(pipelined), data);
   if (cluster == nullptr) return std::nullopt;
   const std::unique_ptr<Cluster> one = o.local(1, data);
-  check_rows(o.config);
+  check_choices(o.config);
   const PlanStep plan = plans_batches(o.config) ? batch_planner(o.config, pipelined, *data->named()) : PlanStep();
   Program program;
   if (!plan) {
@@ -107,7 +107,7 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
   if (!o.dump.empty())
     throw Error(concat("--dump writes the gradients of one step, and the table is for ", pipelined.schedule.steps, " steps"), {},
                 "leave out --dump or --window");
-  check_rows(o.config);
+  check_choices(o.config);
   const bool has_workers = o.config.pipeline.program.distance >= 0;
   Config plain = o.config;
   plain.pipeline.program.prefetch = false;

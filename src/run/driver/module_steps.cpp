@@ -64,6 +64,19 @@ bool splits_backwards(const Schedule& schedule) {
   });
 }
 
+void check_axes(const Config& config, const CompileOptions& options) {
+  for (const LayoutAxis& axis : options.axes) {
+    if (!axis.stage_dims.empty())
+      throw Error(concat(planner_text(config), " makes each part of images stages of its own, and [layout.", axis.stage_dims.begin()->first,
+                         "] is for one stage"),
+                  {}, "say in [layout] what holds for all stages");
+    if (options.zero > 0 && axis.dims.contains("sequence"))
+      throw Error(concat(planner_text(config), " with pipeline.zero = ", options.zero, ", and texts split over ", axis.name,
+                         ": what devices share of a sum would depend on the lengths of a batch"),
+                  {}, "set pipeline.zero = 0");
+  }
+}
+
 }  // namespace
 
 ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const Dataset& data)
@@ -80,10 +93,7 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
     throw Error(concat(planner, " plans texts with images; model ", quote(config.model.name), " reads none"), {},
                 "take --set model.name=multimodal --set model.input=images, or leave out batch.planner");
   check_own_stages(config, prepared);
-  if (const std::vector<LayoutAxis>& axes = prepared.options.axes; !axes.empty())
-    throw Error(concat(planner, " plans stages that are whole on a device; the mesh has ",
-                       join(axes, ", ", [](const LayoutAxis& axis) { return concat(axis.name, "=", axis.size); })),
-                {}, "leave out these axes of --mesh");
+  check_axes(config, prepared.options);
   part_ = planner_.given_table    ? std::numeric_limits<std::int32_t>::max()
           : config.batch.part > 0 ? config.batch.part
                                   : part_of(costs_, most_images(config, prepared));

@@ -187,7 +187,8 @@ class Loop {
             .microbatches = batch_.program->microbatches,
             .classes = batch_.classes,
             .new_classes = batch_.new_classes,
-            .slices = most_slices(batch_.plan)};
+            .slices = most_slices(batch_.plan),
+            .recompute = recompute_of(config_, batch_.plan)};
   }
 
   // The steps that the program does at once.

@@ -172,6 +172,10 @@ ValueId exchanged_pieces(const ConversionSite& s, ValueId v, std::int64_t dim) {
 
 }  // namespace
 
+bool is_zeros(const Op& op) {
+  return op.name == "full" && attribute<double>(op, "fill_value") == 0;
+}
+
 ValueId part_of(const ConversionSite& s, ValueId v, const Layout& split, std::int64_t member) {
   if (split.mirrored) return mirrored_part_of(s, v, split, member);
   const TensorType type = s.graph.type(v);

@@ -28,6 +28,9 @@ ValueId term_of_first(const ConversionSite& site, ValueId whole);
 // same by way of flat tensors that devices can move.
 ValueId pack_collective(const ConversionSite& site, const Op& collective, ValueId value);
 
+// Whether all elements of the op's result are 0, whatever the batch: they are, then, in every layout.
+bool is_zeros(const Op& op);
+
 // A member's part of `v`, which is whole, where it is split; and the whole tensor of this shape, of all members' parts.
 ValueId part_of(const ConversionSite& site, ValueId v, const Layout& split, std::int64_t member);
 ValueId whole_of(const ConversionSite& site, std::vector<ValueId> parts, const Layout& split, const Shape& shape);

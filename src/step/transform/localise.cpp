@@ -53,6 +53,14 @@ ValueId converted_before(Local& l, ValueId v, const Layout& to, const Op& marks)
   return l.graph.ops.back().results[0];
 }
 
+// Zeros are made as they are to lie, so that they are still known to be zeros.
+ValueId zeros_as(Local& l, ValueId v, const Layout& to, const Op& marks) {
+  const OpId made = l.producer[v];
+  if (!made || !is_zeros(l.from.ops[made])) return {};
+  const TensorType type = l.local(v, to);
+  return add_beside({l.graph, marks, l.axis(), l.member}, "full", {}, {{"dtype", type.dtype}, {"fill_value", 0.0}, {"size", type.shape}});
+}
+
 // The value in another layout.
 ValueId converted(Local& l, ValueId v, const Layout& to, const Op& reader) {
   const Layout& from = l.layouts.values[v];
@@ -60,7 +68,8 @@ ValueId converted(Local& l, ValueId v, const Layout& to, const Op& reader) {
   const Op& marks = marks_of_conversion(l.from, l.producer[v], from, reader);
   const Conversion key = conversion_for(v, to, marks.phase, marks.stage);
   if (const auto found = l.converted.find(key); found != l.converted.end()) return found->second;
-  ValueId out = converted_before(l, v, to, marks);
+  ValueId out = zeros_as(l, v, to, marks);
+  if (!out) out = converted_before(l, v, to, marks);
   if (!out) out = convert({l.graph, marks, l.axis(), l.member}, l.value[v], l.from.type(v), from, to);
   return l.converted[key] = out;
 }
