@@ -72,7 +72,7 @@ soak: build
 	@PENSTOCK_SOAK=1 $(or $(PENSTOCK_PYTHON),.venv/bin/python) tests/python/zoo_test.py
 	@$(CMAKE) --build build --target penstock_module
 	@PENSTOCK_SOAK=1 PYTHONPATH=build/python $(or $(PENSTOCK_PYTHON),.venv/bin/python) tests/python/counts_test.py
-	@PENSTOCK_SOAK=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) -R '^python[.](device|micro_batches|optimisers|plans|ranks|trainer)_test|^cli[.](ranks|resume|sequences|window)_test'
+	@PENSTOCK_SOAK=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) -R '^python[.](device|micro_batches|optimisers|plans|ranks|trainer)_test|^cli[.](device_matrix|ranks|resume|sequences|window)_test'
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF)
 	@$(CMAKE) --build build-asan
 	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests

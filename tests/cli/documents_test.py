@@ -18,19 +18,24 @@ SMALL_FILE = [
     (r"heads = \d+", "heads = 2"),
     (r"context = \d+", "context = 16"),
     (r"steps = \d+", "steps = 4"),
+    (r"batch = \d+", "batch = 16"),
     (r"validation_every = \d+", "validation_every = 0"),
 ]  # fmt: skip
 SMALL_COMMAND = [
-    (r"steps([ =])200", r"steps\g<1>4"),
+    (r"steps([ =])20+\b", r"steps\g<1>4"),
     (r"steps([ =])400", r"steps\g<1>8"),
+    (r"model\.width=256\b", "model.width=32"),
+    (r"model\.context=128\b", "model.context=16"),
     (r"--tokens \d+", "--tokens 3"),
     (r"((?:penstock|--) (?:train|check|compile|mesh))\b(?! examples/| --resume| --set model.name=)", r"\1 --set width=32 --set heads=2 --set context=16 --set validation_every=0"),
     (r"((?:penstock|--) train)\b(?!.*steps)", r"\1 --steps 4"),
     (r"penstock (schedule search|plan)\b(?!.*degrees)", r"penstock \1 --seconds 0.5"),
     (r"examples/long_slices\.toml", r"\g<0> --set width=32 --set context=64"),
+    (r"examples/gpt_documents\.toml", r"\g<0> --set width=32"),
     (r"(?<= train --steps 4 )examples/long\.toml", r"\g<0> --set width=32 --set context=256"),
     (r"examples/docstrings\.py", rf"\g<0> {REPOSITORY}/python"),  # fewer functions than the library of Python has
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
+    (r"penstock plan (.*)--device standin", r"penstock plan \1--device standin --set model.layers=2 --set batch=8"),
     (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
     (r"\.venv/bin/torchrun\b", f"{PYTHON} -m torch.distributed.run"),
     (r"--device cuda\b", "--device standin"),  # no GPU is there
