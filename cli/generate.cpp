@@ -21,7 +21,7 @@ namespace penstock {
 namespace {
 
 struct GenerateFlags {
-  std::string folder, prompt, out;
+  std::string folder, out;
   GenerationOptions generation;
   PictureOptions picture;
   bool json = false;
@@ -51,10 +51,11 @@ void continue_text(const GenerateFlags& options, const Trained& trained, const M
   if (!options.of_pictures.empty())
     throw Error(concat("model ", quote(trained.config.model.name), " makes no pictures"),
                 {concat("only a picture takes ", join(options.of_pictures, ", "))}, "--prompt TEXT gives a text to continue");
-  const std::string text = generate(trained.config, models, trained.state, options.prompt, options.generation, trained.device());
+  const std::string text = generate(trained.config, models, trained.state, options.generation, trained.device());
   if (options.json)
-    return print_json(nlohmann::ordered_json{{"prompt", options.prompt}, {"text", text}, {"checkpoint", trained.checkpoint.folder}});
-  std::printf("%s\n", printable(options.prompt + text).c_str());
+    return print_json(
+        nlohmann::ordered_json{{"prompt", options.generation.prompt}, {"text", text}, {"checkpoint", trained.checkpoint.folder}});
+  std::printf("%s\n", printable(options.generation.prompt + text).c_str());
 }
 
 void draw_picture(const GenerateFlags& options, const Trained& trained, const ModelRegistry& models) {
@@ -99,7 +100,7 @@ void add_generate(CLI::App& program, const ModelRegistry& models) {
   const auto options = std::make_shared<GenerateFlags>();
   command->add_option("DIR", options->folder, "a run's or a checkpoint's folder")->required();
   const std::vector<CLI::Option*> text = {
-      command->add_option("--prompt", options->prompt, "the text to continue"),
+      command->add_option("--prompt", options->generation.prompt, "the text to continue"),
       command->add_option("--tokens", options->generation.tokens, "how many to add (200)"),
       command->add_option("--temperature", options->generation.temperature, "0: always the likeliest (0.8)"),
       command->add_option("--top-k", options->generation.top_k, "choose among so many; 0: all (40)")};

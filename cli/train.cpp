@@ -172,7 +172,7 @@ std::string written_timeline(const Config& config, const Prepared& prepared, con
 std::string generated(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
   const StateSource state{.kind = StateSource::Kind::checkpoint, .path = result.checkpoint};
   const std::chrono::duration<double> seconds = kSampleSeconds;
-  return generate(config, models, state, "", {.tokens = kSampleTokens, .seed = config.train.seed, .seconds = seconds.count()},
+  return generate(config, models, state, {.prompt = {}, .tokens = kSampleTokens, .seed = config.train.seed, .seconds = seconds.count()},
                   [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
 }
 
@@ -232,7 +232,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
       set_later_aside(config, start);
     };
     const auto show = [&](const StepMetrics& metrics) { progress.show(metrics); };
-    result = train(config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested});
+    result = train({config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested}});
   }
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
   const std::string timeline = written_timeline(config, prepared, programs, result);

@@ -9,11 +9,12 @@ class Trigram : public Model {
  public:
   explicit Trigram(const ModelOptions& options)
       : cut_(options.stages > 1),
-        embedding_(specs_, "embedding", 256, options.size("width"), 1.0, options.master()),
-        mix_(specs_, "mix", 2 * options.size("width"), options.size("width"), 0.05, true, options.master()),
-        head_(specs_, "head", options.size("width"), 256, 0.1, true, options.master()) {}
+        specs_(options.master()),
+        embedding_(specs_, "embedding", {256, options.size("width")}, 1.0),
+        mix_(specs_, "mix", {2 * options.size("width"), options.size("width")}, 0.05),
+        head_(specs_, "head", {options.size("width"), 256}, 0.1) {}
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
 
   Tensor logits(const Parameters& p, const Batch& batch) const override {
     const Tensor x = embedding_(p, batch.tokens);
@@ -28,7 +29,7 @@ class Trigram : public Model {
 
  private:
   bool cut_;
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   nn::Embedding embedding_;
   nn::Linear mix_, head_;
 };

@@ -100,8 +100,8 @@ Tensor asinh(Tensor x) {
 // A model's programs on two actors of two devices each, with sharded optimiser state.
 class Line : public Model {
  public:
-  Line() : layer_(specs_, "layer", 8, 1, 0.1, true, DType::f32) {}
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  Line() : layer_(specs_, "layer", {8, 1}, 0.1) {}
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   std::vector<DataPort> data(std::int64_t) const override {
     return {{"x", {DType::f32, {8}}, DataPort::Kind::normal, 0, {}}, {"y", {DType::f32, {1}}, DataPort::Kind::response, 0, {"x"}}};
   }
@@ -110,7 +110,7 @@ class Line : public Model {
   }
 
  private:
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_{DType::f32};
   nn::Linear layer_;
 };
 
@@ -165,7 +165,7 @@ int run_all() {
   std::printf("loss %.6f to %.6f on one device, %.6f on two\n", alone.front(), alone.back(), together.back());
 
   const Schedule table = make_schedule("1f1b", {.actors = 2, .microbatches = 2});
-  const ModelPrograms line = compile(Line(), 8, 0, {}, table, {.devices = {2, 2}, .zero = 1});
+  const ModelPrograms line = compile(Line(), {.batch = 8}, {}, table, {.devices = {2, 2}, .zero = 1});
   Session session(4);
   session.load("train", line.training);
   session.load("evaluate", line.evaluation);

@@ -79,9 +79,9 @@ struct ModelPrograms {
   Program evaluation;  // outputs "loss_sum" and "count"
   // Both read the model's data ports, "rows" i64[batch] (the samples' numbers in the step) and "seed" i64[].
 };
-// Both of steps of `batch` samples (of `context` tokens; 0: the model reads no text). The model marks as many stages as the table has.
-// Throws Error also where the batch is not divisible by the micro-batches.
-ModelPrograms compile(const Model& model, int batch, int context, const OptimiserOptions& optimiser, const Schedule& schedule,
+// Both of steps of this shape, in as many micro-batches as the table has. The model marks as many stages as the table has. Throws Error
+// also where the batch is not divisible by the micro-batches.
+ModelPrograms compile(const Model& model, StepShape shape, const OptimiserOptions& optimiser, const Schedule& schedule,
                       CompileOptions options = {});
 
 // The table without all that is no F, so that every stage stays on its actors.

@@ -121,9 +121,16 @@ struct LayoutSite {
 };
 // The row in which operand `operand` is split as given; none: the op needs it whole. No rule is asked of flat operands (ops/layouts.h).
 using LayoutRule = std::optional<LayoutRow> (*)(const LayoutSite& site, std::size_t operand, const Layout& split);
-// Changes what a member's op must say otherwise than the whole one's: attributes with sizes, places of the part. `op` is the whole op with
-// the member's operands, of the types `operands`, and gives `results`.
-using LocalRule = void (*)(const LayoutSite& site, const LayoutRow& row, std::int64_t member, std::span<const TensorType> operands,
-                           std::span<const TensorType> results, Op& local);
+// One member's part of an op in a row.
+struct LocalSite {
+  const LayoutSite& whole;
+  const LayoutRow& row;
+  std::int64_t member = 0;
+  std::span<const TensorType> operands, results;  // what the member has
+
+  LayoutRange range(const Layout& split, std::int64_t size) const { return range_of(split, size, whole.members, member); }
+};
+// Changes what a member's op, `local`, must say otherwise than the whole one's: attributes with sizes, places of the part.
+using LocalRule = void (*)(const LocalSite& site, Op& local);
 
 }  // namespace penstock

@@ -176,31 +176,31 @@ Tensor einsum(const std::string& equation, const std::vector<Tensor>& operands);
 
 // Sequences are [n, channels, length], images [n, channels, height, width], volumes [n, channels, depth, height, width]. Convolutions have
 // a weight [out, channels / groups, ...places] (+ bias[out]), transposed ones [channels, out / groups, ...places], and zeros around the
-// image. Strides, paddings and dilations are counted in places, alike in all dims.
-Tensor conv1d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0, std::int64_t dilation = 1,
-              std::int64_t groups = 1);
-Tensor conv2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0, std::int64_t dilation = 1,
-              std::int64_t groups = 1);
-Tensor conv3d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0, std::int64_t dilation = 1,
-              std::int64_t groups = 1);
-Tensor conv_transpose1d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0,
-                        std::int64_t output_padding = 0, std::int64_t groups = 1, std::int64_t dilation = 1);
-Tensor conv_transpose2d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0,
-                        std::int64_t output_padding = 0, std::int64_t groups = 1, std::int64_t dilation = 1);
-Tensor conv_transpose3d(Tensor x, Tensor weight, Tensor bias = {}, std::int64_t stride = 1, std::int64_t padding = 0,
-                        std::int64_t output_padding = 0, std::int64_t groups = 1, std::int64_t dilation = 1);
-// All of them, with a number for each dim of places; one number stands for all dims.
-Tensor convolution(Tensor x, Tensor weight, Tensor bias, std::vector<std::int64_t> stride, std::vector<std::int64_t> padding,
-                   std::vector<std::int64_t> dilation, bool transposed, std::vector<std::int64_t> output_padding, std::int64_t groups);
+// image. Strides, paddings and dilations are counted in places, a number for each dim or one for all.
+struct ConvolutionOptions {
+  std::vector<std::int64_t> stride = {1}, padding = {0}, dilation = {1};
+  std::vector<std::int64_t> output_padding = {0};  // of transposed ones
+  std::int64_t groups = 1;
+  bool transposed = false;
+};
+Tensor convolution(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
+// The same of so many dims.
+Tensor conv1d(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
+Tensor conv2d(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
+Tensor conv3d(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
+Tensor conv_transpose1d(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
+Tensor conv_transpose2d(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
+Tensor conv_transpose3d(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
 Tensor max_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0);
 // Means of windows of sequences, images and volumes; padding, at most half of the kernel, counts as zeros or not at all. ceil_mode: a
 // window at the end that is not whole counts too.
-Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0, bool ceil_mode = false,
-                  bool count_include_pad = true);
-Tensor avg_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0, bool ceil_mode = false,
-                  bool count_include_pad = true);
-Tensor avg_pool3d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0, bool ceil_mode = false,
-                  bool count_include_pad = true);
+struct AvgPoolOptions {
+  std::int64_t padding = 0;
+  bool ceil_mode = false, count_include_pad = true;
+};
+Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options = {});
+Tensor avg_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options = {});
+Tensor avg_pool3d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options = {});
 // x with so many places in each dim. mode: "nearest"; "linear", "bilinear" or "trilinear" for one, two or three dims; "bicubic" for two.
 // align_corners (not of nearest): the corners' values stay where they are.
 Tensor interpolate(Tensor x, std::vector<std::int64_t> size, std::string_view mode = "nearest", bool align_corners = false);
@@ -238,8 +238,13 @@ Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, const Attentio
 // bias[head, j - i + reach - 1]; then |j - i| < reach. Ranges that keep none of this are an Error where the op runs. Queries that follow on
 // each other and whose ranges begin alike are computed together, so a row takes as long as the samples that it holds. `is_causal` says that
 // no query attends to keys behind it, which is held against the ranges where the op runs: then rows may be cut into slices.
-Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias = {},
-                           std::optional<double> scale = {}, bool is_causal = false);
+struct RangesOptions {
+  std::int64_t reach = 0;
+  Tensor bias = {};
+  std::optional<double> scale = {};
+  bool is_causal = false;
+};
+Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, const RangesOptions& options);
 
 // weight [rows, width], indices i64 [...] -> [..., width].
 Tensor embedding(Tensor weight, Tensor indices);
@@ -271,18 +276,22 @@ Tensor dropout(Tensor x, double p, Tensor key, Tensor rows, Tensor positions = {
 // The key of one random op: a mix of the run's seed, the step and the op's number. All i64 scalars.
 Tensor random_key(Tensor seed, Tensor step, std::int64_t op);
 
-// Optimiser updates act elementwise on one parameter; learning_rate and step (i64, from 1) are scalars of the graph.
+// The numbers of an optimiser's update, which groups of parameters may have for themselves (ParameterSpec::group).
+struct ParameterGroup {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
+};
+// Optimiser updates act elementwise on one parameter and what is kept of it, and give the next values; learning_rate and step (i64, from 1)
+// are scalars of the graph.
 // Adam's bias-corrected update with decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW.
-struct AdamWResult {
+struct AdamWState {
   Tensor parameter, first, second;
 };
-AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, double beta1,
-                  double beta2, double eps, double weight_decay);
+AdamWState adamw(const AdamWState& now, Tensor gradient, Tensor learning_rate, Tensor step, const ParameterGroup& numbers);
 // v' = momentum*v + (g + weight_decay*p); p' = p - lr*v'.
-struct SgdResult {
+struct SgdState {
   Tensor parameter, velocity;
 };
-SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay);
+SgdState sgd(const SgdState& now, Tensor gradient, Tensor learning_rate, const ParameterGroup& numbers);
 
 // Collectives along an axis of the mesh of devices, for models that say themselves what the members of the axis do. All members run the
 // same graph, each with values of its own: parameters and data are the same on all of them, and what is made of them differs behind

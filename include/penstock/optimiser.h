@@ -12,10 +12,7 @@
 
 namespace penstock {
 
-// The numbers of an update, which groups of parameters may have for themselves (ParameterSpec::group). A row reads those that it takes.
-struct ParameterGroup {
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
-};
+// A number of a ParameterGroup. A row reads those that it takes.
 struct UpdateNumber {
   std::string_view name;  // "beta1"
   double ParameterGroup::* value;

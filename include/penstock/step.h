@@ -44,17 +44,22 @@ struct OptimiserOptions {
 // so no tensor of the whole batch, the data port "count" i64[], which stands behind "seed".
 enum class BatchCount : std::uint8_t { of_model, port };
 
+// The samples of a step, the length of their rows, and into how many micro-batches they are cut.
+struct StepShape {
+  int batch = 1, context = 0, microbatches = 1;
+  BatchCount count = BatchCount::of_model;
+  TextRows rows = {};
+};
+
 // One training step. Outputs after the state: "loss" (mean), "gradient_norm" (before clipping), "learning_rate".
 // Nothing hides a loss or norm that is not finite: both are outputs, and the state takes it on.
-Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& optimiser,
-                    BatchCount count = BatchCount::of_model, const TextRows& rows = {});
+Graph training_step(const Model& model, const StepShape& shape, const OptimiserOptions& optimiser);
 // The other steps leave their state, the parameters, as it is.
 // This one gives the loss and the gradients of the mean loss, with dropout as in step 0. Outputs: "loss", then "gradient:<name>".
-Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count = BatchCount::of_model,
-                    const TextRows& rows = {});
+Graph gradient_step(const Model& model, const StepShape& shape);
 // Outputs "loss_sum" and "count" (i64, Model::count) and, where they are asked for, "output:<name>" for each of Model::outputs, with the
 // batch's samples in front. Forward only.
-Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows = {}, bool outputs = false);
+Graph evaluation_step(const Model& model, const StepShape& shape, bool outputs = false);
 // Data: only "tokens" i64[1,context]. Output "logits" f32[1,context,vocabulary]. Forward only, one micro-batch.
 Graph generation_step(const Model& model, int context);
 // One step of a picture's, of a model that makes some (Model::next_latents says what the data are). Outputs "latents", and "picture" f32

@@ -248,11 +248,19 @@ struct ModelEntry {
 };
 using ModelRegistry = std::map<std::string, ModelEntry>;
 
+// The parameters that a model declares, in order, and the dtype in which nn's modules add theirs: ModelOptions::master().
+struct ParameterList {
+  explicit ParameterList(DType of) : dtype(of) {}
+
+  DType dtype;
+  std::vector<ParameterSpec> list;
+};
+
 namespace nn {
 
 // Modules hold names and sizes; the tensors come with each call. A constructor appends its parameters, "<path>.weight" and "<path>.bias",
-// to `specs`; biases start at zero. A product runs in x's dtype, a norm in its weight's; both return x's dtype. The names of dims say how
-// the members of a mesh axis may share the parameters.
+// to `specs`; weights start with normal values of this deviation, biases at zero. A product runs in x's dtype, a norm in its weight's; both
+// return x's dtype. The names of dims say how the members of a mesh axis may share the parameters.
 class Module {
  public:
   explicit Module(std::string path) : path_(std::move(path)) {}
@@ -263,37 +271,48 @@ class Module {
   std::string path_;
 };
 
+// A map of `in` numbers to `out`, with the names of both dims.
+struct LayerDims {
+  DimName in, out;
+};
+struct LinearShape {
+  std::int64_t in, out;
+  LayerDims dims = {};
+  bool bias = true;
+};
+
 // Its weight is [out, in], as in torch.nn.Linear.
 class Linear : public Module {
  public:
-  Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias, DType dtype,
-         const DimName& in_dim = {}, const DimName& out_dim = {});
+  Linear(ParameterList& specs, std::string path, const LinearShape& shape, double deviation);
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
   bool bias_;
 };
 
-// Its weight is [in, out]: the layout of the published GPT-2 checkpoints ("Conv1D").
+// Its weight is [in, out]: the layout of the published GPT-2 checkpoints ("Conv1D"). It always has a bias.
 class Conv1D : public Module {
  public:
-  Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype,
-         const DimName& in_dim = {}, const DimName& out_dim = {});
+  Conv1D(ParameterList& specs, std::string path, const LinearShape& shape, double deviation);
   Tensor operator()(const Parameters& p, Tensor x) const;
 };
 
 // `count` maps side by side: its weight is [count, in, out], its bias [count, out], and x is [count, rows, in].
+struct BatchedLinearShape {
+  std::int64_t count, in, out;
+  DimName count_dim = {};
+  LayerDims dims = {};
+};
 class BatchedLinear : public Module {
  public:
-  BatchedLinear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t count, std::int64_t in, std::int64_t out,
-                double deviation, DType dtype, const DimName& count_dim = {}, const DimName& in_dim = {}, const DimName& out_dim = {});
+  BatchedLinear(ParameterList& specs, std::string path, const BatchedLinearShape& shape, double deviation);
   Tensor operator()(const Parameters& p, Tensor x) const;
 };
 
 class LayerNorm : public Module {
  public:
-  LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps = 1e-5,
-            const DimName& dim = {});
+  LayerNorm(ParameterList& specs, std::string path, std::int64_t width, double eps = 1e-5, const DimName& dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
@@ -303,7 +322,7 @@ class LayerNorm : public Module {
 // Its weight is [width], as in torch.nn.RMSNorm.
 class RMSNorm : public Module {
  public:
-  RMSNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps = 1e-6, const DimName& dim = {});
+  RMSNorm(ParameterList& specs, std::string path, std::int64_t width, double eps = 1e-6, const DimName& dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
@@ -311,52 +330,56 @@ class RMSNorm : public Module {
 };
 
 // Weight and bias are [channels], as in torch.nn.GroupNorm; x is [n, channels, ...].
+struct GroupNormShape {
+  std::int64_t groups, channels;
+  double eps = 1e-5;
+  DimName dim = {};  // of the channels
+};
 class GroupNorm : public Module {
  public:
-  GroupNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t groups, std::int64_t channels, DType dtype, double eps = 1e-5,
-            const DimName& dim = {});
+  GroupNorm(ParameterList& specs, std::string path, const GroupNormShape& shape);
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
-  std::int64_t groups_;
-  double eps_;
+  GroupNormShape shape_;
 };
 
+struct EmbeddingShape {
+  std::int64_t rows, width;
+  DimName rows_dim = {}, width_dim = {};
+};
 class Embedding : public Module {
  public:
-  Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype,
-            const DimName& rows_dim = {}, const DimName& width_dim = {});
+  Embedding(ParameterList& specs, std::string path, const EmbeddingShape& shape, double deviation);
   Tensor operator()(const Parameters& p, Tensor indices) const;
 };
 
 // Its weight is [rows, width], as in torch.nn.EmbeddingBag with mode "sum"; all bags have one size.
 class EmbeddingBag : public Module {
  public:
-  EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation, DType dtype,
-               const DimName& rows_dim = {}, const DimName& width_dim = {});
+  EmbeddingBag(ParameterList& specs, std::string path, const EmbeddingShape& shape, double deviation);
   Tensor operator()(const Parameters& p, Tensor indices) const;
 };
 
 // A convolution with a square window: its weight is [out, in / groups, kernel, kernel], as in torch.nn.Conv2d.
 struct Conv2dShape {
   std::int64_t in, out, kernel, stride = 1, padding = 0, dilation = 1, groups = 1;
+  LayerDims dims = {};
+  bool bias = true;
 };
 class Conv2d : public Module {
  public:
-  Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype,
-         const DimName& in_dim = {}, const DimName& out_dim = {});
+  Conv2d(ParameterList& specs, std::string path, const Conv2dShape& shape, double deviation);
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
   Conv2dShape shape_;
-  bool bias_;
 };
 
 // Normalises by the statistics of the micro-batch, in evaluation too: torch.nn.BatchNorm2d with track_running_stats=False.
 class BatchNorm2d : public Module {
  public:
-  BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps = 1e-5,
-              const DimName& dim = {});
+  BatchNorm2d(ParameterList& specs, std::string path, std::int64_t channels, double eps = 1e-5, const DimName& dim = {});
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:
@@ -370,12 +393,11 @@ struct AttentionHeads {
   std::int64_t width, heads;
   std::int64_t kv_heads = 0;  // 0: as many as heads
   bool bias = false;
+  std::string embed = {}, heads_dim = {};  // the names of the width's dim and of that in which the heads lie
 };
 class Attention : public Module {
  public:
-  // `heads_dim` is the name of the dim that the heads lie in, `embed` that of the width.
-  Attention(std::vector<ParameterSpec>& specs, std::string path, const AttentionHeads& shape, double deviation, DType dtype,
-            const std::string& embed = "", const std::string& heads_dim = "");
+  Attention(ParameterList& specs, std::string path, const AttentionHeads& shape, double deviation);
   // x [batch, length, width], as its result; keys and values are of `memory` [batch, its length, width], or of x where there is none.
   Tensor operator()(const Parameters& p, Tensor x, const AttentionOptions& options, Tensor memory = {}) const;
 
@@ -390,11 +412,11 @@ struct MLPShape {
   std::int64_t width, hidden;
   std::string activation = "gelu";
   bool gated = false, bias = true;
+  LayerDims dims = {};  // of width and hidden
 };
 class MLP : public Module {
  public:
-  MLP(std::vector<ParameterSpec>& specs, std::string path, const MLPShape& shape, double deviation, DType dtype,
-      const DimName& width_dim = {}, const DimName& hidden_dim = {});
+  MLP(ParameterList& specs, std::string path, const MLPShape& shape, double deviation);
   Tensor operator()(const Parameters& p, Tensor x) const;
 
  private:

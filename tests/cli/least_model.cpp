@@ -5,14 +5,14 @@ using namespace penstock;
 
 class Bigram : public Model {
  public:
-  explicit Bigram(const ModelOptions& options) : table_(specs_, "table", 256, 256, 0.1, options.master()) {}
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  explicit Bigram(const ModelOptions& options) : specs_(options.master()), table_(specs_, "table", {256, 256}, 0.1) {}
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     return cross_entropy(reshape(table_(p, batch.tokens), {-1, 256}), reshape(batch.targets, {-1}));
   }
 
  private:
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   nn::Embedding table_;
 };
 

@@ -45,7 +45,7 @@ class ImageFiles : public testing::Test {
     write_file(folder_.file("texts.jsonl"),
                "{\"images\": [\"grey.pgm\", \"red.ppm\"], \"text\": \"ab\"}\n{\"text\": \"cde\"}\n{\"images\": [\"grey.pgm\"], "
                "\"text\": \"fg\"}\n");
-    data_.emplace(std::vector<std::string>{folder_.file("texts.jsonl")}, small_ports(), 1, 0.0, 0);
+    data_.emplace(std::vector<std::string>{folder_.file("texts.jsonl")}, small_ports(), SampleDraw{});
   }
 
   test::TemporaryFolder folder_;

@@ -18,7 +18,7 @@ using Numbers = std::vector<std::int64_t>;
 
 SequenceDataset dataset(const std::vector<std::string>& paths, std::int64_t context, std::int64_t batch, double validation = 0,
                         std::int64_t seed = 0) {
-  return {Sequences::of_documents(paths, *load_tokenizer("bytes")), join(paths, ", "), context, batch, validation, seed};
+  return {Sequences::of_documents(paths, *load_tokenizer("bytes")), join(paths, ", "), context, {batch, validation, seed}};
 }
 
 // The port's values for these rows of the samples; `length`: of a row of tokens or targets, 0 for other ports.
@@ -96,7 +96,7 @@ TEST(SequenceDataset, PairsReadApartHaveRowsOfInputs) {
   const TemporaryFolder folder;
   const std::string file = folder.file("pairs.jsonl");
   write_file(file, "{\"input\": \"abcdef\", \"target\": \"xyz\"}\n{\"input\": \"pq\", \"target\": \"\"}\n");
-  const SequenceDataset data(Sequences::of_pairs({file}, *load_tokenizer("bytes")), file, 5, 1, 0, 0, /*pairs=*/true);
+  const SequenceDataset data(Sequences::of_pairs({file}, *load_tokenizer("bytes")), file, 5, {1, 0, 0}, /*pairs=*/true);
   EXPECT_EQ(data.length(0), 8) << "an input of 5 tokens, of which one was cut, and a target of 3";
   EXPECT_EQ(data.target_length(0), 3);
   EXPECT_EQ(values(data, "inputs", {0, 1}, 5), (Numbers{'a', 'b', 'c', 'd', 'e', 'p', 'q', 0, 0, 0}));

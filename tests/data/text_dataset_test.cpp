@@ -38,7 +38,7 @@ TEST(TextDataset, TargetsAreTheNextBytesAcrossFiles) {
   const std::string text = letters(26 * 10);
   write_file(folder.file("a.txt"), text.substr(0, 101));
   write_file(folder.file("b.txt"), text.substr(101));
-  const TextDataset data({folder.path().string()}, *bytes, 8, 4, 0.1, 0);
+  const TextDataset data({folder.path().string()}, *bytes, 8, {4, 0.1, 0});
   EXPECT_EQ(data.size(), 260);
   EXPECT_EQ(data.files(), 2);
   StepInput input;
@@ -60,20 +60,20 @@ TEST(TextDataset, WindowsOfTokens) {
   write_file(folder.file("a.txt"), text);
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(test::tests_folder() + "/golden/tokenizer/gpt2.json");
   const std::vector<std::int32_t> tokens = tokenizer->encode(text);
-  const TextDataset data({folder.file("a.txt")}, *tokenizer, 8, 1, 0, 0);
+  const TextDataset data({folder.file("a.txt")}, *tokenizer, 8, {1, 0, 0});
   EXPECT_EQ(data.size(), std::ssize(tokens));
   EXPECT_EQ(data.summary(), concat("300 B of text in 1 file, ", tokens.size(), " tokens"));
   StepInput input;
   input.samples = {2};
   EXPECT_EQ(values(data, "targets", input, 0, 1, 8), std::vector<std::int64_t>(tokens.begin() + 17, tokens.begin() + 25));
-  EXPECT_NE(data.fingerprint(), TextDataset({folder.file("a.txt")}, *bytes, 8, 1, 0, 0).fingerprint());
+  EXPECT_NE(data.fingerprint(), TextDataset({folder.file("a.txt")}, *bytes, 8, {1, 0, 0}).fingerprint());
 }
 
 // The refusal of a file that holds `content`, named itself; "no error" where it is text.
 std::string verdict(const std::string& content) {
   const TemporaryFolder folder;
   write_file(folder.file("x"), content);
-  const std::string message = message_of([&] { TextDataset({folder.file("x")}, *bytes, 8, 4, 0.1, 0); });
+  const std::string message = message_of([&] { TextDataset({folder.file("x")}, *bytes, 8, {4, 0.1, 0}); });
   return message.substr(0, message.find('\n')).substr(message.starts_with(folder.file("x")) ? folder.file("x").size() : 0);
 }
 
@@ -93,10 +93,10 @@ TEST(TextDataset, RefusesWhatIsNoText) {
 TEST(TextDataset, CountsWhatItLeavesOutOfAFolder) {
   const TemporaryFolder folder;
   write_file(folder.file("a.txt"), letters(600));
-  EXPECT_EQ(TextDataset({folder.path().string()}, *bytes, 8, 4, 0.1, 0).summary(), "600 B of text in 1 file");
+  EXPECT_EQ(TextDataset({folder.path().string()}, *bytes, 8, {4, 0.1, 0}).summary(), "600 B of text in 1 file");
   write_file(folder.file("b.bin"), std::string(100, '\0'));
   write_file(folder.file("c"), std::string(100, '\x01'));
-  const TextDataset data({folder.path().string()}, *bytes, 8, 4, 0.1, 0);
+  const TextDataset data({folder.path().string()}, *bytes, 8, {4, 0.1, 0});
   EXPECT_EQ(data.size(), 600);
   EXPECT_EQ(data.summary(), "600 B of text in 1 file (2 files without text left out)");
 }
@@ -104,7 +104,7 @@ TEST(TextDataset, CountsWhatItLeavesOutOfAFolder) {
 TEST(TextDataset, AnEpochVisitsEachTrainingSampleOnce) {
   const TemporaryFolder folder;
   write_file(folder.file("a.txt"), letters(1601));
-  const TextDataset data({folder.file("a.txt")}, *bytes, 16, 5, 0.2, 3);
+  const TextDataset data({folder.file("a.txt")}, *bytes, 16, {5, 0.2, 3});
   ASSERT_EQ(data.training_size(), 80);
   ASSERT_EQ(data.validation_size(), 20);
   std::set<std::int64_t> training, validation;
@@ -116,7 +116,7 @@ TEST(TextDataset, AnEpochVisitsEachTrainingSampleOnce) {
   EXPECT_EQ(validation.size(), 20u);
   for (std::int64_t sample : validation) EXPECT_FALSE(training.contains(sample));
   EXPECT_NE(data.training_samples(0), data.training_samples(80));  // the next epoch has its own order
-  EXPECT_EQ(data.validation_samples(0), TextDataset({folder.file("a.txt")}, *bytes, 16, 5, 0.2, 4).validation_samples(0));
+  EXPECT_EQ(data.validation_samples(0), TextDataset({folder.file("a.txt")}, *bytes, 16, {5, 0.2, 4}).validation_samples(0));
 }
 
 TEST(TextDataset, FoldersGiveTextOnly) {
@@ -128,7 +128,7 @@ TEST(TextDataset, FoldersGiveTextOnly) {
   write_file(folder.file("src/empty"), "");
   write_file(folder.file("build-x/b.cpp"), letters(100));
   write_file(folder.file(".git/config"), letters(100));
-  EXPECT_EQ(TextDataset({folder.path().string()}, *bytes, 8, 1, 0, 0).size(), 200);
+  EXPECT_EQ(TextDataset({folder.path().string()}, *bytes, 8, {1, 0, 0}).size(), 200);
 }
 
 TEST(TextDataset, BadTextIsNamed) {
@@ -136,7 +136,9 @@ TEST(TextDataset, BadTextIsNamed) {
   write_file(folder.file("empty"), "");
   write_file(folder.file("short"), letters(50));
   std::filesystem::create_directories(folder.path() / "nothing");
-  const auto failure = [](const std::vector<std::string>& paths) { return message_of([&] { TextDataset(paths, *bytes, 16, 4, 0.1, 0); }); };
+  const auto failure = [](const std::vector<std::string>& paths) {
+    return message_of([&] { TextDataset(paths, *bytes, 16, {4, 0.1, 0}); });
+  };
   EXPECT_EQ(failure({"/nonexistent/a"}), "cannot read /nonexistent/a: No such file or directory");
   EXPECT_EQ(failure({folder.file("empty")}), concat(folder.file("empty"), " is empty\n  hint: name a text of some kilobytes"));
   EXPECT_EQ(failure({folder.file("nothing")}), concat("no text in ", folder.file("nothing"), "\n  hint: --text takes files and folders"));
@@ -150,7 +152,7 @@ TEST(TextDataset, TheFingerprintIsOfTheContents) {
   const std::string path = folder.file("a.txt"), text = letters(200'000);
   const auto fingerprint = [&](const std::string& content) {
     write_file(path, content);
-    return TextDataset({path}, *bytes, 8, 1, 0, 0).fingerprint();
+    return TextDataset({path}, *bytes, 8, {1, 0, 0}).fingerprint();
   };
   const std::uint64_t first = fingerprint(text);
   EXPECT_EQ(fingerprint(text), first);
@@ -168,7 +170,7 @@ TEST(TextDataset, AFileThatIsChangedMeanwhileIsNamed) {
   const std::string path = folder.file("a.txt");
   const auto read = [&](auto&& change) {
     write_file(path, letters(26 * 10));
-    const TextDataset data({path}, *bytes, 8, 4, 0.1, 0);
+    const TextDataset data({path}, *bytes, 8, {4, 0.1, 0});
     StepInput input;
     input.samples = data.training_samples(0);
     change();
@@ -186,7 +188,7 @@ TEST(TextDataset, AFileThatIsChangedMeanwhileIsNamed) {
 TEST(TextDataset, SamplesThatThereAreNot) {
   const TemporaryFolder folder;
   write_file(folder.file("a.txt"), letters(26 * 10));
-  const TextDataset data({folder.file("a.txt")}, *bytes, 8, 4, 0.1, 0);
+  const TextDataset data({folder.file("a.txt")}, *bytes, 8, {4, 0.1, 0});
   StepInput input;
   for (const std::int64_t sample : {std::int64_t{32}, std::int64_t{-1}, std::int64_t{1} << 60}) {
     input.samples = {sample};
@@ -197,7 +199,7 @@ TEST(TextDataset, SamplesThatThereAreNot) {
 }
 
 TEST(TextDataset, TheDefaultTextIsThere) {
-  const TextDataset data(default_text(), *bytes, 128, 16, 0.05, 0);
+  const TextDataset data(default_text(), *bytes, 128, {16, 0.05, 0});
   EXPECT_GT(data.size(), 100'000);
 }
 

@@ -61,7 +61,7 @@ TEST(MemoryCheck, LooksAtTheDevicesOwnMemory) {
 // The fullest device, and of its tensors the largest: the value, the op that makes it, and the rule.
 TEST(MemoryCheck, SaysWhatIsLargestWhereALimitIsPassed) {
   const auto mlp = test::model("mlp", {{"width", 32}, {"layers", 2}, {"context", 16}, {"vocabulary", 64}});
-  const Program compiled = compile(training_step(*mlp, 4, 16, 2, {}), make_schedule("gpipe", {.actors = 1, .microbatches = 2}));
+  const Program compiled = compile(training_step(*mlp, {4, 16, 2}, {}), make_schedule("gpipe", {.actors = 1, .microbatches = 2}));
   EXPECT_EQ(message_of([&] { check_limit(compiled, 1 << 20); }), "no error");
   EXPECT_EQ(message_of([&] { check_limit(compiled, 10000); }),
             "device 0 needs 135.6 KiB; the limit is 9.8 KiB\n"

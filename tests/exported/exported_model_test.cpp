@@ -75,9 +75,10 @@ TEST(ExportedModel, OneModelHasTheStepsOfAllSizes) {
     const OnTexts other(fixed(samples, length), {.begins = model.begins()});
     for (const int microbatches : {1, 3}) {
       const int batch = samples * microbatches;
-      EXPECT_EQ(print(training_step(model, batch, length, microbatches, {})), print(training_step(other, batch, length, microbatches, {})));
-      EXPECT_EQ(print(gradient_step(model, batch, length, microbatches)), print(gradient_step(other, batch, length, microbatches)));
-      EXPECT_EQ(print(evaluation_step(model, batch, length, microbatches)), print(evaluation_step(other, batch, length, microbatches)));
+      EXPECT_EQ(print(training_step(model, {batch, length, microbatches}, {})),
+                print(training_step(other, {batch, length, microbatches}, {})));
+      EXPECT_EQ(print(gradient_step(model, {batch, length, microbatches})), print(gradient_step(other, {batch, length, microbatches})));
+      EXPECT_EQ(print(evaluation_step(model, {batch, length, microbatches})), print(evaluation_step(other, {batch, length, microbatches})));
     }
   }
 }
@@ -97,16 +98,16 @@ TEST(ExportedModel, SeveralThreadsMayAskForSizes) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (int length = 2; length < 12; ++length) gradient_step(model, 4, length, 2);
+      for (int length = 2; length < 12; ++length) gradient_step(model, {4, length, 2});
     });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(print(gradient_step(model, 4, 7, 2)), print(gradient_step(OnTexts(fixed(2, 7), {.begins = model.begins()}), 4, 7, 2)));
+  EXPECT_EQ(print(gradient_step(model, {4, 7, 2})), print(gradient_step(OnTexts(fixed(2, 7), {.begins = model.begins()}), {4, 7, 2})));
 }
 
 TEST(ExportedModel, ValidationDrawsNothing) {
   const OnTexts model(symbolic(), {});
-  EXPECT_NE(print(training_step(model, 4, 4, 2, {})).find("= dropout("), std::string::npos);
-  EXPECT_EQ(print(evaluation_step(model, 4, 4, 2)).find("dropout"), std::string::npos);
+  EXPECT_NE(print(training_step(model, {4, 4, 2}, {})).find("= dropout("), std::string::npos);
+  EXPECT_EQ(print(evaluation_step(model, {4, 4, 2})).find("dropout"), std::string::npos);
 }
 
 // One row of a text comes as often as the export has rows at least.
@@ -142,16 +143,16 @@ TEST(ExportedModel, F32MayBeF64) {
 
 TEST(ExportedModel, RefusesOtherSizes) {
   const OnTexts model(symbolic(), {}), two(fixed(2, 4), {});
-  EXPECT_EQ(test::message_of([&] { gradient_step(model, 2, 4, 2); }),
+  EXPECT_EQ(test::message_of([&] { gradient_step(model, {2, 4, 2}); }),
             "Tiny was exported for 2 to 64 along dim 0 of \"tokens\", not for 1\n"
             "  hint: take micro-batches of another size, or export it with an example of this one");
-  EXPECT_EQ(test::message_of([&] { gradient_step(model, 4, 1, 2); }),
+  EXPECT_EQ(test::message_of([&] { gradient_step(model, {4, 1, 2}); }),
             "Tiny was exported for 2 and more along dim 1 of \"tokens\", not for 1\n"
             "  hint: take micro-batches of another size, or export it with an example of this one");
-  EXPECT_EQ(test::message_of([&] { gradient_step(two, 4, 5, 2); }),
+  EXPECT_EQ(test::message_of([&] { gradient_step(two, {4, 5, 2}); }),
             "input \"targets\" of Tiny is i64[2,4] in the export, not i64[2,5]\n"
             "  hint: give it batches of that shape, or export the module with dynamic=True");
-  EXPECT_EQ(test::message_of([&] { training_step(model, 4, 4, 2, {}, BatchCount::port); }),
+  EXPECT_EQ(test::message_of([&] { training_step(model, {4, 4, 2, BatchCount::port}, {}); }),
             "the model's loss is no sum over the targets of a batch, whichever way that is cut\n"
             "  so micro-batches of shapes of their own would weigh samples as the cut has it\n"
             "  hint: --set batch.planner=pad");

@@ -62,7 +62,7 @@ Program lowered(const Model& model, const std::string& schedule, int actors, int
   ScheduleOptions shape;
   shape.actors = actors;
   shape.microbatches = microbatches;
-  return lower(training_step(model, microbatches, 4, microbatches, options), with_updates(make_schedule(schedule, shape)));
+  return lower(training_step(model, {microbatches, 4, microbatches}, options), with_updates(make_schedule(schedule, shape)));
 }
 
 TEST(UpdateAhead, PerceptronZeroBubble) {

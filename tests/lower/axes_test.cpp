@@ -87,7 +87,7 @@ TEST(Axes, TwoMembersOfAPerceptron) {
   const auto mlp = test::model("mlp", {{"width", 8}, {"layers", 2}, {"context", 4}, {"vocabulary", 16}});
   CompileOptions options{.axes = {{"tensor", 2, {"mlp", "vocab"}}}};
   for (const ParameterSpec& parameter : mlp->parameters()) options.dims[parameter.name] = parameter.dims;
-  const Program program = compile(gradient_step(*mlp, 2, 4, 2), make_schedule("zb-h1", {.actors = 1, .microbatches = 2}), options);
+  const Program program = compile(gradient_step(*mlp, {2, 4, 2}), make_schedule("zb-h1", {.actors = 1, .microbatches = 2}), options);
   test::expect_golden("lower/perceptron_axes.txt", print(program));
 }
 

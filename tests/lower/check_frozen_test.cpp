@@ -58,7 +58,7 @@ std::string compiled(const Graph& step, int window) {
 }
 
 std::string trained(bool is_trained, bool compares, int window) {
-  return compiled(training_step(TwoStages(is_trained, compares), 4, 0, 2, {.clip = 0}), window);
+  return compiled(training_step(TwoStages(is_trained, compares), {4, 0, 2}, {.clip = 0}), window);
 }
 
 TEST(CheckFrozen, AStageThatReadsWhatIsTrainedIsRefused) {
@@ -77,9 +77,9 @@ TEST(CheckFrozen, AStageThatReadsWhatIsTrainedIsRefused) {
   Schedule ahead = table_of(2);
   const auto next = std::ranges::find_if(ahead.actors[0], [](const Action& action) { return action.stage == 0 && action.microbatch == 2; });
   std::rotate(ahead.actors[0].begin(), next, next + 1);
-  EXPECT_EQ(message_of([&] { compile(training_step(TwoStages(false, true), 4, 0, 2, {.clip = 0}), ahead); }),
+  EXPECT_EQ(message_of([&] { compile(training_step(TwoStages(false, true), {4, 0, 2}, {.clip = 0}), ahead); }),
             "schedule 1f1b: stage 0 is frozen, and its \"lt\" of \"encoder\" reads parameter \"w1\"" + rest);
-  EXPECT_EQ(compiled(gradient_step(TwoStages(true, false), 4, 0, 2), 1),
+  EXPECT_EQ(compiled(gradient_step(TwoStages(true, false), {4, 0, 2}), 1),
             "schedule 1f1b: stage 0 is frozen, and its \"matmul\" of "
             "\"encoder\" reads parameter \"w0\"" +
                 rest);

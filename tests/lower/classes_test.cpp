@@ -21,7 +21,7 @@ std::unique_ptr<Model> perceptron(std::int64_t width = 8) {
 }
 
 Graph step_of(int rows, int length, std::int64_t width = 8) {
-  return training_step(*perceptron(width), rows, length, 1, {}, BatchCount::port);
+  return training_step(*perceptron(width), {rows, length, 1, BatchCount::port}, {});
 }
 
 const char* const kTable = "0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n";
@@ -115,7 +115,7 @@ Graph step_with(int images) {
                      {"image_size", 4}, {"images", 2},        {"vocabulary", 16}};
   options.words = {{"input", "images"}};
   const std::vector<std::int64_t> parts = images > 0 ? std::vector<std::int64_t>{images} : std::vector<std::int64_t>();
-  return training_step(*make_model(builtin_models(), "multimodal", options), 1, 6, 1, {}, BatchCount::port, {.parts = parts});
+  return training_step(*make_model(builtin_models(), "multimodal", options), {1, 6, 1, BatchCount::port, {.parts = parts}}, {});
 }
 
 Program with_images(const char* table, const std::vector<int>& images) {
@@ -163,10 +163,10 @@ TEST(ShapeClasses, Refused) {
   EXPECT_EQ(message_of([] { compiled({step_of(2, 4)}, {0, 0}); }), "schedule table.csv is for 3 micro-batches; shapes are given for 2");
   EXPECT_EQ(message_of([] { compiled({step_of(2, 4)}, {0, 0, 1}); }), "micro-batch 2 is of shape class 1; there is 1 class");
   EXPECT_EQ(message_of([] { compiled({}, {0, 0, 0}); }), "there is no shape class");
-  EXPECT_EQ(message_of([] { compiled({training_step(*perceptron(), 2, 4, 1, {})}, {0, 0, 0}); }),
+  EXPECT_EQ(message_of([] { compiled({training_step(*perceptron(), {2, 4, 1}, {})}, {0, 0, 0}); }),
             "shape classes: the step reads \"targets\" outside of its loop\n"
             "  hint: count what the loss is divided by in a port of its own");
-  EXPECT_EQ(message_of([] { compiled({training_step(*perceptron(), 4, 4, 2, {}, BatchCount::port)}, {0, 0, 0}); }),
+  EXPECT_EQ(message_of([] { compiled({training_step(*perceptron(), {4, 4, 2, BatchCount::port}, {})}, {0, 0, 0}); }),
             "the step of a shape class has 2 micro-batches\n  hint: trace it with one");
 }
 
@@ -189,7 +189,7 @@ TEST(ShapeClasses, GroupsSumWholeTerms) {
   ModelOptions sizes;
   sizes.stages = 2;
   sizes.numbers = {{"layers", 2}, {"width", 16}, {"heads", 2}, {"context", 8}};
-  const Graph step = training_step(*make_model(builtin_models(), "gpt", sizes), 2, 8, 1, {}, BatchCount::port);
+  const Graph step = training_step(*make_model(builtin_models(), "gpt", sizes), {2, 8, 1, BatchCount::port}, {});
   const CompileOptions options{.axes = {{"context", 2, {"sequence"}}}};
   EXPECT_EQ(test::message_of([&] { compile_class(step, parse_schedule(kTable, "table.csv"), for_group(options, 2)); }),
             "groups of members of axis \"context\" cannot sum result 2 of the loop, f32[8,16]: each member has it split 0\n"

@@ -21,10 +21,10 @@ const char* const kTable = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
 const char* const kGathers = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1UNSHARD,1F0,1F1,1B0,1B1,1REDUCE_GRAD\n";
 
 LowerInput training(const CompileOptions& options, const char* table = kTable) {
-  return std::move(compile_lowering(training_step(*perceptron(), 8, 4, 4, {}), parse_schedule(table, "table.csv"), options)[0].input);
+  return std::move(compile_lowering(training_step(*perceptron(), {8, 4, 4}, {}), parse_schedule(table, "table.csv"), options)[0].input);
 }
 LowerInput evaluation(const CompileOptions& options, const char* table = kTable) {
-  return std::move(compile_lowering(evaluation_step(*perceptron(), 8, 4, 4), parse_schedule(table, "table.csv"), options)[0].input);
+  return std::move(compile_lowering(evaluation_step(*perceptron(), {8, 4, 4}), parse_schedule(table, "table.csv"), options)[0].input);
 }
 
 // Their sums or parameters are in shares between the runs of a stage; a table that says itself when they are whole stays as it is.
@@ -62,7 +62,7 @@ TEST(CompileInput, RecomputationIsOfEveryStageWithABackward) {
 }
 
 TEST(CompileInput, SharedBlocksAreOfLevelThree) {
-  const Graph step = training_step(*perceptron(), 8, 4, 4, {});
+  const Graph step = training_step(*perceptron(), {8, 4, 4}, {});
   const Schedule table = parse_schedule(kTable, "table.csv");
   EXPECT_TRUE(shared_blocks(step, table, {.devices = {2, 2}, .zero = 2}).empty());
   using Blocks = std::vector<std::vector<std::string>>;
@@ -72,7 +72,7 @@ TEST(CompileInput, SharedBlocksAreOfLevelThree) {
 
 // Evaluation finds the parameters in the pieces in which training left them.
 TEST(CompileInput, BothProgramsOfAModelHoldTheSamePieces) {
-  const ModelPrograms programs = compile(*perceptron(), 8, 4, {}, parse_schedule(kTable, "table.csv"), {.devices = {2, 2}, .zero = 3});
+  const ModelPrograms programs = compile(*perceptron(), {8, 4}, {}, parse_schedule(kTable, "table.csv"), {.devices = {2, 2}, .zero = 3});
   for (std::size_t d = 0; d < programs.training.devices.size(); ++d) {
     std::vector<std::string> trained, evaluated;
     for (const Slot& slot : programs.training.devices[d].slots)

@@ -48,15 +48,15 @@ StageDag dag_of(const Graph& step, bool split) {
 }
 
 TEST(Cut, PerceptronWithWholeBackward) {
-  expect_golden("stage/perceptron.txt", print(dag_of(gradient_step(*tiny("mlp", 2), 4, 4, 2), false)));
+  expect_golden("stage/perceptron.txt", print(dag_of(gradient_step(*tiny("mlp", 2), {4, 4, 2}), false)));
 }
 
 TEST(Cut, PerceptronWithSplitBackward) {
-  expect_golden("stage/perceptron_split.txt", print(dag_of(gradient_step(*tiny("mlp", 2), 4, 4, 2), true)));
+  expect_golden("stage/perceptron_split.txt", print(dag_of(gradient_step(*tiny("mlp", 2), {4, 4, 2}), true)));
 }
 
 TEST(Cut, TiedWeightsHaveAnAccumulatorPerStage) {
-  const StageDag dag = dag_of(gradient_step(*tiny("gpt", 4), 4, 4, 2), false);
+  const StageDag dag = dag_of(gradient_step(*tiny("gpt", 4), {4, 4, 2}), false);
   int shared = 0;
   for (const Bundle& bundle : dag.bundles)
     if (bundle.source == Bundle::Source::accumulator && bundle.producers.size() > 1) {
@@ -67,27 +67,27 @@ TEST(Cut, TiedWeightsHaveAnAccumulatorPerStage) {
 }
 
 TEST(Cut, BranchesStayBranches) {
-  const StageDag dag = dag_of(gradient_step(*tiny("two-branch", 4), 4, 4, 2), false);
+  const StageDag dag = dag_of(gradient_step(*tiny("two-branch", 4), {4, 4, 2}), false);
   EXPECT_EQ(dag.shape.predecessors[1], std::vector<std::int32_t>{0});
   EXPECT_EQ(dag.shape.predecessors[2], std::vector<std::int32_t>{0});
   EXPECT_EQ(dag.shape.predecessors[3], (std::vector<std::int32_t>{0, 1, 2}));  // both branches and the skip edge
 }
 
 TEST(Lower, PerceptronOnTwoActors) {
-  expect_golden("lower/perceptron_gpipe.txt", print(lower(training_step(*tiny("mlp", 2), 4, 4, 2, {}), table("gpipe", 2, 2))));
+  expect_golden("lower/perceptron_gpipe.txt", print(lower(training_step(*tiny("mlp", 2), {4, 4, 2}, {}), table("gpipe", 2, 2))));
 }
 
 TEST(Lower, PerceptronZeroBubble) {
-  expect_golden("lower/perceptron_zb.txt", print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2), table("zb-h1", 2, 2))));
+  expect_golden("lower/perceptron_zb.txt", print(lower(gradient_step(*tiny("mlp", 2), {4, 4, 2}), table("zb-h1", 2, 2))));
 }
 
 TEST(Lower, PerceptronOnTwoActorsOfTwoDevices) {
-  const Graph step = training_step(*tiny("mlp", 2), 4, 4, 4, {});
+  const Graph step = training_step(*tiny("mlp", 2), {4, 4, 4}, {});
   expect_golden("lower/perceptron_groups.txt", print(lower(step, table("gpipe", 2, 2), {.devices = {2, 2}})));
 }
 
 TEST(Lower, RefusesMicroBatchesThatNoTableHas) {
-  const Graph step = training_step(*tiny("mlp", 2), 9, 4, 3, {});
+  const Graph step = training_step(*tiny("mlp", 2), {9, 4, 3}, {});
   EXPECT_EQ(message_of([&] { lower(step, table("gpipe", 2, 1), {.devices = {2, 2}}); }),
             "the step has 3 micro-batches, and each of the table's is 2 of them\n  hint: trace the step with a multiple of 2");
 }
@@ -109,7 +109,7 @@ TEST(Lower, GroupsReduceEachGradientOnce) {
   for (const char* schedule : {"1f1b", "zb-h1", "gpipe"})
     for (const int microbatches : {2, 8}) {
       const auto model = tiny("mlp", 2);
-      const Graph step = training_step(*model, 4 * microbatches, 4, 2 * microbatches, {});
+      const Graph step = training_step(*model, {4 * microbatches, 4, 2 * microbatches}, {});
       const Program program = lower(step, table(schedule, 2, microbatches), {.devices = {2, 2}});
       ASSERT_EQ(program.devices.size(), 4u);
       std::int64_t gradients = 0;
@@ -125,7 +125,7 @@ TEST(Lower, GroupsReduceEachGradientOnce) {
 TEST(Lower, UnequalGroupsSendPartsOnly) {
   for (const std::vector<int>& devices : {std::vector<int>{2, 1}, {1, 2}, {2, 4}}) {
     const int parts = shares_of(devices);
-    const Graph step = gradient_step(*tiny("mlp", 2), 8 * parts, 4, 2 * parts);
+    const Graph step = gradient_step(*tiny("mlp", 2), {8 * parts, 4, 2 * parts});
     const Program program = lower(step, table("gpipe", 2, 2), {.devices = devices});
     ASSERT_EQ(program.devices.size(), static_cast<std::size_t>(devices[0] + devices[1]));
     EXPECT_EQ(print(parse_program(print(program))), print(program));
@@ -143,7 +143,7 @@ TEST(Lower, UnequalGroupsSendPartsOnly) {
 }
 
 TEST(Lower, AllMembersUpdateAndTheFirstOwns) {
-  const Program program = lower(training_step(*tiny("gpt", 2), 8, 4, 4, {}), table("1f1b", 2, 2), {.devices = {2, 2}});
+  const Program program = lower(training_step(*tiny("gpt", 2), {8, 4, 4}, {}), table("1f1b", 2, 2), {.devices = {2, 2}});
   for (std::size_t d = 0; d < 4; ++d) {
     std::set<std::string> updated, held;
     const DeviceProgram& device = program.devices[d];
@@ -175,12 +175,12 @@ TEST_P(EverySchedule, TrainsEvaluatesAndReadsBack) {
   const std::unique_ptr<Model> model = tiny(c.model, c.stages);
   const Schedule schedule = table(c.schedule, c.actors, c.microbatches, c.chunks);
   const int batch = 2 * c.microbatches;
-  for (const Graph& step : {training_step(*model, batch, 4, c.microbatches, {}), gradient_step(*model, batch, 4, c.microbatches)}) {
+  for (const Graph& step : {training_step(*model, {batch, 4, c.microbatches}, {}), gradient_step(*model, {batch, 4, c.microbatches})}) {
     const Program program = lower(step, schedule);
     EXPECT_EQ(program.devices.size(), static_cast<std::size_t>(c.actors));
     EXPECT_EQ(print(parse_program(print(program))), print(program));
   }
-  lower(evaluation_step(*model, batch, 4, c.microbatches), table(c.schedule, c.actors, c.microbatches, c.chunks, true));
+  lower(evaluation_step(*model, {batch, 4, c.microbatches}), table(c.schedule, c.actors, c.microbatches, c.chunks, true));
 }
 
 INSTANTIATE_TEST_SUITE_P(Lower, EverySchedule,
@@ -198,7 +198,7 @@ TEST(Lower, RandomTablesFinishOnSerialChannels) {
     test::Random random(seed);
     const auto model = tiny("two-branch", 4);
     const int microbatches = test::draw(random, 1, 5), actors = test::draw(random, 2, 4);
-    const Graph step = training_step(*model, 4 * microbatches, 4, 2 * microbatches, {});
+    const Graph step = training_step(*model, {4 * microbatches, 4, 2 * microbatches}, {});
     const StageShape shape = dag_of(step, true).shape;
     const Schedule schedule = test::random_schedule(random, shape, actors, 2 * microbatches, {.foreign_weight = 0.2, .replica = 0.2});
     const Program program = lower(step, schedule, {.receive_ahead = test::draw(random, 0, 5)});
@@ -214,7 +214,7 @@ TEST(Lower, RandomTablesFinishOnSerialChannels) {
 }
 
 TEST(Lower, EveryStateHasOneOwner) {
-  const Program program = lower(training_step(*tiny("gpt", 4), 8, 4, 4, {}), table("1f1b", 4, 4));
+  const Program program = lower(training_step(*tiny("gpt", 4), {8, 4, 4}, {}), table("1f1b", 4, 4));
   std::map<std::string, int> owners;
   for (const DeviceProgram& device : program.devices)
     for (const Slot& slot : device.slots)
@@ -224,7 +224,7 @@ TEST(Lower, EveryStateHasOneOwner) {
 }
 
 TEST(Lower, CopiesOfTiedWeightsAreRefreshed) {
-  const Program program = lower(training_step(*tiny("gpt", 2), 4, 4, 2, {}), table("gpipe", 2, 2));
+  const Program program = lower(training_step(*tiny("gpt", 2), {4, 4, 2}, {}), table("gpipe", 2, 2));
   const DeviceProgram& last = program.devices[1];
   int refreshed = 0;
   for (const Instruction& i : last.instructions)
@@ -236,20 +236,20 @@ TEST(Lower, CopiesOfTiedWeightsAreRefreshed) {
 }
 
 TEST(Lower, EqualLayersShareATask) {
-  const Program program = lower(gradient_step(*tiny("gpt", 4), 8, 4, 4), table("1f1b", 4, 4));
+  const Program program = lower(gradient_step(*tiny("gpt", 4), {8, 4, 4}), table("1f1b", 4, 4));
   int forward = 0;
   for (const Task& task : program.tasks) forward += task.name[0] == 'F';
   EXPECT_EQ(forward, 3);  // the first, the last, and one for both in the middle
 }
 
 TEST(Lower, TheTableMustFitTheModel) {
-  EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), 4, 4, 2), table("gpipe", 4, 2)); }),
+  EXPECT_EQ(message_of([] { lower(gradient_step(*tiny("mlp", 2), {4, 4, 2}), table("gpipe", 4, 2)); }),
             "schedule gpipe is for 4 stages; the model has 2\n  the model's stages: 0, 1\n  hint: mark 4 stages in the model, or make the "
             "table for 2");
 }
 
 TEST(Lower, CollectivesOfTheModelNeedTheirAxis) {
-  Graph step = gradient_step(*tiny("mlp", 2), 4, 4, 2);
+  Graph step = gradient_step(*tiny("mlp", 2), {4, 4, 2});
   Op& loop = *std::ranges::find(step.ops, "accumulate", &Op::name);
   auto body = std::make_shared<Graph>(*loop.body);
   Op& op = *std::ranges::find(body->ops, "relu", &Op::name);
@@ -265,23 +265,23 @@ TEST(Lower, CollectivesOfTheModelNeedTheirAxis) {
 }
 
 TEST(Cut, PerceptronThatRecomputes) {
-  const StagedStep staged = prepare_stages(gradient_step(*tiny("mlp", 2), 4, 4, 2));
+  const StagedStep staged = prepare_stages(gradient_step(*tiny("mlp", 2), {4, 4, 2}));
   expect_golden("stage/perceptron_recomputed.txt", print(cut(staged, {false, true}, {true, true})));
 }
 
 // Stage 0 recomputes one of its micro-batches, so that it has both kinds of F; stage 1 all of them, both by one action.
 TEST(Lower, PerceptronThatRecomputes) {
   const Schedule schedule = parse_schedule("0F0,0F1,0B0,0R1,0B1\n1F0,1F1,1x2R0,1B0,1B1\n", "again.csv");
-  expect_golden("lower/perceptron_recomputed.txt", print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2), schedule)));
+  expect_golden("lower/perceptron_recomputed.txt", print(lower(gradient_step(*tiny("mlp", 2), {4, 4, 2}), schedule)));
 }
 
 TEST(Lower, RecomputationNeedsABackwardThatLeavesItToR) {
   const Schedule forward = parse_schedule("0F0,0R0\n1F0\n", "forward.csv"), both = parse_schedule("0F0,0B0\n1F0,1R0,1B0\n", "both.csv");
-  EXPECT_EQ(message_of([&] { lower(evaluation_step(*tiny("mlp", 2), 2, 4, 1), forward); }),
+  EXPECT_EQ(message_of([&] { lower(evaluation_step(*tiny("mlp", 2), {2, 4, 1}), forward); }),
             "forward.csv:1:2: 0R0 prepares a backward of a stage without\n"
             "  stage 0 only runs forward\n"
             "  hint: leave it out, or use a table made with --forward-only");
-  EXPECT_EQ(message_of([&] { lower(gradient_step(*tiny("mlp", 2), 2, 4, 1), both, {.recompute = Recompute::inputs}); }),
+  EXPECT_EQ(message_of([&] { lower(gradient_step(*tiny("mlp", 2), {2, 4, 1}), both, {.recompute = Recompute::inputs}); }),
             "schedule both.csv: 1R0 has nothing to recompute\n"
             "  pipeline.recompute = \"inputs\": the backward of stage 1 (\"1\") recomputes by itself\n"
             "  hint: set pipeline.recompute = \"none\", or take the R actions out of the table");
@@ -302,7 +302,7 @@ std::int64_t largest_recomputed(const Program& program) {
 
 TEST(Lower, RecomputationSavesMemoryAndNeverCostsMoreThanOneMicrobatch) {
   const int microbatches = 8;
-  const Graph step = gradient_step(*tiny("gpt", 4), 2 * microbatches, 4, microbatches);
+  const Graph step = gradient_step(*tiny("gpt", 4), {2 * microbatches, 4, microbatches});
   const std::uint64_t seed = 5;
   test::Random random(seed);
   for (const char* name : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b"}) {
@@ -345,14 +345,14 @@ const char* const kOffloaded = "0F0,0OFFLOAD0,0F1,0OFFLOAD1,0F2,0F3,0B3,0B2,0REL
 
 TEST(Lower, OffloadedResidualsGoOverTheHost) {
   expect_golden("lower/perceptron_offload.txt",
-                print(lower(gradient_step(*tiny("mlp", 2), 4, 4, 2),
+                print(lower(gradient_step(*tiny("mlp", 2), {4, 4, 2}),
                             parse_schedule("0F0,0OFFLOAD0,0F1,0B1,0RELOAD0,0B0\n1F0,1F1,1B1,1B0\n", "offload.csv"))));
 }
 
 TEST(Lower, OffloadingFreesDeviceMemory) {
   std::string plain = kOffloaded;
   for (const char* action : {"0OFFLOAD0,", "0OFFLOAD1,", "0RELOAD0,", "0RELOAD1,"}) plain.erase(plain.find(action), std::strlen(action));
-  const auto step = gradient_step(*tiny("gpt", 2), 8, 4, 4);
+  const auto step = gradient_step(*tiny("gpt", 2), {8, 4, 4});
   const DeviceProgram without = lower(step, parse_schedule(plain, "plain.csv")).devices[0];
   const DeviceProgram with = lower(step, parse_schedule(kOffloaded, "offload.csv")).devices[0];
   std::int64_t offloaded = 0;
@@ -368,14 +368,14 @@ TEST(Lower, OffloadingFreesDeviceMemory) {
 
 TEST(Lower, WithoutResidualsNothingIsOffloaded) {
   const Schedule schedule = parse_schedule("0F0,0OFFLOAD0,0RELOAD0,0B0\n1F0,1B0\n", "offload.csv");
-  const Program program = lower(gradient_step(*tiny("gpt", 2), 2, 4, 1), schedule, {.recompute = Recompute::inputs});
+  const Program program = lower(gradient_step(*tiny("gpt", 2), {2, 4, 1}), schedule, {.recompute = Recompute::inputs});
   for (const DeviceProgram& device : program.devices) EXPECT_EQ(device.host_bytes, 0);
 }
 
 TEST(Lower, InstructionsGrowLinearlyWithMicrobatches) {
   const auto count = [](int m) {
     std::size_t total = 0;
-    for (const DeviceProgram& device : lower(gradient_step(*tiny("mlp", 2), 2 * m, 4, m), table("zb-h1", 2, m)).devices)
+    for (const DeviceProgram& device : lower(gradient_step(*tiny("mlp", 2), {2 * m, 4, m}), table("zb-h1", 2, m)).devices)
       total += device.instructions.size();
     return total;
   };

@@ -68,7 +68,7 @@ TEST(Meaning, OfRandomTablesIsTheStep) {
       for (int a = 0; a < actors; ++a) options.devices.push_back(draw(random, 1, 2));
     const int parts = shares_of(options.devices);
     if (parts > 1) options.zero = draw(random, 0, 3);
-    const Graph plain = training_step(*model, 2 * microbatches * parts, 4, microbatches * parts, random_optimiser(random, *model));
+    const Graph plain = training_step(*model, {2 * microbatches * parts, 4, microbatches * parts}, random_optimiser(random, *model));
     const Graph step = coin(random, 0.3) ? test::with_random_marks(random, plain, 0.4) : plain;
     const StagedStep staged = prepare_stages(step);
     const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
@@ -98,12 +98,12 @@ TEST(Meaning, OfKnownSchedulesIsTheStep) {
     const int microbatches = shape.microbatches * shares_of(options.devices);
     const OptimiserOptions optimiser = random_optimiser(random, *model);
     SCOPED_TRACE(concat("seed ", seed, ", data ", data, ", zero ", options.zero, ", local ", options.local));
-    const Graph training = training_step(*model, 2 * microbatches, 4, microbatches, optimiser);
+    const Graph training = training_step(*model, {2 * microbatches, 4, microbatches}, optimiser);
     expect_same(training, schedule, options);
     options.blocks = shared_blocks(training, schedule, options);
-    expect_same(gradient_step(*model, 2 * microbatches, 4, microbatches), schedule, options);
+    expect_same(gradient_step(*model, {2 * microbatches, 4, microbatches}), schedule, options);
     options.recompute = Recompute::none;
-    expect_same(evaluation_step(*model, 2 * microbatches, 4, microbatches), schedule, options);
+    expect_same(evaluation_step(*model, {2 * microbatches, 4, microbatches}), schedule, options);
   }
 }
 

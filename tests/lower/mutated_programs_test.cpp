@@ -52,7 +52,7 @@ Program of_random_table(Random& random) {
   const Prepared prepared = prepare(
       config_of({"model.name=" + model, "schedule=gpipe", "actors=4", concat("microbatches=", microbatches), concat("batch=", batch)}),
       builtin_models());
-  const Graph step = training_step(*prepared.model, batch, 4, microbatches, {});
+  const Graph step = training_step(*prepared.model, {batch, 4, microbatches}, {});
   const StagedStep staged = prepare_stages(step);
   const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
   return lower(step, test::random_schedule(random, shape, draw(random, 1, 4), microbatches, {.foreign_weight = 0.2, .replica = 0.3}));
@@ -113,7 +113,7 @@ Program of_classes(Random& random) {
   sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
   const std::unique_ptr<Model> model = make_model(builtin_models(), "mlp", sizes);
   std::vector<Graph> classes;
-  for (const int length : {4, 2}) classes.push_back(training_step(*model, 2, length, 1, {}, BatchCount::port));
+  for (const int length : {4, 2}) classes.push_back(training_step(*model, {2, length, 1, BatchCount::port}, {}));
   const int microbatches = draw(random, 2, 5);
   std::vector<int> shapes(static_cast<std::size_t>(microbatches));
   for (int& shape : shapes) shape = draw(random, 0, 1);

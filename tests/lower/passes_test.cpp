@@ -55,7 +55,7 @@ LowerInput perceptron(const std::string& csv, const CompileOptions& options = {}
   const int microbatches = 2 * shares_of(options.devices), batch = 2 * microbatches;
   OptimiserOptions sgd;
   sgd.name = "sgd";
-  const Graph step = updates ? training_step(*model, batch, 4, microbatches, sgd) : gradient_step(*model, batch, 4, microbatches);
+  const Graph step = updates ? training_step(*model, {batch, 4, microbatches}, sgd) : gradient_step(*model, {batch, 4, microbatches});
   return lower_input(step, parse_schedule(csv, "table.csv"), options);
 }
 
@@ -237,7 +237,7 @@ TEST(Passes, ShapeClassesOfAMeshContinueFromAnyDraft) {
   const auto model = make_model(builtin_models(), "mlp", sizes);
   const Schedule table = parse_schedule("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", "table.csv");
   const CompileOptions options{.axes = {{"tensor", 2, {"mlp"}}}};
-  const auto step = [&](int rows, int length) { return training_step(*model, rows, length, 1, {}, BatchCount::port); };
+  const auto step = [&](int rows, int length) { return training_step(*model, {rows, length, 1, BatchCount::port}, {}); };
   const ShapeClass both = compile_class(step(2, 4), table, for_group(options, 2)),
                    one = compile_class(step(3, 2), table, for_group(options, 1));
   const std::vector<PlacedClass> classes = {{&both}, {&one, 0}, {&one, 1}};
@@ -256,7 +256,7 @@ TEST(Passes, RandomTablesLeaveGoodDrafts) {
     sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
     const auto model = make_model(builtin_models(), "two-branch", sizes);
     const int microbatches = draw(random, 1, 4);
-    const Graph step = training_step(*model, 2 * microbatches, 4, microbatches, {});
+    const Graph step = training_step(*model, {2 * microbatches, 4, microbatches}, {});
     const StagedStep staged = prepare_stages(step);
     const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
     Schedule schedule = test::random_schedule(random, shape, draw(random, 1, 4), microbatches,

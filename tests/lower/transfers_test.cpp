@@ -23,7 +23,7 @@ using test::draw;
 using test::Random;
 
 Graph chain_step(int stages, int microbatches, int batch) {
-  return training_step(test::DagModel(chain(stages), true), batch, test::kContext, microbatches, {});
+  return training_step(test::DagModel(chain(stages), true), {batch, test::kContext, microbatches}, {});
 }
 
 // The action of a chain's table for which an instruction of a micro-batch stands; empty: none. A slot is named after what made it: F1:7.0.
@@ -122,7 +122,7 @@ TEST(LowerTransfers, WithAllElseThatATableAsksFor) {
 TEST(LowerTransfers, OfBranches) {
   StageShape shape = chain(4);
   shape.predecessors = {{}, {0}, {0}, {1, 2}};
-  const Graph step = training_step(test::DagModel(shape, true), 2, test::kContext, 2, {});
+  const Graph step = training_step(test::DagModel(shape, true), {2, test::kContext, 2}, {});
   const Schedule table = parse_schedule(
       "0F0,0SEND_F0,1F0,1SEND_F0,0F1,0SEND_F1,1F1,1SEND_F1,1RECV_B0,1B0,0RECV_B0,0B0,1RECV_B1,1B1,0RECV_B1,0B1\n"
       "2RECV_F0,2F0,3RECV_F0,3F0,2RECV_F1,2F1,3RECV_F1,3F1,3B0,3SEND_B0,2B0,2SEND_B0,3B1,3SEND_B1,2B1,2SEND_B1\n",

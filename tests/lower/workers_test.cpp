@@ -18,7 +18,7 @@ const Graph& training() {
     ModelOptions sizes;
     sizes.stages = 4;
     sizes.numbers = {{"layers", 4}, {"width", 8}, {"context", 4}, {"vocabulary", 16}};
-    return training_step(*make_model(builtin_models(), "mlp", sizes), 8, 4, 4, {});
+    return training_step(*make_model(builtin_models(), "mlp", sizes), {8, 4, 4}, {});
   }();
   return step;
 }
@@ -96,7 +96,7 @@ TEST(Workers, SumGradientsOfOneVersion) {
   ModelOptions options;
   options.stages = 4;
   options.numbers = {{"layers", 4}, {"width", 8}, {"context", 4}, {"vocabulary", 16}};
-  const Graph step = training_step(*make_model(builtin_models(), "mlp", options), 8, 4, 4, {.name = "sgd", .clip = 0});
+  const Graph step = training_step(*make_model(builtin_models(), "mlp", options), {8, 4, 4}, {.name = "sgd", .clip = 0});
   const auto compiled = [&](const char* name, const std::vector<int>& one, const std::vector<int>& two) {
     const auto table = [&](const std::vector<int>& sizes) {
       return with_finer_stages(make_schedule(name, {.actors = 2, .microbatches = 2, .window = 2}), sizes);

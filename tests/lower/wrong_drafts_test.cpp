@@ -23,7 +23,7 @@ LowerInput perceptron(const char* csv = kGpipe, const CompileOptions& options = 
   sgd.name = "sgd";
   const auto model = make_model(builtin_models(), "mlp", sizes);
   const int microbatches = 2 * shares_of(options.devices);
-  return lower_input(training_step(*model, 2 * microbatches, 4, microbatches, sgd), parse_schedule(csv, "table.csv"), options);
+  return lower_input(training_step(*model, {2 * microbatches, 4, microbatches}, sgd), parse_schedule(csv, "table.csv"), options);
 }
 
 // A change of the draft that a pass leaves, and what lowering on from it says.

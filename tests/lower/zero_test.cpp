@@ -383,7 +383,7 @@ TEST(Zero, SharesOfAPieceAreNamedInIt) {
   ModelOptions sizes;
   sizes.stages = 2;
   sizes.numbers = {{"width", 8}, {"heads", 2}, {"context", 4}, {"vocabulary", 16}, {"layers", 2}};
-  const Graph step = training_step(*make_model(builtin_models(), "gpt", sizes), 8, 4, 4, {.name = "adamw"});
+  const Graph step = training_step(*make_model(builtin_models(), "gpt", sizes), {8, 4, 4}, {.name = "adamw"});
   Graph renamed = step;
   std::map<std::string, std::string> names;
   for (std::size_t i = 0; i < static_cast<std::size_t>(step.state); ++i) {
@@ -437,7 +437,7 @@ TEST(Zero, WhatUpdatesReadByItselfIsInShares) {
   const auto model = make_model(builtin_models(), "gpt", sizes);
   std::map<std::string, std::int64_t> held;  // bytes on the first device
   for (const std::string optimiser : {"sgd", "nesterov", "adamw", "adam"}) {
-    const Graph step = training_step(*model, 8, 4, 4, {.name = optimiser});
+    const Graph step = training_step(*model, {8, 4, 4}, {.name = optimiser});
     const Program program = compile(step, make_schedule("1f1b", {.actors = 1, .microbatches = 2}), {.devices = {2}, .zero = 3});
     for (const Slot& slot : program.devices[0].slots)
       if (!slot.names.empty()) held[optimiser] += slot_bytes(slot);
@@ -521,11 +521,11 @@ TEST(Zero, PerceptronInShares) {
   shape.chunks = 2;
   shape.microbatches = 1;
   const Schedule schedule = with_gathers(make_schedule("sequential", shape), /*turns=*/true);
-  const Graph step = training_step(*model, 4, 4, 2, {});
+  const Graph step = training_step(*model, {4, 4, 2}, {});
   CompileOptions lowering{.devices = {2}, .zero = 3};
   for (const ParameterSpec& spec : model->parameters()) lowering.parameters.push_back(spec.name);
   test::expect_golden("lower/perceptron_zero3.txt", print(lower(step, schedule, lowering)));
-  const Graph step_of_four = training_step(*model, 4, 8, 4, {});
+  const Graph step_of_four = training_step(*model, {4, 8, 4}, {});
   lowering.devices = {4};
   lowering.local = 2;
   test::expect_golden("lower/perceptron_zero3_nodes.txt", print(lower(step_of_four, schedule, lowering)));

@@ -39,7 +39,7 @@ std::string names_of(const Model& model) {
 
 // Multiplications of one image's forward pass in convolutions and linear layers, as such tables count.
 double products_of(const Model& model) {
-  const Graph step = evaluation_step(model, 1, 0, 1);
+  const Graph step = evaluation_step(model, {1, 0, 1});
   double flops = 0;
   for (const Op& op : body_of(step).ops)
     if (op.name == "convolution" || op.name == "linear") flops += cost(body_of(step), op).flops;
@@ -47,7 +47,7 @@ double products_of(const Model& model) {
 }
 
 void expect_stages(const Model& model, int stages) {
-  const Graph graph = gradient_step(model, 4, 0, 2);
+  const Graph graph = gradient_step(model, {4, 0, 2});
   verify(graph);
   std::set<std::string> found;
   for (const Op& op : body_of(graph).ops)
@@ -110,7 +110,7 @@ TEST(Resnet, RefusesWhatItCannotDo) {
   EXPECT_EQ(message_of([] { resnet("1,1", {}, 3); }),
             "model \"resnet\" with 2 blocks cannot be cut into 3 stages\n  hint: use 1 to 2 stages (actors times chunks)");
   // The last maps of images this small have one place.
-  EXPECT_EQ(message_of([] { gradient_step(*resnet("1,1,1,1", {{"image", 32}}), 2, 0, 2); }).substr(0, 61),
+  EXPECT_EQ(message_of([] { gradient_step(*resnet("1,1,1,1", {{"image", 32}}), {2, 0, 2}); }).substr(0, 61),
             "native_batch_norm: each channel needs more than one value\n  o");
 }
 

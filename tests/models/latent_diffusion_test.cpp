@@ -32,7 +32,7 @@ TEST(LatentDiffusion, EncodersAreFrozen) {
   const auto made = model("latent_diffusion");
   for (const ParameterSpec& spec : made->parameters()) EXPECT_EQ(spec.trained, !is_frozen(spec.name)) << spec.name;
   std::set<std::string> outputs;
-  for (const std::string& name : gradient_step(*made, 4, 0, 2).output_names) outputs.insert(name);
+  for (const std::string& name : gradient_step(*made, {4, 0, 2}).output_names) outputs.insert(name);
   EXPECT_TRUE(outputs.contains("gradient:layer.0.up.weight"));
   EXPECT_FALSE(outputs.contains("gradient:text.embedding.weight"));
 }
@@ -40,7 +40,7 @@ TEST(LatentDiffusion, EncodersAreFrozen) {
 // The stages that have ops of the phase, in their order.
 std::string stages_of(const Model& made, Phase phase) {
   std::set<int> found;
-  const Graph graph = gradient_step(made, 4, 0, 2);
+  const Graph graph = gradient_step(made, {4, 0, 2});
   for (const Op& op : body_of(graph).ops)
     if (op.phase == phase && !op.stage.empty()) found.insert(std::stoi(op.stage));
   return join(found, " ", [](int stage) { return std::to_string(stage); });
@@ -62,7 +62,7 @@ std::string stages_of_layers(const char* stage_layers, int stages) {
   options.words = {{"stage_layers", stage_layers}};
   options.stages = stages;
   std::string out;
-  const Graph graph = gradient_step(*entry.make(options), 4, 0, 2);
+  const Graph graph = gradient_step(*entry.make(options), {4, 0, 2});
   for (int layer = 0; layer < 4; ++layer)
     for (const Op& op : body_of(graph).ops)
       if (op.origin == concat("layer.", layer, ".up") && op.phase == Phase::forward && !op.stage.empty()) {
@@ -80,7 +80,7 @@ TEST(LatentDiffusion, TwoBackbonesHaveStagesOfTheirOwn) {
   EXPECT_EQ(stages_of(*model("latent_diffusion", two, 1), Phase::backward), "0");
   const Schedule table = make_schedule("bidirectional", {.actors = 2, .microbatches = 2, .chunks = 2, .frozen = {1, 1}});
   const auto compiled = [&](const std::map<std::string, double>& numbers) {
-    return message_of([&] { compile(training_step(*model("latent_diffusion", numbers, 6), 4, 0, 2, {.clip = 0}), table); });
+    return message_of([&] { compile(training_step(*model("latent_diffusion", numbers, 6), {4, 0, 2}, {.clip = 0}), table); });
   };
   EXPECT_EQ(compiled(two), "no error");
   EXPECT_EQ(compiled({}).substr(0, 103),
@@ -104,7 +104,7 @@ TEST(LatentDiffusion, TheFirstWayHasStagesWithoutABackward) {
   const auto compiled = [&](const std::map<std::string, double>& numbers, int window) {
     const Schedule table =
         make_schedule("1f1b", {.actors = 2, .microbatches = 2, .window = window, .self_conditioning = true, .frozen = {1, 1}});
-    return message_of([&] { compile(training_step(*model("latent_diffusion", numbers, 6), 4, 0, 2, {.clip = 0}), table); });
+    return message_of([&] { compile(training_step(*model("latent_diffusion", numbers, 6), {4, 0, 2}, {.clip = 0}), table); });
   };
   EXPECT_EQ(compiled(own, 1), "no error");
   EXPECT_EQ(compiled(own, 3), "no error");

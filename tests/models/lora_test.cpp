@@ -55,14 +55,14 @@ TEST(Lora, TrainsAdaptersAlone) {
             "h.1.attn.c_proj.lora_B.weight f32[8,3]");
   EXPECT_EQ(trained(*adapted_to("mlp", 8)).size(), 8U);
   EXPECT_EQ(trained(*adapted_to("all", 8)).size(), 16U);
-  verify(training_step(*adapted_to("all", 8), 2, 8, 1, {}));
+  verify(training_step(*adapted_to("all", 8), {2, 8, 1}, {}));
 }
 
 // The experts of a mixture stay as they are, and so does their gate.
 TEST(Lora, LeavesExpertsFrozen) {
   const auto moe = model("moe", with(kSmall, {{"lora", 2}}));
   EXPECT_EQ(trained(*moe).size(), 12U);
-  verify(training_step(*moe, 2, 8, 1, {}));
+  verify(training_step(*moe, {2, 8, 1}, {}));
 }
 
 // Encoder and decoder; their shared embedding, norms and tables of distances stay.
@@ -81,7 +81,7 @@ TEST(Lora, OfT5) {
             "decoder.block.0.layer.2.DenseReluDense.wo.lora_B.weight f32[8,2]");
   EXPECT_EQ(trained(*t5("attention")).size(), 2U * 4 * 3);  // q, k, v and o of two self-attentions and a cross-attention
   EXPECT_EQ(trained(*t5("all")).size(), 2U * (4 * 3 + 2 * 2));
-  verify(training_step(*t5("all"), 2, 8, 1, {}));
+  verify(training_step(*t5("all"), {2, 8, 1}, {}));
 }
 
 TEST(Lora, WithoutARankTheModelIsAsItWas) {
@@ -91,7 +91,7 @@ TEST(Lora, WithoutARankTheModelIsAsItWas) {
 // The optimiser keeps two moments of what is trained, and nothing of the rest.
 TEST(Lora, KeepsMomentsOfAdaptersAlone) {
   const auto state = [](const Model& model) {
-    const Graph step = training_step(model, 2, 8, 1, {});
+    const Graph step = training_step(model, {2, 8, 1}, {});
     std::int64_t bytes = 0;
     for (int i = 0; i < step.state; ++i) bytes += step.values[step.inputs[static_cast<std::size_t>(i)]].type.bytes();
     return bytes;
@@ -107,8 +107,8 @@ TEST(Lora, ComputesNoGradientThatNobodyReads) {
   const auto count = [](const std::vector<std::string>& ops, const std::string& begin) {
     return std::count_if(ops.begin(), ops.end(), [&](const std::string& op) { return op.starts_with(begin); });
   };
-  const std::vector<std::string> ops = backward_of(gradient_step(*adapted_to("all", 2), 2, 8, 1)),
-                                 full = backward_of(gradient_step(*model("gpt", kSmall), 2, 8, 1));
+  const std::vector<std::string> ops = backward_of(gradient_step(*adapted_to("all", 2), {2, 8, 1})),
+                                 full = backward_of(gradient_step(*model("gpt", kSmall), {2, 8, 1}));
   EXPECT_GT(count(full, "embedding"), 0);
   EXPECT_EQ(count(ops, "embedding"), 0);
   EXPECT_GT(count(full, "native_layer_norm_backward h.0.ln_1"), 0);

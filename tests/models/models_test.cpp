@@ -94,7 +94,7 @@ TEST(Gpt, HasAHeadOfItsOwnWhenNotTied) {
   const auto untied = model("gpt", {{"layers", 1}, {"width", 8}, {"heads", 2}, {"tied", 0}});
   EXPECT_EQ(untied->parameters().back().name, "lm_head.weight");
   EXPECT_EQ(untied->parameters().back().type, (TensorType{DType::f32, {256, 8}}));
-  verify(training_step(*untied, 2, 8, 1, {}));
+  verify(training_step(*untied, {2, 8, 1}, {}));
 }
 
 TEST(Gpt, HasItsVocabularyInPartsBehindTheLayers) {
@@ -105,10 +105,10 @@ TEST(Gpt, HasItsVocabularyInPartsBehindTheLayers) {
       if (op.phase == Phase::forward && !op.stage.empty() && (stages.empty() || stages.back() != op.stage)) stages.push_back(op.stage);
     return join(stages, " ");
   };
-  EXPECT_EQ(stages_of(gradient_step(*model("gpt", sizes, 6), 2, 8, 1)), "0 1 2 3 4 5");
-  EXPECT_EQ(stages_of(evaluation_step(*model("gpt", sizes, 6), 2, 8, 1)), "0 1 2 3 4 5");
+  EXPECT_EQ(stages_of(gradient_step(*model("gpt", sizes, 6), {2, 8, 1})), "0 1 2 3 4 5");
+  EXPECT_EQ(stages_of(evaluation_step(*model("gpt", sizes, 6), {2, 8, 1})), "0 1 2 3 4 5");
   EXPECT_EQ(stages_of(generation_step(*model("gpt", sizes, 6), 8)), "0 1 2 3 4 5");
-  EXPECT_EQ(stages_of(gradient_step(*model("gpt", sizes, 1), 2, 8, 1)), "0");
+  EXPECT_EQ(stages_of(gradient_step(*model("gpt", sizes, 1), {2, 8, 1})), "0");
   std::map<std::string, double> untied = sizes;
   untied["tied"] = 0;
   const std::vector<ParameterSpec> parameters = model("gpt", untied, 6)->parameters();
@@ -126,16 +126,16 @@ TEST(Gpt, DropsOutOnlyInTraining) {
     for (const Op& op : body_of(graph).ops) found += op.name == "dropout";
     return found;
   };
-  const Graph training = gradient_step(*gpt, 2, 8, 1);
+  const Graph training = gradient_step(*gpt, {2, 8, 1});
   verify(training);
   EXPECT_GE(count(training), 5);  // the embedding's and two of each layer
-  EXPECT_EQ(count(evaluation_step(*gpt, 2, 8, 1)), 0);
+  EXPECT_EQ(count(evaluation_step(*gpt, {2, 8, 1})), 0);
 }
 
 TEST(Gpt, GrowsLinearlyWithItsLayers) {
   const auto ops = [](double layers) {
     return static_cast<std::int64_t>(
-        body_of(gradient_step(*model("gpt", {{"layers", layers}, {"width", 8}, {"heads", 2}}), 2, 8, 1)).ops.size());
+        body_of(gradient_step(*model("gpt", {{"layers", layers}, {"width", 8}, {"heads", 2}}), {2, 8, 1})).ops.size());
   };
   const std::int64_t one = ops(1), two = ops(2), four = ops(4), twelve = ops(12);
   EXPECT_EQ(four - two, 2 * (two - one));
@@ -167,7 +167,7 @@ TEST(Gpt, RefusesWhatItCannotDo) {
             "  hint: use 1 stage, or 4 and more: --schedule slimpipe has them for any number of actors, a table may");
   EXPECT_EQ(message_of([] { model("gpt", {{"head_shards", 257}}, 1); }),
             "head_shards is 257 for a vocabulary of 256\n  hint: use 1 to 256");
-  EXPECT_EQ(message_of([] { gradient_step(*model("gpt", {{"context", 16}}), 2, 32, 1); }),
+  EXPECT_EQ(message_of([] { gradient_step(*model("gpt", {{"context", 16}}), {2, 32, 1}); }),
             "gpt has 16 positions, but the batch is 32 tokens long\n  hint: raise the model's context, or shorten the sequences");
   EXPECT_EQ(message_of([] {
               make_model(builtin_models(), "gpt", {.numbers = {}, .words = {{"gelu", "tan"}}, .stages = 1, .compute = DType::f32});
@@ -223,8 +223,8 @@ TEST(Moe, HasRoomForAsManyTokensAsItsFactorSays) {
       if (op.name == "arange" && op.stage == "0") out.push_back(attribute<std::int64_t>(op, "end"));
     return out;
   };
-  EXPECT_EQ(rooms(body_of(gradient_step(*moe, 2, 16, 1))), (std::vector<std::int64_t>{7}));
-  EXPECT_EQ(rooms(body_of(evaluation_step(*moe, 2, 16, 1))), (std::vector<std::int64_t>{7}));
+  EXPECT_EQ(rooms(body_of(gradient_step(*moe, {2, 16, 1}))), (std::vector<std::int64_t>{7}));
+  EXPECT_EQ(rooms(body_of(evaluation_step(*moe, {2, 16, 1}))), (std::vector<std::int64_t>{7}));
   EXPECT_EQ(rooms(body_of(generation_step(*moe, 16))), std::vector<std::int64_t>());
 }
 
@@ -234,10 +234,10 @@ TEST(Moe, RefusesWhatItCannotDo) {
   EXPECT_EQ(message_of([] { model("moe", {{"capacity_factor", 0}}); }),
             "capacity_factor is 0.0\n  1.0 is room for all tokens if they spread equally\n  hint: give a number above 0");
   EXPECT_EQ(message_of([] { model("moe", {{"balance", -1}}); }), "balance is -1.0\n  hint: give a number from 0 on");
-  EXPECT_EQ(message_of([] { gradient_step(*model("moe", {{"groups", 3}}), 2, 32, 1); }),
+  EXPECT_EQ(message_of([] { gradient_step(*model("moe", {{"groups", 3}}), {2, 32, 1}); }),
             "32 tokens are not divisible by 3 groups\n  each group of a sample's tokens routes by itself\n"
             "  hint: use a number of groups that divides the context");
-  EXPECT_EQ(message_of([] { gradient_step(*model("moe", {{"context", 16}}), 2, 32, 1); }),
+  EXPECT_EQ(message_of([] { gradient_step(*model("moe", {{"context", 16}}), {2, 32, 1}); }),
             "moe has 16 positions, but the batch is 32 tokens long\n  hint: raise the model's context, or shorten the sequences");
   EXPECT_EQ(message_of([] { model("moe", {{"layers", 4}}, 5); }),
             "model \"moe\" with 4 layers cannot be cut into 5 stages\n  hint: use 1 to 4 stages (actors times chunks)");
@@ -255,7 +255,7 @@ TEST(Models, MarkAsManyStagesAsAsked) {
     for (int stages = 1; stages <= 8; ++stages) {
       std::map<std::string, double> numbers = {{"width", 8}, {"heads", 2}};
       if (name != "two-branch") numbers["layers"] = 8;
-      const Graph graph = gradient_step(*model(name, numbers, stages), 4, 8, 2);
+      const Graph graph = gradient_step(*model(name, numbers, stages), {4, 8, 2});
       verify(graph);
       const std::vector<std::string> found = stages_of(graph);
       ASSERT_EQ(found.size(), static_cast<std::size_t>(stages)) << name;
@@ -272,7 +272,7 @@ TEST(Models, OfBranchesMarkAsManyStagesAsAsked) {
       {"t5", {{"layers", 5}, {"width", 4}, {"heads", 2}, {"context", 8}}}};
   for (const auto& [name, numbers] : models) {
     for (int stages = 1; stages <= 10; ++stages) {
-      const Graph graph = gradient_step(*model(name, numbers, stages), 4, 8, 2);
+      const Graph graph = gradient_step(*model(name, numbers, stages), {4, 8, 2});
       verify(graph);
       std::vector<std::string> expected;
       for (int i = 0; i < stages; ++i) expected.push_back(std::to_string(i));
@@ -287,7 +287,7 @@ TEST(Models, BranchesAreParallelStages) {
   for (const std::string name : {"candle-uno", "dlrm", "multimodal"}) {
     std::map<std::string, double> numbers = {{"branches", 2}, {"layers", 2}, {"width", 4}};
     if (name == "multimodal") numbers["context"] = 6;
-    const auto reads = reads_of(evaluation_step(*model(name, numbers, 5), 4, 6, 2));
+    const auto reads = reads_of(evaluation_step(*model(name, numbers, 5), {4, 6, 2}));
     EXPECT_FALSE(reads.contains("0")) << name;
     EXPECT_EQ(reads.at("1"), (std::set<std::string>{"0"})) << name;
     EXPECT_FALSE(reads.contains("2")) << name;
@@ -357,7 +357,7 @@ TEST(Models, TraceInEveryDtype) {
       const auto model = make_model(builtin_models(), name, {.numbers = numbers, .words = words, .stages = 1, .compute = dtype});
       const auto of_entry = entry.numbers.find("context");
       const double context = numbers.contains("context") ? numbers.at("context") : of_entry != entry.numbers.end() ? of_entry->second : 0;
-      EXPECT_EQ(message_of([&] { verify(training_step(*model, 4, static_cast<int>(context), 2, {})); }), "no error")
+      EXPECT_EQ(message_of([&] { verify(training_step(*model, {4, static_cast<int>(context), 2}, {})); }), "no error")
           << name << " in " << penstock::name(dtype);
     }
 }
@@ -376,7 +376,7 @@ TEST(Models, RefuseSizesThatDoNotFit) {
 
 TEST(Models, MarkLinearStages) {
   for (int stages = 1; stages <= 3; ++stages) {
-    const Graph graph = evaluation_step(*model("mlp", {{"layers", 3}, {"width", 8}}, stages), 4, 8, 2);
+    const Graph graph = evaluation_step(*model("mlp", {{"layers", 3}, {"width", 8}}, stages), {4, 8, 2});
     int marks = 0;
     for (const Op& op : body_of(graph).ops) marks += op.name == "stage_boundary";
     EXPECT_EQ(marks, stages - 1);
@@ -384,14 +384,14 @@ TEST(Models, MarkLinearStages) {
 }
 
 TEST(TwoBranch, HasParallelBranchesAndASkipEdge) {
-  const auto reads = reads_of(evaluation_step(*model("two-branch", {{"width", 8}, {"heads", 2}}, 4), 4, 8, 2));
+  const auto reads = reads_of(evaluation_step(*model("two-branch", {{"width", 8}, {"heads", 2}}, 4), {4, 8, 2}));
   EXPECT_EQ(reads.at("1"), (std::set<std::string>{"0"}));
   EXPECT_EQ(reads.at("2"), (std::set<std::string>{"0"}));
   EXPECT_EQ(reads.at("3"), (std::set<std::string>{"0", "1", "2"}));
 }
 
 TEST(TwoBranch, GivesEveryParameterAGradient) {
-  const Graph body = body_of(gradient_step(*model("two-branch", {{"width", 8}, {"heads", 2}}, 8), 4, 8, 2));
+  const Graph body = body_of(gradient_step(*model("two-branch", {{"width", 8}, {"heads", 2}}, 8), {4, 8, 2}));
   const std::vector<OpId> producer = producers(body);
   for (const ValueId sum : body.outputs) EXPECT_NE(body.ops[producer[sum.index()].index()].name, "full");
 }

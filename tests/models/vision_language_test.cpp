@@ -21,7 +21,7 @@ std::unique_ptr<Model> made(int stages, std::map<std::string, double> numbers = 
 }
 
 std::vector<std::string> stages_with(int stages, const std::optional<std::vector<std::int64_t>>& parts) {
-  const Graph step = gradient_step(*made(stages), 2, 16, 1, BatchCount::port, {.parts = parts});
+  const Graph step = gradient_step(*made(stages), {2, 16, 1, BatchCount::port, {.parts = parts}});
   verify(step);
   const auto names = assign_stages(eliminate_dead_code(step)).stages;
   return {names.begin(), names.end()};

@@ -97,7 +97,7 @@ TEST(Cost, CountsFlopsAndBytes) {
 TEST(Cost, OfImagesAndIndices) {
   Builder builder("f");
   const Tensor x = input(builder, "x", {2, 4, 5, 5}), indices = input(builder, "indices", {3}, DType::i64);
-  conv2d(x, input(builder, "w", {6, 2, 3, 3}), {}, 1, 0, 1, 2);
+  conv2d(x, input(builder, "w", {6, 2, 3, 3}), {}, {.groups = 2});
   conv_transpose2d(x, input(builder, "v", {4, 3, 2, 2}));
   avg_pool2d(x, 2, 2);
   interpolate(x, {7, 7}, "bilinear");

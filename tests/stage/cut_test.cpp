@@ -375,7 +375,7 @@ TEST(CutBody, EveryCutIsGood) {
     if (is_gpt) sizes.numbers.insert({{"heads", 2}, {"layers", 4}});
     const auto model = make_model(builtin_models(), is_gpt ? "gpt" : "two-branch", sizes);
     const CutOptions options{.sums_in_w = test::coin(random, 0.5), .gathered = test::coin(random, 0.5)};
-    const StagedStep staged = prepare_stages(gradient_step(*model, 4, 4, 2), !options.gathered);
+    const StagedStep staged = prepare_stages(gradient_step(*model, {4, 4, 2}), !options.gathered);
     std::vector<bool> splits, recomputed;
     for (std::size_t s = 0; s < staged.stages.size(); ++s) {
       splits.push_back(test::coin(random, 0.5));

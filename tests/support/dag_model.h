@@ -17,14 +17,13 @@ inline constexpr int kContext = 4;
 class DagModel : public Model {
  public:
   DagModel(StageShape shape, bool marked) : shape_(std::move(shape)), marked_(marked) {
-    const auto f64 = DType::f64;
-    embedding_.emplace(specs_, "embedding", kVocabulary, kWidth, 0.5, f64);
+    embedding_.emplace(specs_, "embedding", nn::EmbeddingShape{kVocabulary, kWidth}, 0.5);
     for (std::size_t s = 0; s < shape_.predecessors.size(); ++s)
-      layers_.emplace_back(specs_, concat("layer.", s), kWidth, kWidth, 0.5, true, f64);
-    head_.emplace(specs_, "head", kWidth, kVocabulary, 0.5, true, f64);
+      layers_.emplace_back(specs_, concat("layer.", s), nn::LinearShape{kWidth, kWidth}, 0.5);
+    head_.emplace(specs_, "head", nn::LinearShape{kWidth, kVocabulary}, 0.5);
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
     const Tensor flat = reshape(logits(p, batch), {-1, kVocabulary});
@@ -52,7 +51,7 @@ class DagModel : public Model {
 
   StageShape shape_;
   bool marked_;
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_{DType::f64};
   std::optional<nn::Embedding> embedding_;
   std::vector<nn::Linear> layers_;
   std::optional<nn::Linear> head_;

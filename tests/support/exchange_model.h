@@ -14,12 +14,13 @@ class ExchangeModel : public Model {
       : axis_{options.word("axis"), options.size("members")},
         reduces_(options.number("reduces") != 0),
         cut_(options.stages > 1),
-        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master()),
-        first_(specs_, "first", options.size("width"), options.size("width"), 0.5, true, options.master()),
-        second_(specs_, "second", options.size("width"), options.size("width"), 0.5, true, options.master()),
-        head_(specs_, "head", options.size("width"), options.size("vocabulary"), 0.3, true, options.master()) {}
+        specs_(options.master()),
+        embedding_(specs_, "embedding", {options.size("vocabulary"), options.size("width")}, 1),
+        first_(specs_, "first", {options.size("width"), options.size("width")}, 0.5),
+        second_(specs_, "second", {options.size("width"), options.size("width")}, 0.5),
+        head_(specs_, "head", {options.size("width"), options.size("vocabulary")}, 0.3) {}
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   bool generates() const override { return false; }
 
   Tensor loss(const Parameters& given, const Batch& batch) const override {
@@ -38,9 +39,9 @@ class ExchangeModel : public Model {
   }
 
  private:
-  std::int64_t head_classes() const { return specs_.back().type.shape[0]; }
+  std::int64_t head_classes() const { return specs_.list.back().type.shape[0]; }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   MeshAxis axis_;
   bool reduces_, cut_;
   nn::Embedding embedding_;

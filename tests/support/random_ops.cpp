@@ -272,7 +272,8 @@ void image_cases(Family family) {
       const std::int64_t kernel = m.number(1, 3), out = m.size();
       const Tensor x = m.input({m.size(), m.size(), m.number(3, 6), m.number(3, 6)});
       const Tensor weight = m.input({out, x.size(1), kernel, kernel});
-      return Tensors{conv2d(x, weight, bias ? m.input({out}) : Tensor(), m.number(1, 3), m.number(0, kernel - 1))};
+      return Tensors{
+          conv2d(x, weight, bias ? m.input({out}) : Tensor(), {.stride = {m.number(1, 3)}, .padding = {m.number(0, kernel - 1)}})};
     });
   // Groups of one to two channels, places apart, and the way back.
   for (const int dims : {1, 2, 3})
@@ -287,7 +288,12 @@ void image_cases(Family family) {
         }
         const Tensor image = m.input(x);
         return Tensors{convolution(image, m.input(weight), m.coin() ? m.input({transposed ? groups * weight[1] : weight[0]}) : Tensor(),
-                                   {stride}, {m.number(0, 1)}, {dilation}, transposed, {transposed ? stride - 1 : 0}, groups)};
+                                   {.stride = {stride},
+                                    .padding = {m.number(0, 1)},
+                                    .dilation = {dilation},
+                                    .output_padding = {transposed ? stride - 1 : 0},
+                                    .groups = groups,
+                                    .transposed = transposed})};
       });
   family.add("max_pool2d_with_indices", [](CaseMaker& m) {
     const std::int64_t kernel = m.number(1, 3);
@@ -305,11 +311,11 @@ void resampling_cases(Family family) {
   family.add("avg_pool2d", [](CaseMaker& m) {
     const std::int64_t kernel = m.number(1, 3);
     const Tensor x = m.input({m.size(), m.size(), m.number(3, 6), m.number(3, 6)});
-    return Tensors{avg_pool2d(x, kernel, m.number(1, 3), m.number(0, kernel / 2), m.coin(), m.coin())};
+    return Tensors{avg_pool2d(x, kernel, m.number(1, 3), {m.number(0, kernel / 2), m.coin(), m.coin()})};
   });
   family.add("avg_pool3d", [](CaseMaker& m) {
     const Tensor x = m.input({m.size(), m.size(), m.number(2, 4), m.number(2, 4), 3});
-    return Tensors{avg_pool3d(x, 2, m.number(1, 2), m.index(2), m.coin(), m.coin())};
+    return Tensors{avg_pool3d(x, 2, m.number(1, 2), {m.index(2), m.coin(), m.coin()})};
   });
   const std::pair<const char*, const char*> interpolations[] = {{"upsample_nearest1d", "nearest"},    {"upsample_nearest2d", "nearest"},
                                                                 {"upsample_nearest3d", "nearest"},    {"upsample_linear1d", "linear"},
@@ -364,7 +370,7 @@ void network_cases(Family family) {
       const std::int64_t reach = std::max(q.size(2), k.size(2));
       const Tensor ranges = m.integers({q.size(0), q.size(2), 2}, 0, k.size(2) + 1);
       const Tensor bias = biased ? m.input({q.size(1), 2 * reach - 1}) : Tensor();
-      return Tensors{attention_in_ranges(q, k, v, ranges, reach, bias, m.coin() ? std::optional<double>(0.7) : std::nullopt)};
+      return Tensors{attention_in_ranges(q, k, v, ranges, {reach, bias, m.coin() ? std::optional<double>(0.7) : std::nullopt})};
     });
 }
 

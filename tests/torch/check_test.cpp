@@ -161,7 +161,7 @@ TEST_P(Schedules, OfUnequalGroupsEqualTheSequentialStepInF64) {
                                                  concat("microbatches=", microbatches)});
         const Prepared prepared = prepare(config, builtin_models());
         SCOPED_TRACE(concat(schedule, ", ", microbatches, " micro-batches, devices ", join(devices, ",", [](int d) { return concat(d); })));
-        const Graph step = gradient_step(*prepared.model, 56, 8, microbatches * parts);
+        const Graph step = gradient_step(*prepared.model, {56, 8, microbatches * parts});
         for (const int zero : {0, 2}) {
           const Program program = lower(step, prepared.schedule, {.devices = devices, .zero = zero});
           expect_equal(step_of(config, prepared, program), expected, 1e-10);

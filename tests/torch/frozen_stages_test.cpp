@@ -42,7 +42,7 @@ TEST(FrozenStages, AnyActorMayComputeThem) {
 TEST(FrozenStages, HaveNoVersions) {
   const PartlyFrozen model(1, 2);
   const Schedule table = make_schedule("1f1b", {.actors = 2, .microbatches = 4, .window = 3, .frozen = {1}});
-  const Program program = compile(training_step(model, 8, 0, 4, {.clip = 0}), table);
+  const Program program = compile(training_step(model, {8, 0, 4}, {.clip = 0}), table);
   EXPECT_EQ(print(program).find("w0@"), std::string::npos);
   EXPECT_EQ(print(program).find("first:w0"), std::string::npos);
 }

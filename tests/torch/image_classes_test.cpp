@@ -67,8 +67,8 @@ Program planned_step(const Prepared& prepared, const ImageBatch& batch, int acto
   std::vector<int> shape_class;
   for (const BatchShape& shape : batch.shapes) {
     shape_class.push_back(static_cast<int>(steps.size()));
-    steps.push_back(gradient_step(*prepared.model, 2, static_cast<int>(shape.input), 1, BatchCount::port,
-                                  {.parts = even_parts(shape.images, shape.part)}));
+    steps.push_back(gradient_step(
+        *prepared.model, {2, static_cast<int>(shape.input), 1, BatchCount::port, {.parts = even_parts(shape.images, shape.part)}}));
   }
   return compile(steps, shape_class, table, {.recompute = recompute});
 }

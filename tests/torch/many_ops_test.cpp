@@ -25,17 +25,17 @@ class ManyOps : public Model {
   explicit ManyOps(const ModelOptions& options)
       : cut_(options.stages > 1),
         dropout_(options.number("dropout")),
-        convolution_(specs_, "convolution", {kChannels, 2 * kChannels, 3, 1, 2, 2, 2}, 0.3, true, DType::f64),
-        group_norm_(specs_, "group_norm", 4, 2 * kChannels, DType::f64),
-        norm_(specs_, "norm", kWidth, DType::f64),
-        attention_(specs_, "attention", {.width = kWidth, .heads = 4, .kv_heads = 2}, 0.3, DType::f64, "embed", "heads"),
-        mlp_(specs_, "mlp", {.width = kWidth, .hidden = 12, .activation = "silu", .gated = true}, 0.3, DType::f64, {"embed"}, {"mlp"}) {
+        convolution_(specs_, "convolution", {kChannels, 2 * kChannels, 3, 1, 2, 2, 2}, 0.3),
+        group_norm_(specs_, "group_norm", {4, 2 * kChannels}),
+        norm_(specs_, "norm", kWidth),
+        attention_(specs_, "attention", {.width = kWidth, .heads = 4, .kv_heads = 2, .embed = "embed", .heads_dim = "heads"}, 0.3),
+        mlp_(specs_, "mlp", {.width = kWidth, .hidden = 12, .activation = "silu", .gated = true, .dims = {{"embed"}, {"mlp"}}}, 0.3) {
     for (const auto& [name, shape] : std::map<std::string, Shape>{
              {"back", {2 * kChannels, kWidth, 2, 1}}, {"bias", {4, kTokens, kTokens}}, {"classes", {kWidth, kClasses}}})
-      specs_.push_back({name, {DType::f64, shape}, {Initialiser::Kind::normal, 0.3}});
+      specs_.list.push_back({name, {DType::f64, shape}, {Initialiser::Kind::normal, 0.3}});
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   std::vector<DataPort> data(std::int64_t) const override {
     return {{"image", {DType::f64, {kChannels, 7, 6}}, DataPort::Kind::normal, 0, {}},
             {"label", {DType::i64, {}}, DataPort::Kind::indices, kClasses, {}}};
@@ -79,7 +79,7 @@ class ManyOps : public Model {
 
   bool cut_;
   double dropout_;
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_{DType::f64};
   nn::Conv2d convolution_;
   nn::GroupNorm group_norm_;
   nn::RMSNorm norm_;
@@ -144,15 +144,15 @@ TEST(ManyOps, GiveTheSameGradientsOverMeshes) {
 }
 
 TEST(ManyOps, ModulesRefuseSizesThatDoNotFit) {
-  std::vector<ParameterSpec> specs;
+  ParameterList specs(DType::f32);
   const auto message = [&](auto make) { return test::message_of([&] { make(); }); };
-  EXPECT_EQ(message([&] { nn::Attention(specs, "a", {.width = 8, .heads = 3}, 1, DType::f32); }),
+  EXPECT_EQ(message([&] { nn::Attention(specs, "a", {.width = 8, .heads = 3}, 1); }),
             "Attention \"a\": 3 heads do not divide a width of 8");
-  EXPECT_EQ(message([&] { nn::Attention(specs, "a", {.width = 8, .heads = 4, .kv_heads = 3}, 1, DType::f32); }),
+  EXPECT_EQ(message([&] { nn::Attention(specs, "a", {.width = 8, .heads = 4, .kv_heads = 3}, 1); }),
             "Attention \"a\": 3 heads of k and v do not divide 4 of q");
-  EXPECT_EQ(message([&] { nn::MLP(specs, "m", {.width = 8, .hidden = 9, .activation = "gelus"}, 1, DType::f32); }),
+  EXPECT_EQ(message([&] { nn::MLP(specs, "m", {.width = 8, .hidden = 9, .activation = "gelus"}, 1); }),
             "MLP \"m\": no activation \"gelus\"\n  hint: did you mean \"gelu\"?");
-  EXPECT_EQ(message([&] { nn::Conv2d(specs, "c", {.in = 4, .out = 4, .kernel = 1, .groups = 3}, 1, false, DType::f32); }),
+  EXPECT_EQ(message([&] { nn::Conv2d(specs, "c", {.in = 4, .out = 4, .kernel = 1, .groups = 3}, 1); }),
             "Conv2d \"c\": 4 channels do not divide into 3 groups");
 }
 

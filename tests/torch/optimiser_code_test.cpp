@@ -176,7 +176,7 @@ Graph update_graph(const std::string& which, DType dtype, std::int64_t n) {
       return update_validated(op, {in[0], in[1], in[2], in[3], in[5], in[6]}, in[9], in[10]);
     }
     if (which == "ahead") return update_ahead(adamw_op({in[0], in[1], in[2], in[3], in[4], in[5]}), in[6]);
-    const AdamWResult r = adamw(in[0], in[1] * in[7], in[2], in[3], in[4], in[5], 0.9, 0.95, 1e-8, 0.1);
+    const AdamWState r = adamw({in[0], in[2], in[3]}, in[1] * in[7], in[4], in[5], {});
     return {r.parameter, r.first, r.second};
   });
 }

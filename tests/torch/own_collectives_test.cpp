@@ -100,12 +100,13 @@ TEST(OwnCollectives, TrainBesideAnAxisOfLayouts) {
     return entry.make({.numbers = entry.numbers, .words = entry.words, .stages = stages, .compute = DType::f64});
   };
   const auto model = made(2), uncut = made(1);
-  const Graph step = training_step(*model, 8, 12, 4, {});
+  const Graph step = training_step(*model, {8, 12, 4}, {});
   const Schedule schedule = make_schedule("1f1b", {.actors = 2, .microbatches = 4});
   const std::map<std::string, std::vector<DimName>> dims = {
       {"first.weight", {{"mlp"}, {}}}, {"first.bias", {{"mlp"}}}, {"head.weight", {{}, {"mlp"}}}};
-  const Trained alone = trained(
-      compile(of_all_members(training_step(*uncut, 8, 12, 4, {})), make_schedule("sequential", {.actors = 1, .microbatches = 4})), *uncut);
+  const Trained alone =
+      trained(compile(of_all_members(training_step(*uncut, {8, 12, 4}, {})), make_schedule("sequential", {.actors = 1, .microbatches = 4})),
+              *uncut);
   const LayoutAxis own{"tensor", 2, {}}, split{"context", 2, {"mlp"}};
   for (const std::vector<LayoutAxis>& axes : {std::vector{own}, {own, split}, {split, own}}) {
     SCOPED_TRACE(join(axes, ", ", [](const LayoutAxis& axis) { return axis.name; }));

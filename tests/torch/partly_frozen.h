@@ -100,7 +100,7 @@ inline Program program_of(int frozen, int trained, const Schedule& table, const 
   CompileOptions compiling;
   compiling.devices.assign(table.actors.size(), o.devices);
   compiling.zero = o.zero;
-  return compile(training_step(PartlyFrozen(frozen, trained, o.tied), 4 * table.step_microbatches(), 0, microbatches, options), table,
+  return compile(training_step(PartlyFrozen(frozen, trained, o.tied), {4 * table.step_microbatches(), 0, microbatches}, options), table,
                  compiling);
 }
 

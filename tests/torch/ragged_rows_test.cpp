@@ -154,8 +154,8 @@ class RaggedRows : public testing::Test {
         shape_class.push_back(static_cast<int>(known - shapes.begin()));
         if (known != shapes.end()) continue;
         shapes.push_back(shape);
-        steps.push_back(gradient_step(*prepared.model, 1, static_cast<int>(shape.tokens), 1, BatchCount::port,
-                                      {.several = true, .inputs = shape.inputs}));
+        steps.push_back(gradient_step(*prepared.model,
+                                      {1, static_cast<int>(shape.tokens), 1, BatchCount::port, {.several = true, .inputs = shape.inputs}}));
         if (!cuts.empty()) steps.back() = in_slices(steps.back(), shape.slices);
       }
       const Program program = compile(steps, shape_class, prepared.schedule, {.recompute = recompute});
@@ -224,7 +224,7 @@ TEST_F(RaggedRows, AreRefusedByOtherModels) {
   const auto refusal = [](const std::string& model, const TextRows& rows) {
     const Config config = parse_config(concat("[model]\nname = \"", model, "\"\n"), "test", {}, builtin_models());
     const Prepared prepared = prepare_sequential(config, builtin_models());
-    return test::message_of([&] { gradient_step(*prepared.model, 1, 16, 1, BatchCount::port, rows); });
+    return test::message_of([&] { gradient_step(*prepared.model, {1, 16, 1, BatchCount::port, rows}); });
   };
   EXPECT_EQ(refusal("moe", {.several = true}),
             "the model does not read rows of several texts\n  a sample's loss would not be that of the sample alone\n"

@@ -52,10 +52,10 @@ TEST(RandomTables, FinishWithTheSequentialResult) {
       offloaded += print(schedule).find("OFFLOAD") != std::string::npos;
     }
     const test::DagModel model(shape, true), whole(shape, false);
-    const Graph plain = gradient_step(model, 2 * microbatches, test::kContext, microbatches);
+    const Graph plain = gradient_step(model, {2 * microbatches, test::kContext, microbatches});
     const Graph step = test::coin(random, 0.5) ? test::with_random_marks(random, plain, 0.4) : plain;
     const StepGradients found = run(model, step, schedule, recompute);
-    const StepGradients expected = run(whole, gradient_step(whole, 2 * microbatches, test::kContext, 1),
+    const StepGradients expected = run(whole, gradient_step(whole, {2 * microbatches, test::kContext, 1}),
                                        make_schedule("sequential", {.actors = 1, .microbatches = 1}));
     const Comparison comparison = compare(found, expected);
     EXPECT_LE(comparison.loss_difference, 1e-10) << print(schedule);
@@ -74,8 +74,8 @@ TEST(RandomTables, WithTransfersFinishWithTheSequentialResult) {
     const Schedule schedule = test::with_transfers(random, plain, shape);
     SCOPED_TRACE(concat("seed ", seed, "\n", print(schedule)));
     const test::DagModel model(shape, true), whole(shape, false);
-    const StepGradients found = run(model, gradient_step(model, 2 * microbatches, test::kContext, microbatches), schedule);
-    const StepGradients expected = run(whole, gradient_step(whole, 2 * microbatches, test::kContext, 1),
+    const StepGradients found = run(model, gradient_step(model, {2 * microbatches, test::kContext, microbatches}), schedule);
+    const StepGradients expected = run(whole, gradient_step(whole, {2 * microbatches, test::kContext, 1}),
                                        make_schedule("sequential", {.actors = 1, .microbatches = 1}));
     const Comparison comparison = compare(found, expected);
     EXPECT_LE(comparison.loss_difference, 1e-10);

@@ -158,7 +158,7 @@ TEST(Session, AModelIsTrainedAndEvaluated) {
   options.words = entry.words;
   options.stages = 2;
   const std::unique_ptr<Model> model = entry.make(options);
-  const ModelPrograms programs = compile(*model, 4, 8, {}, make_schedule("1f1b", {.actors = 2, .microbatches = 2}));
+  const ModelPrograms programs = compile(*model, {4, 8}, {}, make_schedule("1f1b", {.actors = 2, .microbatches = 2}));
   Session session(2);
   session.load("train", programs.training);
   session.load("evaluate", programs.evaluation);

@@ -64,7 +64,7 @@ TEST(ShapeClasses, GradientsAreThoseOfOnePaddedBatch) {
     const int actors = std::string(schedule) == "sequential" ? 1 : 2;
     const Prepared prepared = prepare(config, make_schedule(schedule, {.actors = actors, .microbatches = 5}), 5, builtin_models());
     std::vector<Graph> steps;
-    for (const Shape& shape : shapes) steps.push_back(gradient_step(*prepared.model, shape.rows, shape.length, 1, BatchCount::port));
+    for (const Shape& shape : shapes) steps.push_back(gradient_step(*prepared.model, {shape.rows, shape.length, 1, BatchCount::port}));
     const Program program = compile(steps, shape_class, prepared.schedule);
     const StepGradients found = test::step_on(data, config, prepared, program);
     const Comparison difference = compare(found, expected);
@@ -108,7 +108,8 @@ TEST(ShapeClasses, GradientsOnMeshesAreThoseOfOnePaddedBatch) {
           prepare(config, make_schedule(schedule, {.actors = 2, .microbatches = microbatches}), microbatches, builtin_models());
       spread_actors(config, prepared);
       std::vector<Graph> steps;
-      for (const Shape& shape : mesh.shapes) steps.push_back(gradient_step(*prepared.model, shape.rows, shape.length, 1, BatchCount::port));
+      for (const Shape& shape : mesh.shapes)
+        steps.push_back(gradient_step(*prepared.model, {shape.rows, shape.length, 1, BatchCount::port}));
       const Program program = compile(steps, mesh.shape_class, prepared.schedule, prepared.options);
       const StepGradients found = test::step_on(data, config, prepared, program);
       const Comparison difference = compare(found, expected);

@@ -30,27 +30,27 @@ void expect_step(const std::string& name, const Graph& graph) {
 }
 
 TEST(Step, Training) {
-  expect_step("training_step", training_step(*small_mlp(2), 4, 3, 2, {}));
+  expect_step("training_step", training_step(*small_mlp(2), {4, 3, 2}, {}));
 }
 TEST(Step, TrainingWithSgdAndWithoutClipping) {
   OptimiserOptions options;
   options.name = "sgd";
   options.clip = 0;
   options.warmup = 0;
-  expect_step("training_step_sgd", training_step(*small_mlp(1), 4, 3, 2, options));
+  expect_step("training_step_sgd", training_step(*small_mlp(1), {4, 3, 2}, options));
 }
 TEST(Step, Gradient) {
-  expect_step("gradient_step", gradient_step(*small_mlp(2), 4, 3, 2));
+  expect_step("gradient_step", gradient_step(*small_mlp(2), {4, 3, 2}));
 }
 TEST(Step, Evaluation) {
-  expect_step("evaluation_step", evaluation_step(*small_mlp(2), 4, 3, 2));
+  expect_step("evaluation_step", evaluation_step(*small_mlp(2), {4, 3, 2}));
 }
 TEST(Step, Generation) {
   expect_step("generation_step", generation_step(*small_mlp(2), 3));
 }
 
 TEST(Step, StateComesBackInPlace) {
-  const Graph graph = training_step(*small_mlp(2), 4, 3, 2, {});
+  const Graph graph = training_step(*small_mlp(2), {4, 3, 2}, {});
   const int parameters = static_cast<int>(small_mlp(2)->parameters().size());
   ASSERT_EQ(graph.state, 3 * parameters + 1);
   for (int i = 0; i < graph.state; ++i) EXPECT_EQ(graph.type(graph.inputs[i]), graph.type(graph.outputs[i])) << i;
@@ -63,7 +63,7 @@ TEST(Step, EachOptimiserKeepsWhatItsRowSays) {
     SCOPED_TRACE(row.name);
     OptimiserOptions options;
     options.name = row.name;
-    const Graph graph = training_step(*small_mlp(2), 4, 3, 2, options);
+    const Graph graph = training_step(*small_mlp(2), {4, 3, 2}, options);
     verify(graph);
     for (int i = 0; i < graph.state; ++i) EXPECT_EQ(graph.type(graph.inputs[i]), graph.type(graph.outputs[i])) << i;
     for (const ParameterSpec& spec : small_mlp(2)->parameters())
@@ -77,7 +77,7 @@ TEST(Step, EachOptimiserKeepsWhatItsRowSays) {
 }
 
 TEST(Step, F64RunsKeepEverythingInF64) {
-  const Graph graph = training_step(*small_mlp(2, DType::f64), 4, 3, 2, {});
+  const Graph graph = training_step(*small_mlp(2, DType::f64), {4, 3, 2}, {});
   verify(graph);
   const auto names = graph.state;
   for (int i = 0; i + 1 < names; ++i) EXPECT_EQ(graph.type(graph.inputs[i]).dtype, DType::f64);
@@ -88,7 +88,7 @@ TEST(Step, F64RunsKeepEverythingInF64) {
 TEST(Step, LowPrecisionKeepsMastersAndSumsInF32) {
   for (const std::string name : {"mlp", "gpt", "reference", "two-branch"}) {
     const auto low = model(name, {{"width", 16}, {"vocabulary", 8}}, 2, DType::bf16);
-    const Graph graph = training_step(*low, 4, 3, 2, {});
+    const Graph graph = training_step(*low, {4, 3, 2}, {});
     verify(graph);
     for (const Op& op : graph.ops) {
       if (!op.body) continue;
@@ -99,7 +99,7 @@ TEST(Step, LowPrecisionKeepsMastersAndSumsInF32) {
 }
 
 TEST(Step, RefusesABatchThatIsNotDivisible) {
-  EXPECT_EQ(message_of([] { gradient_step(*small_mlp(1), 9, 3, 4); }),
+  EXPECT_EQ(message_of([] { gradient_step(*small_mlp(1), {9, 3, 4}); }),
             "a batch of 9 cannot be cut into 4 equal micro-batches\n"
             "  the first dimension of i64[9,3] is cut\n"
             "  hint: use 3 or 9 micro-batches, or a batch that is a multiple of 4");
@@ -109,7 +109,7 @@ TEST(Step, RefusesAnUnknownOptimiser) {
   OptimiserOptions options;
   options.name = "adamv";
   EXPECT_EQ(
-      message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
+      message_of([&] { training_step(*small_mlp(1), {4, 3, 2}, options); }),
       "no optimiser \"adamv\"\n  there are adamw, adam, nadam, sgd, nesterov, lion, adafactor and muon\n  hint: did you mean \"adamw\"?");
 }
 
@@ -117,7 +117,7 @@ TEST(Step, RefusesNumbersThatGiveNoFiniteUpdate) {
   const auto said = [&](const auto& change) {
     OptimiserOptions options;
     change(options);
-    return message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); });
+    return message_of([&] { training_step(*small_mlp(1), {4, 3, 2}, options); });
   };
   EXPECT_EQ(said([](OptimiserOptions& o) { o.numbers.beta1 = 1; }), "the optimiser's beta1 is 1.0\n  it must be at least 0 and below 1");
   EXPECT_EQ(said([](OptimiserOptions& o) { o.numbers.beta2 = 1.5; }), "the optimiser's beta2 is 1.5\n  it must be at least 0 and below 1");
@@ -150,7 +150,7 @@ TEST(Step, ExportedUpdatesSayWhatIsKept) {
   OptimiserOptions options;
   const std::vector<ParameterSpec> specs = model->parameters();
   for (const ParameterSpec& spec : specs) options.updates[spec.name] = mean_update(spec.type);
-  const Graph graph = training_step(*model, 4, 3, 2, options);
+  const Graph graph = training_step(*model, {4, 3, 2}, options);
   verify(graph);
   ASSERT_EQ(graph.state, 2 * std::ssize(specs) + 1);
   for (std::size_t i = 0; i < specs.size(); ++i) EXPECT_EQ(graph.values[graph.inputs[specs.size() + i]].name, "mean:" + specs[i].name);
@@ -162,7 +162,7 @@ TEST(Step, RefusesUpdatesThatDoNotFit) {
   const auto model = small_mlp(1);
   OptimiserOptions options;
   const ParameterSpec first = model->parameters().front();
-  const auto said = [&] { return message_of([&] { training_step(*model, 4, 3, 2, options); }); };
+  const auto said = [&] { return message_of([&] { training_step(*model, {4, 3, 2}, options); }); };
   options.updates["another"] = mean_update(first.type);
   EXPECT_EQ(said(), concat("the optimiser has no update of parameter \"", first.name, "\""));
   options.updates[first.name] = mean_update({DType::f32, {3}});
@@ -181,13 +181,13 @@ TEST(Step, ValidatesOnlyWhatItClips) {
   OptimiserOptions options;
   options.validated = true;
   const auto model = small_mlp(1);
-  EXPECT_NE(print(training_step(*model, 4, 3, 2, options)).find("= update_validated("), std::string::npos);
+  EXPECT_NE(print(training_step(*model, {4, 3, 2}, options)).find("= update_validated("), std::string::npos);
   options.clip = 0;
-  EXPECT_EQ(print(training_step(*model, 4, 3, 2, options)).find("= update_"), std::string::npos);
+  EXPECT_EQ(print(training_step(*model, {4, 3, 2}, options)).find("= update_"), std::string::npos);
   options.name = "adam";
-  training_step(*model, 4, 3, 2, options);
+  training_step(*model, {4, 3, 2}, options);
   options.clip = 0.5;
-  EXPECT_EQ(message_of([&] { training_step(*model, 4, 3, 2, options); }),
+  EXPECT_EQ(message_of([&] { training_step(*model, {4, 3, 2}, options); }),
             "the optimiser adam makes no update that can be validated\n  clip is 0.5\n  those do that are one op: adamw and sgd\n"
             "  hint: update at the end of a step (pipeline.update = \"end\"), or clip nothing (clip = 0)");
 }
@@ -196,7 +196,7 @@ TEST(Step, RefusesNumbersThatTheOptimiserDoesNotTake) {
   OptimiserOptions options;
   options.name = "sgd";
   options.numbers.beta2 = 0.99;
-  EXPECT_EQ(message_of([&] { training_step(*small_mlp(1), 4, 3, 2, options); }),
+  EXPECT_EQ(message_of([&] { training_step(*small_mlp(1), {4, 3, 2}, options); }),
             "the optimiser sgd takes no beta2, which is 0.99\n  it takes momentum, weight_decay\n"
             "  hint: leave out beta2, or take another optimiser");
 }
@@ -212,7 +212,7 @@ TEST(Step, RefusesNamesOfDimsThatDoNotFit) {
    private:
     std::vector<DimName> dims_;
   };
-  const auto refused = [](std::vector<DimName> dims) { return message_of([&] { gradient_step(Named(std::move(dims)), 4, 0, 2); }); };
+  const auto refused = [](std::vector<DimName> dims) { return message_of([&] { gradient_step(Named(std::move(dims)), {4, 0, 2}); }); };
   EXPECT_EQ(refused({}), "no error");
   EXPECT_EQ(refused({{""}, {"heads", 3, 2}}), "no error");
   EXPECT_EQ(refused({{"embed"}}),
@@ -241,8 +241,8 @@ TEST(Step, RefusesNamesDeclaredTwice) {
     Tensor loss(const Parameters& p, const Batch&) const override { return p["w"]; }
     Tensor logits(const Parameters& p, const Batch&) const override { return p["w"]; }
   };
-  EXPECT_EQ(message_of([] { gradient_step(Clash(), 4, 3, 2); }), "the model's data port \"w\" has the name of another input");
-  EXPECT_EQ(message_of([] { gradient_step(Twice(), 4, 3, 2); }), "the model declares parameter \"w\" twice");
+  EXPECT_EQ(message_of([] { gradient_step(Clash(), {4, 3, 2}); }), "the model's data port \"w\" has the name of another input");
+  EXPECT_EQ(message_of([] { gradient_step(Twice(), {4, 3, 2}); }), "the model declares parameter \"w\" twice");
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST(DecidedLayouts, ConversionsAreSaidAsTheyAreMade) {
     for (const bool sequence : {false, true}) {
       SCOPED_TRACE(concat(name, sequence));
       const auto model = test::model(name, {}, 2);
-      const Graph step = prepare_stages(training_step(*model, 2, 128, 2, {}), true, std::vector<LayoutAxis>{{"tensor", 2, {}}}).step;
+      const Graph step = prepare_stages(training_step(*model, {2, 128, 2}, {}), true, std::vector<LayoutAxis>{{"tensor", 2, {}}}).step;
       AxisWishes wishes{"tensor", 2, {}, {"heads", "mlp", "vocab", "experts"}};
       if (sequence) wishes.dims.insert("sequence");
       for (const ParameterSpec& spec : model->parameters())
@@ -204,7 +204,7 @@ TEST(DecidedLayouts, RefuseConstraintsThatDoNotFit) {
 std::string failure_of(const std::vector<DimName>& dims, int members) {
   const auto mlp = test::model("mlp", {{"width", 6}, {"layers", 2}, {"context", 4}, {"vocabulary", 10}});
   const CompileOptions options{.axes = {{"tensor", members, {"mlp", "embed"}}}, .dims = {{"layers.0.weight", dims}}};
-  return message_of([&] { lower(gradient_step(*mlp, 4, 4, 2), make_schedule("gpipe", {.actors = 1, .microbatches = 2}), options); });
+  return message_of([&] { lower(gradient_step(*mlp, {4, 4, 2}), make_schedule("gpipe", {.actors = 1, .microbatches = 2}), options); });
 }
 
 TEST(DecidedLayouts, RefuseParametersThatDoNotFit) {

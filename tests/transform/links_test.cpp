@@ -21,7 +21,7 @@ struct Linked {
 // A perceptron of two stages, its hidden layers split along the axis.
 Linked perceptron(const AxisWishes& axis) {
   const auto model = test::model("mlp", {{"width", 8}, {"layers", 2}, {"context", 4}, {"vocabulary", 16}}, 2);
-  const Graph step = prepare_stages(gradient_step(*model, 2, 4, 2), true, std::vector<LayoutAxis>{{axis.axis, 2, {}}}).step;
+  const Graph step = prepare_stages(gradient_step(*model, {2, 4, 2}), true, std::vector<LayoutAxis>{{axis.axis, 2, {}}}).step;
   AxisWishes wishes = axis;
   for (const ParameterSpec& spec : model->parameters())
     for (std::size_t d = 0; d < spec.dims.size(); ++d)

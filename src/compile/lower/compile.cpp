@@ -166,15 +166,15 @@ std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const
   return parameter_blocks(training, gathering(schedule, options.zero), options_for(training, options));
 }
 
-ModelPrograms compile(const Model& model, int batch, int context, const OptimiserOptions& optimiser, const Schedule& schedule,
+ModelPrograms compile(const Model& model, StepShape shape, const OptimiserOptions& optimiser, const Schedule& schedule,
                       CompileOptions options) {
-  const int microbatches = schedule.microbatches() * shares_of(options.devices);
+  shape.microbatches = schedule.microbatches() * shares_of(options.devices);
   if (options.parameters.empty())
     for (const ParameterSpec& parameter : model.parameters()) options.parameters.push_back(parameter.name);
-  const Graph training = training_step(model, batch, context, microbatches, optimiser);
+  const Graph training = training_step(model, shape, optimiser);
   Program program = compile(training, schedule, options);
   options.blocks = shared_blocks(training, schedule, options);
-  return {std::move(program), compile(evaluation_step(model, batch, context, microbatches), schedule, options)};
+  return {std::move(program), compile(evaluation_step(model, shape), schedule, options)};
 }
 
 }  // namespace penstock

@@ -33,20 +33,6 @@
 namespace penstock {
 namespace {
 
-// Where the instances and runs of actors go on their devices.
-struct Spread {
-  const LowerInput& input;
-  const Draft from;  // actors
-  // For each block, what member_offsets() returns.
-  IdVector<BlockId, std::vector<std::int64_t>> offsets;
-  IdVector<ActorId, std::int32_t> first;   // of its devices
-  IdVector<InstanceId, InstanceId> clone;  // the first of its clones
-  bool several = false;                    // some device takes or reads several shares of a micro-batch: their slots' names differ
-
-  const Instance& at(InstanceId id) const { return from.instances[id]; }
-  std::int32_t shares_of(ActorId actor) const { return input.shares / input.devices(actor); }  // of a micro-batch, for each of its devices
-};
-
 // The layouts of a tensor along the axes of an actor's devices, and the elements begin <= i < end that one device has of it where it is
 // flat.
 struct Lying {
@@ -56,9 +42,37 @@ struct Lying {
 
   auto operator<=>(const Lying&) const = default;
 };
-// The tasks of single devices, each by the actor's task and how its inputs and outputs lie there. Every gather of a block is the same one.
-using LocalTasks = std::map<std::tuple<TaskId, std::int32_t, std::vector<Lying>, std::vector<Lying>>, TaskId>;
-using Groups = std::map<std::vector<std::int32_t>, std::int32_t>;  // members: the group
+// How a task's inputs and outputs lie on a device.
+struct TaskEnds {
+  std::vector<Lying> in{}, out{};
+
+  auto operator<=>(const TaskEnds&) const = default;
+};
+
+// Where the instances and runs of actors go on their devices.
+struct Spread {
+  const LowerInput& input;
+  Draft& draft;      // of devices, in the making
+  const Draft from;  // actors
+  // For each block, what member_offsets() returns.
+  IdVector<BlockId, std::vector<std::int64_t>> offsets{};
+  IdVector<ActorId, std::int32_t> first{};   // of its devices
+  IdVector<InstanceId, InstanceId> clone{};  // the first of its clones
+  bool several = false;                      // some device takes or reads several shares of a micro-batch: their slots' names differ
+  // The tasks of single devices, each by the actor's task and how its inputs and outputs lie there. Every gather of a block is the same
+  // one.
+  std::map<std::tuple<TaskId, std::int32_t, TaskEnds>, TaskId> tasks{};
+  std::map<std::vector<std::int32_t>, std::int32_t> groups{};  // members: the group
+
+  const Instance& at(InstanceId id) const { return from.instances[id]; }
+  std::int32_t shares_of(ActorId actor) const { return input.shares / input.devices(actor); }  // of a micro-batch, for each of its devices
+};
+
+// Device `d` of an actor.
+struct DeviceOf {
+  ActorId actor;
+  std::int32_t d = 0;
+};
 
 // One for each share of a micro-batch; of what lives once on an actor, one for each of its devices.
 std::int32_t clones(const LowerInput& input, const Instance& instance) {
@@ -137,97 +151,90 @@ IdVector<InstanceId, bool> sums_of_parts(const Draft& from) {
   return out;
 }
 
-// The clone that device `d` of the actor reads or writes. Of what another actor's devices all have alike, one gives it.
-InstanceId clone_for(const Spread& s, InstanceId i, ActorId actor, std::int32_t d, std::int32_t share) {
+// The clone that a device reads or writes. Of what another actor's devices all have alike, one gives it.
+InstanceId clone_for(const Spread& s, InstanceId i, DeviceOf on, std::int32_t share) {
   const Instance& instance = s.at(i);
   const std::int32_t first = s.clone[i].value;
   if (instance.unit) return InstanceId(first + share);
   if (!instance.home) return InstanceId(first);
-  return InstanceId(first + (instance.home == actor ? d : d * s.input.devices(instance.home) / s.input.devices(actor)));
+  return InstanceId(first + (instance.home == on.actor ? on.d : on.d * s.input.devices(instance.home) / s.input.devices(on.actor)));
 }
 
 // Returns the part of a task that one member of an axis does, where the task's inputs and outputs lie so. Terms are summed behind it, over
 // all devices: outputs that `is_term` says are some along the axes before are terms along this one too, and those along this one are noted
 // there.
-Graph along_axis(const Graph& task, const std::vector<Lying>& inputs, const std::vector<Lying>& outputs, Layout Lying::* layout,
-                 const AxisWishes& axis, std::int32_t member, std::vector<bool>& is_term) {
+Graph along_axis(const Graph& task, const TaskEnds& ends, Layout Lying::* layout, const MemberLine& line, std::vector<bool>& is_term) {
   IdVector<ValueId, Layout> values(task.values.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) values[task.inputs[i]] = inputs[i].*layout;
-  GraphLayouts layouts = decide_layouts(task, std::move(values), IdVector<ValueId, bool>(task.values.size()), axis.members);
-  for (std::size_t o = 0; o < outputs.size(); ++o)
+  for (std::size_t i = 0; i < ends.in.size(); ++i) values[task.inputs[i]] = ends.in[i].*layout;
+  GraphLayouts layouts = decide_layouts(task, std::move(values), IdVector<ValueId, bool>(task.values.size()), line.size);
+  for (std::size_t o = 0; o < ends.out.size(); ++o)
     if (layouts.outputs[o].is_term())
       is_term[o] = true;
     else
-      layouts.outputs[o] = is_term[o] ? kTerm : outputs[o].*layout;
-  return localise(task, layouts, axis, member);
+      layouts.outputs[o] = is_term[o] ? kTerm : ends.out[o].*layout;
+  return localise(task, layouts, {line.name, line.size, {}, {}}, line.place);
 }
 
-Graph task_of_device(const Graph& task, const std::vector<Lying>& in, const std::vector<Lying>& out, std::int32_t hosts, std::int32_t local,
-                     std::int32_t d) {
-  std::vector<bool> is_term(out.size());
-  Graph graph = along_axis(task, in, out, &Lying::data, {"data", hosts, {}, {}}, d / local, is_term);
-  if (local > 1) graph = along_axis(graph, in, out, &Lying::local, {"local", local, {}, {}}, d % local, is_term);
-  const auto kept = [](const std::vector<Lying>& ends) {
+Graph task_of_device(const Spread& s, const Graph& task, const TaskEnds& ends, DeviceOf on) {
+  const std::int32_t local = s.input.local, hosts = s.input.devices(on.actor) / local;
+  std::vector<bool> is_term(ends.out.size());
+  Graph graph = along_axis(task, ends, &Lying::data, {"data", hosts, on.d / local}, is_term);
+  if (local > 1) graph = along_axis(graph, ends, &Lying::local, {"local", local, on.d % local}, is_term);
+  const auto kept = [](const std::vector<Lying>& tensors) {
     std::vector<bool> all;
-    for (const Lying& tensor : ends) all.push_back(tensor.kept);
+    for (const Lying& tensor : tensors) all.push_back(tensor.kept);
     return all;
   };
-  return drop_empty(graph, kept(in), kept(out));
+  return drop_empty(graph, kept(ends.in), kept(ends.out));
 }
 
 // Cuts a run that works on flat instances to the device's part; instances of which the device has nothing leave `out`.
-void take_part(const Spread& s, const Run& run, ActorId actor, std::int32_t d, LocalTasks& tasks, Draft& draft, Run& out) {
+void take_part(Spread& s, const Run& run, DeviceOf on, Run& out) {
   bool is_flat = false;
-  std::vector<Lying> inputs, outputs;
-  const auto note = [&](InstanceId i, std::vector<Lying>& ends) {
+  TaskEnds ends;
+  const auto note = [&](InstanceId i, std::vector<Lying>& tensors) {
     is_flat = is_flat || !s.at(i).held.is_whole();
-    std::ranges::move(lying_of(s, s.at(i), d), std::back_inserter(ends));
+    std::ranges::move(lying_of(s, s.at(i), on.d), std::back_inserter(tensors));
   };
-  for (InstanceId read : run.reads) note(read, inputs);
-  for (const Write& write : run.writes) note(write.instance, outputs);
+  for (InstanceId read : run.reads) note(read, ends.in);
+  for (const Write& write : run.writes) note(write.instance, ends.out);
   if (!is_flat) return;
-  std::erase_if(out.reads, [&](InstanceId i) { return draft.instances[i].types.empty(); });
-  std::erase_if(out.writes, [&](const Write& write) { return draft.instances[write.instance].types.empty(); });
+  std::erase_if(out.reads, [&](InstanceId i) { return s.draft.instances[i].types.empty(); });
+  std::erase_if(out.writes, [&](const Write& write) { return s.draft.instances[write.instance].types.empty(); });
   if (out.writes.empty()) return;
-  const auto [made, fresh] = tasks.try_emplace({run.task, d, inputs, outputs});
+  const auto [made, fresh] = s.tasks.try_emplace({run.task, on.d, ends});
   if (fresh) {
-    const Task& task = draft.tasks[run.task];
-    Graph graph = task_of_device(task.graph, inputs, outputs, s.input.devices(actor) / s.input.local, s.input.local, d);
-    made->second = add_task(draft, concat(task.name, ".share", d), std::move(graph));
+    const Task& task = s.draft.tasks[run.task];
+    made->second = add_task(s.draft, concat(task.name, ".share", on.d), task_of_device(s, task.graph, ends, on));
   }
   out.task = made->second;
 }
 
-// The members of a collective on device `d` of the actor, which differ in their places along the axes that it is along, and in no other.
-std::int32_t group_of(const Spread& s, const Run& run, ActorId actor, std::int32_t d, Groups& groups, Draft& draft) {
+// The members of a collective on a device of an actor, which differ in their places along the axes that it is along, and in no other.
+std::int32_t group_of(Spread& s, const Run& run, DeviceOf on) {
   const Holding &from = s.at(run.reads[0]).held, &to = s.at(run.writes[0].instance).held;
   const bool all = run.opcode == Opcode::all_reduce, along_data = all || from.data != to.data, along_local = all || from.local != to.local;
   const std::int32_t local = s.input.local;
   std::vector<std::int32_t> members;
-  for (std::int32_t m = 0; m < s.input.devices(actor); ++m)
-    if ((along_data || m / local == d / local) && (along_local || m % local == d % local)) members.push_back(s.first[actor] + m);
-  const auto [it, added] = groups.try_emplace(std::move(members), static_cast<std::int32_t>(groups.size()));
-  if (added) draft.groups.push_back(it->first);
+  for (std::int32_t m = 0; m < s.input.devices(on.actor); ++m)
+    if ((along_data || m / local == on.d / local) && (along_local || m % local == on.d % local)) members.push_back(s.first[on.actor] + m);
+  const auto [it, added] = s.groups.try_emplace(std::move(members), static_cast<std::int32_t>(s.groups.size()));
+  if (added) s.draft.groups.push_back(it->first);
   return it->second;
 }
 
-struct Made {
-  LocalTasks tasks{};
-  Groups groups{};
-};
-
-Run on_device(const Spread& s, const Run& run, ActorId actor, std::int32_t d, std::int32_t share, Made& made, Draft& draft) {
+Run on_device(Spread& s, const Run& run, DeviceOf on, std::int32_t share) {
   Run out = run;
-  for (InstanceId& read : out.reads) read = clone_for(s, read, actor, d, share);
+  for (InstanceId& read : out.reads) read = clone_for(s, read, on, share);
   for (Write& write : out.writes) {
     // The first share of the first micro-batch makes the accumulator.
-    const bool again = run.unit && share % s.shares_of(actor) > 0;
+    const bool again = run.unit && share % s.shares_of(on.actor) > 0;
     if (again && !s.at(write.instance).unit) write.mode = ResultMode::add;
-    write.instance = clone_for(s, write.instance, actor, d, share);
+    write.instance = clone_for(s, write.instance, on, share);
   }
   if (run.unit) out.unit.microbatch = run.unit.microbatch * s.input.shares + share;
-  if (is_collective(run.opcode) && run.axis < 0) out.group = group_of(s, run, actor, d, made.groups, draft);
-  if (run.opcode == Opcode::run) take_part(s, run, actor, d, made.tasks, draft, out);
+  if (is_collective(run.opcode) && run.axis < 0) out.group = group_of(s, run, on);
+  if (run.opcode == Opcode::run) take_part(s, run, on, out);
   return out;
 }
 
@@ -237,14 +244,14 @@ bool has_nothing(const Draft& draft, const Run& run) {
   return is_collective(run.opcode) && run.axis >= 0 && draft.instances[run.reads[0]].types.empty();
 }
 
-std::vector<Run> row_of(const Spread& s, ActorId actor, std::int32_t d, Made& made, Draft& draft) {
+std::vector<Run> row_of(Spread& s, DeviceOf on) {
   std::vector<Run> runs;
-  for (const Run& run : s.from.actors[actor]) {
-    if (run.opcode == Opcode::output && d > 0) continue;
-    const std::int32_t count = run.unit ? s.shares_of(actor) : 1;
+  for (const Run& run : s.from.actors[on.actor]) {
+    if (run.opcode == Opcode::output && on.d > 0) continue;
+    const std::int32_t count = run.unit ? s.shares_of(on.actor) : 1;
     for (std::int32_t p = 0; p < count; ++p) {
-      runs.push_back(on_device(s, run, actor, d, run.unit ? d * count + p : -1, made, draft));
-      if (!run.unit && has_nothing(draft, runs.back())) runs.pop_back();
+      runs.push_back(on_device(s, run, on, run.unit ? on.d * count + p : -1));
+      if (!run.unit && has_nothing(s.draft, runs.back())) runs.pop_back();
     }
   }
   return runs;
@@ -282,7 +289,7 @@ Draft without_actors(Draft& draft) {
 void spread_groups(const LowerInput& input, Draft& draft) {
   draft.inputs.clear();
   if (input.shares == 1) return;
-  Spread s{input, without_actors(draft), {}, {}, {}};
+  Spread s{input, draft, without_actors(draft)};
   for (const ShareBlock& block : s.from.blocks) s.offsets.push_back(member_offsets(block));
   std::int32_t devices = 0;
   for (const std::int32_t size : input.group_size) {
@@ -298,9 +305,8 @@ void spread_groups(const LowerInput& input, Draft& draft) {
       if (is_sum[i]) draft.instances.back().terms *= s.shares_of(s.at(i).home);
     }
   }
-  Made made;
   for (const ActorId actor : ids<ActorId>(input.actors()))
-    for (std::int32_t d = 0; d < input.devices(actor); ++d) draft.actors.push_back(row_of(s, actor, d, made, draft));
+    for (std::int32_t d = 0; d < input.devices(actor); ++d) draft.actors.push_back(row_of(s, {actor, d}));
   for (const InstanceId state : s.from.refreshed)
     for (std::int32_t c = 0; c < clones(input, s.at(state)); ++c) draft.refreshed.emplace_back(s.clone[state].value + c);
   if (!draft.blocks.empty()) drop_unused_tasks(draft);

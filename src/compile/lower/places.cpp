@@ -148,14 +148,22 @@ void collect_states(const LowerInput& input, const Graph& graph, const ValueFact
     for (ValueId operand : graph.ops[op].operands) collect_states(input, graph, facts, operand, out);
 }
 
+// What is decided of the ops so far: from it the next one's place follows.
+struct Decided {
+  const LowerInput& input;
+  const Graph& graph;
+  const ValueFacts& facts;
+  StatePlaces& state;
+};
+
 // Notes that the actor makes a value of states that do not depend on the loop.
-void hold_states(const LowerInput& input, const Graph& graph, const ValueFacts& facts, ValueId value, ActorId actor, StatePlaces& state) {
-  if (facts.dependent[value]) return;
+void hold_states(const Decided& d, ValueId value, ActorId actor) {
+  if (d.facts.dependent[value]) return;
   std::set<InputId> states;
-  collect_states(input, graph, facts, value, states);
+  collect_states(d.input, d.graph, d.facts, value, states);
   for (InputId s : states) {
-    state.holders[s].insert(actor);
-    if (!state.home[s]) state.home[s] = actor;
+    d.state.holders[s].insert(actor);
+    if (!d.state.home[s]) d.state.home[s] = actor;
   }
 }
 
@@ -180,7 +188,8 @@ StatePlaces states_read(const LowerInput& input, const Draft& draft, const Outsi
         first_stage[s] = run.stage;
       }
     }
-  for (const LoopUse& use : draft.uses) hold_states(input, outside.graph, facts, input.loop_op().operands[use.operand], use.actor, out);
+  const Decided decided{input, outside.graph, facts, out};
+  for (const LoopUse& use : draft.uses) hold_states(decided, input.loop_op().operands[use.operand], use.actor);
   return out;
 }
 
@@ -244,14 +253,6 @@ IdVector<OpId, InputId> written_states(const Graph& graph, const ValueFacts& fac
       if (const OpId from = facts.producer[v]) out[from] = InputId(s);
   return out;
 }
-
-// The facts from which one op's place is decided: what is decided of the ops before it.
-struct Decided {
-  const LowerInput& input;
-  const Graph& graph;
-  const ValueFacts& facts;
-  const StatePlaces& state;
-};
 
 // Partial sums, which the step does not have, are as large as what they are summed to.
 std::int64_t bytes_of(const Decided& d, const Op& op, ValueId v) {
@@ -344,6 +345,7 @@ using GroupOps = std::map<TaskGroup, std::vector<std::size_t>>;
 GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& facts, StatePlaces& state) {
   check_made_alone(input, graph, facts);
   const IdVector<OpId, InputId> written = written_states(graph, facts);
+  const Decided decided{input, graph, facts, state};
   GroupOps ops;
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
@@ -352,14 +354,13 @@ GroupOps place_ops(const LowerInput& input, const Graph& graph, ValueFacts& fact
       facts.group[op.results[0]] = facts.group[op.operands[0]];
       continue;
     }
-    const Decided decided{input, graph, facts, state};
     const ActorId actor = actor_for(decided, op, written[i]);
     const TaskGroup group = group_of(decided, op, actor, written[i]);
     for (ValueId result : op.results) {
       facts.group[result] = group;
       if (adds_terms(facts, op)) facts.layout[result] = kTerm;
     }
-    for (ValueId v : op.operands) hold_states(input, graph, facts, v, actor, state);
+    for (ValueId v : op.operands) hold_states(decided, v, actor);
     ops[group].push_back(i);
   }
   return ops;
@@ -400,9 +401,10 @@ GroupOps set_apart(const Graph& graph, const GroupOps& groups, ValueFacts& facts
   return out;
 }
 
-void settle_states(const LowerInput& input, const Graph& graph, const ValueFacts& facts, StatePlaces& state) {
+void settle_states(const Decided& d) {
+  const auto& [input, graph, facts, state] = d;
   // An output that depends on no loop result (the learning rate) is computed by actor 0.
-  for (std::size_t o = graph.state; o < graph.outputs.size(); ++o) hold_states(input, graph, facts, graph.outputs[o], ActorId(0), state);
+  for (std::size_t o = graph.state; o < graph.outputs.size(); ++o) hold_states(d, graph.outputs[o], ActorId(0));
   for (const InputId s : state.home.ids()) {
     const ValueId next = graph.outputs[s.value];
     const bool dependent = facts.dependent[next];
@@ -410,7 +412,7 @@ void settle_states(const LowerInput& input, const Graph& graph, const ValueFacts
     state.holders[s].insert(state.home[s]);
     // A next value that depends on no loop result is computed by every holder.
     if (dependent) continue;
-    for (ActorId actor : std::set<ActorId>(state.holders[s])) hold_states(input, graph, facts, next, actor, state);
+    for (ActorId actor : std::set<ActorId>(state.holders[s])) hold_states(d, next, actor);
   }
 }
 
@@ -475,7 +477,7 @@ Places find_places(const LowerInput& input, const Draft& draft) {
   for (std::size_t i = 0; i < p.graph().ops.size(); ++i)
     if (const Op& op = p.graph().ops[i]; depends(p.value, op) && p.value.arrives[op.results[0]])
       p.collectives[p.group(op.results[0])].push_back(i);
-  settle_states(input, p.graph(), p.value, p.state);
+  settle_states({input, p.graph(), p.value, p.state});
   decide_in_place(input, p);
   return p;
 }

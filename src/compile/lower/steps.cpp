@@ -134,6 +134,7 @@ std::string updated_by(const Joining& j, const std::vector<Run>& runs) {
 
 // One device's runs in the making.
 struct MergedRow {
+  ActorId device;
   std::vector<Run> runs{}, later{};
   std::vector<std::vector<Run>> drained{};  // by step
 };
@@ -145,8 +146,8 @@ void require_drained(Joining& j, const std::string& what) {
   j.is_drained = true;
 }
 
-void end_step(Joining& j, std::vector<Run> behind, ActorId device, std::int32_t step, bool idle, MergedRow& row) {
-  Ends ends = ends_of(j, std::move(behind), device, idle);
+void end_step(Joining& j, std::vector<Run> behind, std::int32_t step, bool idle, MergedRow& row) {
+  Ends ends = ends_of(j, std::move(behind), row.device, idle);
   if (const std::string state = updated_by(j, ends.drained); !state.empty())
     require_drained(j, concat("an update of ", quote(state), " waits for other actors, whose gradients it or the norm that clips it sums"));
   std::ranges::move(ends.now, std::back_inserter(row.runs));
@@ -177,7 +178,7 @@ std::vector<Run> merged_row(Joining& j, ActorId actor, ActorId device) {
   std::vector<std::size_t> taken(j.steps.size());
   std::vector<std::int32_t> done(j.steps.size()), left(j.steps.size());  // actions of each step
   for (const Action& action : actions) ++left[action.microbatch / microbatches];
-  MergedRow out{.drained = std::vector<std::vector<Run>>(j.steps.size())};
+  MergedRow out{.device = device, .drained = std::vector<std::vector<Run>>(j.steps.size())};
   std::int32_t ended = 0;  // steps
   const auto drain = [&](std::int32_t before) {
     for (; ended < before; ++ended) std::ranges::move(out.drained[ended], std::back_inserter(out.runs));
@@ -186,7 +187,7 @@ std::vector<Run> merged_row(Joining& j, ActorId actor, ActorId device) {
     std::vector<Run> behind;
     const std::vector<Run>& row = j.steps[step].actors[device];
     for (std::size_t& at = taken[step]; at < row.size(); ++at) behind.push_back(in_window(j, row[at], step));
-    end_step(j, std::move(behind), device, step, /*idle=*/left[step] == 0, out);
+    end_step(j, std::move(behind), step, /*idle=*/left[step] == 0, out);
   };
   for (std::int32_t step = 0; step < std::ssize(j.steps); ++step)
     if (left[step] == 0) end(step);

@@ -53,10 +53,8 @@ std::vector<TensorType> types_of(const Check& c, const Range& range, const Of& o
   return out;
 }
 
-void check_types(const Check& c, ActorId actor, std::size_t run, const std::string& what, const std::vector<TensorType>& found,
-                 const std::vector<TensorType>& wanted) {
-  const auto shown = [](const std::vector<TensorType>& types) { return join(types, ", ", [](const TensorType& t) { return t.text(); }); };
-  if (found != wanted) c.fail(actor, run, concat(what, " (", shown(found), "), its task takes (", shown(wanted), ")"));
+std::string types_text(const std::vector<TensorType>& types) {
+  return join(types, ", ", [](const TensorType& t) { return t.text(); });
 }
 
 void check_run(const Check& c, ActorId actor, std::size_t number) {
@@ -75,13 +73,13 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
   const auto writes = types_of(c, run.writes, [](const Write& write) { return write.instance; });
   if (run.opcode == Opcode::run) {
     const Graph& graph = c.draft.tasks[run.task].graph;
-    const auto types = [&](const std::vector<ValueId>& values) {
-      std::vector<TensorType> out;
-      for (ValueId v : values) out.push_back(graph.type(v));
-      return out;
+    const auto check = [&](const char* what, const std::vector<TensorType>& found, const std::vector<ValueId>& values) {
+      std::vector<TensorType> wanted;
+      for (ValueId v : values) wanted.push_back(graph.type(v));
+      if (found != wanted) c.fail(actor, number, concat(what, " (", types_text(found), "), its task takes (", types_text(wanted), ")"));
     };
-    check_types(c, actor, number, "it reads", reads, types(graph.inputs));
-    check_types(c, actor, number, "it writes", writes, types(graph.outputs));
+    check("it reads", reads, graph.inputs);
+    check("it writes", writes, graph.outputs);
   } else if (run.opcode == Opcode::output) {
     const auto outputs = std::ssize(c.input.step.outputs) - c.input.step.state;
     if (run.reads.size() != 1 || run.port < 0 || run.port >= outputs)

@@ -37,13 +37,26 @@ struct Waves {
   std::int32_t pulled = 0;                   // waves
 };
 
+// The row of one device in the making. `trained`: by state; `producer`: of the step's values.
+struct RowInWaves {
+  const LowerInput& window;
+  const IdVector<InputId, bool>& trained;
+  const IdVector<ValueId, OpId>& producer;
+  ActorId device;
+  Draft& draft;
+  std::int32_t step = 0;  // of the run that comes next
+  std::vector<Run> runs{};
+  std::set<InstanceId> unused{};  // what updates keep beside the parameters
+};
+
 // Whether the loop reads the state or an optimiser's op has it as what it updates. A member of an axis may update what another's loop
 // reads.
-bool is_parameter(const LowerInput& window, InputId state, const IdVector<ValueId, OpId>& producer) {
+bool is_parameter(const RowInWaves& row, InputId state) {
+  const LowerInput& window = row.window;
   const std::vector<ValueId>& read = window.loop_op().operands;
   if (std::ranges::find(read, window.value(state)) != read.end()) return true;
   const ValueId next = window.step.outputs[state.index()];
-  const OpId made = producer[next];
+  const OpId made = row.producer[next];
   return made && is_update(window.step.ops[made]) && window.step.ops[made].results[0] == next;
 }
 
@@ -52,8 +65,9 @@ bool can_forget(const OptimiserInfo& optimiser) {
 }
 
 // Throws unless the state is what an update keeps that no parameter depends on (of sgd without momentum, its last gradient).
-void check_unused(const LowerInput& window, const Instance& state, const IdVector<ValueId, OpId>& producer) {
-  if (const OpId made = producer[window.step.outputs[state.input.index()]])
+void check_unused(const RowInWaves& row, const Instance& state) {
+  const LowerInput& window = row.window;
+  if (const OpId made = row.producer[window.step.outputs[state.input.index()]])
     if (forgets(window.step.ops[made])) return;
   throw Error(concat("schedule ", window.schedule.name, ": workers sum their updates, and ", quote(state.name), " is no parameter"),
               {"what an optimiser keeps beside the parameters would be another on each worker"},
@@ -61,20 +75,18 @@ void check_unused(const LowerInput& window, const Instance& state, const IdVecto
                      "), or pipeline.distance = -1"));
 }
 
-// The parameters, in order, of which the run writes the next value; `unused`: what it keeps beside them. Throws Error where that counts.
-std::vector<InstanceId> updated_by(const LowerInput& window, const IdVector<InputId, bool>& trained,
-                                   const IdVector<ValueId, OpId>& producer, const Draft& draft, const Run& run,
-                                   std::set<InstanceId>& unused) {
+// The parameters, in order, of which the run writes the next value. What it keeps beside them is noted; throws Error where that counts.
+std::vector<InstanceId> updated_by(RowInWaves& row, const Run& run) {
   std::vector<InstanceId> out;
   for (const Write& write : run.writes) {
-    const Instance& instance = draft.instances[write.instance];
-    if (instance.source != Instance::Source::state || !trained[instance.input]) continue;
-    if (is_parameter(window, instance.input, producer)) {
+    const Instance& instance = row.draft.instances[write.instance];
+    if (instance.source != Instance::Source::state || !row.trained[instance.input]) continue;
+    if (is_parameter(row, instance.input)) {
       out.push_back(write.instance);
       continue;
     }
-    check_unused(window, instance, producer);
-    unused.insert(write.instance);
+    check_unused(row, instance);
+    row.unused.insert(write.instance);
   }
   return out;
 }
@@ -93,11 +105,10 @@ std::set<InstanceId> made_into_updates(const std::vector<Run>& row, const std::v
 
 // Groups the states that lie alike along the axes of the mesh. What is whole on all members is exchanged apart from what they have parts
 // of: these may differ in size, and the bits of a sum follow from the size of all that is summed with it.
-std::vector<std::vector<InstanceId>> exchanged_together(const LowerInput& window, const Draft& draft,
-                                                        const std::vector<InstanceId>& states) {
+std::vector<std::vector<InstanceId>> exchanged_together(const RowInWaves& row, const std::vector<InstanceId>& states) {
+  const IdVector<InputId, std::uint32_t>& split_along = row.window.split_along;
   std::map<std::uint32_t, std::vector<InstanceId>> out;
-  for (const InstanceId state : states)
-    out[window.split_along.empty() ? 0 : window.split_along[draft.instances[state].input]].push_back(state);
+  for (const InstanceId state : states) out[split_along.empty() ? 0 : split_along[row.draft.instances[state].input]].push_back(state);
   const auto lists = std::views::values(out);
   return {lists.begin(), lists.end()};
 }
@@ -109,12 +120,12 @@ Waves waves_of(const Draft& draft, const std::vector<InstanceId>& states, std::i
   return w;
 }
 
-InstanceId add_all(Draft& draft, const Waves& w, const std::string& name, ActorId device) {
+InstanceId add_all(RowInWaves& row, const Waves& w, const std::string& name) {
   Instance out;
-  out.name = concat(name, ":", draft.instances[w.states[0]].name);
+  out.name = concat(name, ":", row.draft.instances[w.states[0]].name);
   out.types = w.types;
-  out.home = device;
-  return add(draft, std::move(out));
+  out.home = row.device;
+  return add(row.draft, std::move(out));
 }
 
 // The graph that sums terms for each of the states, terms[0][i] + terms[1][i] + ..., or takes the difference of two.
@@ -137,18 +148,13 @@ Graph combined(const Waves& w, std::size_t terms, bool difference) {
   return graph;
 }
 
-Run task(Draft& draft, const Waves& w, const char* name, Graph graph, std::vector<InstanceId> reads, std::vector<Write> writes,
-         std::int32_t step) {
-  Run out;
-  out.kind = Kind::U;
-  out.stage = w.stage;
-  out.task = add_task(draft, concat(name, ".", draft.tasks.size()), std::move(graph));
-  out.reads = std::move(reads);
-  out.writes = std::move(writes);
-  out.window.step = step;
-  out.window.read = {step + 1};
-  out.window.pulls = true;
-  return out;
+// Adds a run of the graph, of which `run` has what it reads and writes.
+Run& put(RowInWaves& row, StageId stage, const char* name, Graph graph, Run run) {
+  run.kind = Kind::U;
+  run.stage = stage;
+  run.task = add_task(row.draft, concat(name, ".", row.draft.tasks.size()), std::move(graph));
+  run.window = {.step = row.step, .read = {row.step + 1}, .pulls = true};
+  return row.runs.emplace_back(std::move(run));
 }
 
 std::vector<Write> written(const std::vector<InstanceId>& states) {
@@ -158,51 +164,48 @@ std::vector<Write> written(const std::vector<InstanceId>& states) {
 }
 
 // The next wave's updates of all, behind which the worker's own of later waves stand.
-void pull(Draft& draft, Waves& w, std::int32_t step, std::vector<Run>& out) {
+void pull(RowInWaves& row, Waves& w) {
   const InstanceId sum = w.sums[w.pulled++];
-  out.push_back(task(draft, w, "pull", combined(w, 2, false), {w.server, sum}, {{w.server, ResultMode::update}}, step));
+  put(row, w.stage, "pull", combined(w, 2, false), {.reads = {w.server, sum}, .writes = {{w.server, ResultMode::update}}});
   std::vector<InstanceId> terms{w.server};
   terms.insert(terms.end(), w.deltas.begin() + w.pulled, w.deltas.end());
-  const std::size_t count = terms.size();
-  out.push_back(task(draft, w, "pulled", combined(w, count, false), std::move(terms), written(w.states), step));
+  put(row, w.stage, "pulled", combined(w, terms.size(), false), {.reads = terms, .writes = written(w.states)});
 }
 
-void begin_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<Run>& out) {
+void begin_wave(RowInWaves& row, Waves& w) {
   const bool is_first = !w.server;
-  if (!is_first && distance == 0) return;  // the worker has what the server has
-  w.begin = add_all(draft, w, is_first ? "server" : concat("wave.", w.deltas.size()), device);
+  if (!is_first && row.window.options.distance == 0) return;  // the worker has what the server has
+  w.begin = add_all(row, w, is_first ? "server" : concat("wave.", w.deltas.size()));
   if (is_first) w.server = w.begin;
-  out.push_back(task(draft, w, "wave", combined(w, 1, false), w.states, {{w.begin}}, step));
-  out.back().window.read = {step};
+  put(row, w.stage, "wave", combined(w, 1, false), {.reads = w.states, .writes = {{w.begin}}}).window.read = {row.step};
 }
 
-void end_wave(Draft& draft, Waves& w, std::int32_t distance, std::int32_t step, ActorId device, std::vector<Run>& out) {
-  const InstanceId delta = w.deltas.emplace_back(add_all(draft, w, concat("delta.", w.deltas.size()), device));
+void end_wave(RowInWaves& row, Waves& w) {
+  const InstanceId delta = w.deltas.emplace_back(add_all(row, w, concat("delta.", w.deltas.size())));
   std::vector<InstanceId> reads = w.states;
   reads.push_back(w.begin);
-  out.push_back(task(draft, w, "delta", combined(w, 2, true), std::move(reads), {{delta}}, step));
-  Run push;
+  put(row, w.stage, "delta", combined(w, 2, true), {.reads = std::move(reads), .writes = {{delta}}});
+  Run& push = row.runs.emplace_back();
   push.opcode = Opcode::all_reduce;
   push.kind = Kind::REDUCE_GRAD;
   push.stage = w.stage;
   push.group = w.group;
   push.reads = {delta};
-  push.writes = {{w.sums.emplace_back(add_all(draft, w, concat("sum.", w.sums.size()), device))}};
-  push.window.step = step;
-  out.push_back(std::move(push));
-  if (std::ssize(w.sums) > distance) pull(draft, w, step, out);
+  push.writes = {{w.sums.emplace_back(add_all(row, w, concat("sum.", w.sums.size())))}};
+  push.window.step = row.step;
+  if (std::ssize(w.sums) > row.window.options.distance) pull(row, w);
 }
 
 // Moments that each worker keeps for itself are alike on all at the end.
-Run zeros(Draft& draft, InstanceId state, std::int32_t step) {
+void clear(RowInWaves& row, InstanceId state) {
   Graph graph;
-  const TensorType& type = draft.instances[state].types[0];
+  const TensorType& type = row.draft.instances[state].types[0];
   Op& op = graph.ops.emplace_back();
   op.name = "full";
   op.results = {graph.add_value(type)};
   op.attributes = {{"dtype", type.dtype}, {"fill_value", 0.0}, {"size", type.shape}};
   graph.outputs = op.results;
-  return task(draft, {}, "unused", std::move(graph), {}, {{state, ResultMode::update}}, step);
+  put(row, {}, "unused", std::move(graph), {.writes = {{state, ResultMode::update}}});
 }
 
 // Throws Error where an I or W is elsewhere than its forward: workers leave out the sums of gradients where these are read, which is known
@@ -222,44 +225,42 @@ void check_sums_at_home(const LowerInput& input) {
     }
 }
 
-// The row of one device with its waves. `trained`: by state; `producer`: of the step's values. Throws Error where a state that is trained
-// is no parameter but a moment of the optimiser's, as updates are summed.
-std::vector<Run> in_waves(const LowerInput& window, const IdVector<InputId, bool>& trained, const IdVector<ValueId, OpId>& producer,
-                          ActorId device, Draft& draft) {
-  const std::int32_t distance = window.options.distance, steps = steps_of_wave(window.schedule), last = window.schedule.steps - 1;
-  std::vector<Run> row = std::move(draft.actors[device]);
-  std::set<InstanceId> unused;
+// Puts the waves into the row of one device. Throws Error where a state that is trained is no parameter but a moment of the optimiser's, as
+// updates are summed.
+void put_waves(RowInWaves row) {
+  const std::int32_t steps = steps_of_wave(row.window.schedule), last = row.window.schedule.steps - 1;
+  std::vector<Run>& runs = row.draft.actors[row.device];
   std::vector<std::vector<InstanceId>> updated;  // by run
-  for (const Run& run : row) updated.push_back(updated_by(window, trained, producer, draft, run, unused));
-  const std::set<InstanceId> own = made_into_updates(row, updated);
+  for (const Run& run : runs) updated.push_back(updated_by(row, run));
+  const std::set<InstanceId> own = made_into_updates(runs, updated);
   std::map<std::vector<InstanceId>, Waves> waves;
-  std::vector<Run> out;
   std::int32_t group = -1;
   StageId summed;  // last
-  for (std::size_t r = 0; r < row.size(); ++r) {
-    Run& run = row[r];
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    Run& run = runs[r];
     if (run.opcode == Opcode::all_reduce && run.group >= 0 && own.contains(run.reads[0])) {
       group = run.group;
       summed = run.stage;
       continue;
     }
-    const std::int32_t step = run.window.step;
+    row.step = run.window.step;
     const StageId stage = run.stage ? run.stage : summed;
     std::vector<Waves*> own_waves;
-    for (const std::vector<InstanceId>& states : exchanged_together(window, draft, updated[r])) {
+    for (const std::vector<InstanceId>& states : exchanged_together(row, updated[r])) {
       invariant(group >= 0, "an update is made of sums over the actor's devices");
-      own_waves.push_back(&waves.try_emplace(states, waves_of(draft, states, group, stage)).first->second);
+      own_waves.push_back(&waves.try_emplace(states, waves_of(row.draft, states, group, stage)).first->second);
     }
-    if (step % steps == 0)
-      for (Waves* w : own_waves) begin_wave(draft, *w, distance, step, device, out);
-    out.push_back(std::move(run));
-    if (step % steps == steps - 1 || step == last)
-      for (Waves* w : own_waves) end_wave(draft, *w, distance, step, device, out);
+    if (row.step % steps == 0)
+      for (Waves* w : own_waves) begin_wave(row, *w);
+    row.runs.push_back(std::move(run));
+    if (row.step % steps == steps - 1 || row.step == last)
+      for (Waves* w : own_waves) end_wave(row, *w);
   }
+  row.step = last;
   for (auto& [states, w] : waves)
-    while (w.pulled < std::ssize(w.sums)) pull(draft, w, last, out);
-  for (const InstanceId state : unused) out.push_back(zeros(draft, state, last));
-  return out;
+    while (w.pulled < std::ssize(w.sums)) pull(row, w);
+  for (const InstanceId state : row.unused) clear(row, state);
+  runs = std::move(row.runs);
 }
 
 }  // namespace
@@ -271,7 +272,7 @@ void exchange_waves(const LowerInput& input, Draft& draft) {
   const IdVector<ValueId, OpId> producer = producers(input.step);
   for (std::int32_t device = 0; const std::int32_t devices : input.group_size)
     for (std::int32_t d = 0; d < devices; ++d, ++device)
-      if (devices > 1) draft.actors[ActorId(device)] = in_waves(input, trained, producer, ActorId(device), draft);
+      if (devices > 1) put_waves({input, trained, producer, ActorId(device), draft});
 }
 
 }  // namespace penstock

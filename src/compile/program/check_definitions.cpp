@@ -1,4 +1,5 @@
 // Checks definitions, uses and types on one device, in program order.
+#include <ranges>
 #include <span>
 
 #include "base/text.h"
@@ -125,34 +126,35 @@ class Lifetimes {
   std::vector<SlotState> slots_;
 };
 
+// The names of what a run's slots are, and of the values of the task that their parts are.
+struct PartRoles {
+  std::string_view slot, value;
+};
+
 // Checks that the parts of the slots, in order, are the graph's values.
-template <class Item, class SlotOf>
-void check_parts(const Here& here, const Task& task, std::string_view role, std::string_view role_in_task, std::span<const ValueId> values,
-                 std::span<const Item> items, SlotOf&& slot_of) {
-  std::size_t next = 0;
-  for (const Item& item : items) {
-    const Slot& part_of = here.slot(slot_of(item));
-    for (std::size_t p = 0; p < part_of.parts.size(); ++p, ++next) {
-      if (next >= values.size()) break;
-      const TensorType& wanted = task.graph->type(values[next]);
+template <class Slots>
+void check_parts(const Here& here, const Task& task, const PartRoles& roles, std::span<const ValueId> values, const Slots& slots) {
+  std::size_t parts = 0;
+  for (const SlotId id : slots) {
+    const Slot& part_of = here.slot(id);
+    for (std::size_t p = 0; p < part_of.parts.size(); ++p, ++parts) {
+      if (parts >= values.size()) continue;
+      const TensorType& wanted = task.graph->type(values[parts]);
       if (part_of.parts[p] != wanted)
         here.fail(
-            concat(role, " %", part_of.name, " does not fit task @", task.name),
-            {concat("its part ", p, " is ", part_of.parts[p].text(), "; ", role_in_task, " ", next, " of the task is ", wanted.text())});
+            concat(roles.slot, " %", part_of.name, " does not fit task @", task.name),
+            {concat("its part ", p, " is ", part_of.parts[p].text(), "; ", roles.value, " ", parts, " of the task is ", wanted.text())});
     }
   }
-  std::size_t parts = 0;
-  for (const Item& item : items) parts += here.slot(slot_of(item)).parts.size();
   if (parts != values.size())
-    here.fail(concat("the ", role, "s do not fit task @", task.name),
-              {concat("they have ", parts, " parts; the task has ", values.size(), " ", role_in_task, "s")});
+    here.fail(concat("the ", roles.slot, "s do not fit task @", task.name),
+              {concat("they have ", parts, " parts; the task has ", values.size(), " ", roles.value, "s")});
 }
 
 void check_run(const Here& here) {
   const Task& task = here.program.tasks[here.i.task.index()];
-  check_parts(here, task, "operand", "input", task.graph->inputs, here.device.operands_of(here.i), [](SlotId id) { return id; });
-  check_parts(here, task, "result", "output", task.graph->outputs, here.device.results_of(here.i),
-              [](const Result& result) { return result.slot; });
+  check_parts(here, task, {"operand", "input"}, task.graph->inputs, here.device.operands_of(here.i));
+  check_parts(here, task, {"result", "output"}, task.graph->outputs, here.device.results_of(here.i) | std::views::transform(&Result::slot));
 }
 
 void check_same_parts(const Here& here, SlotId from, SlotId to) {

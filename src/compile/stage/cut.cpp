@@ -109,6 +109,9 @@ void bundle_accumulators(const Body& body, const TaskPlans& plans, const std::ve
 // One task's graph under construction.
 struct Building {
   const Body& body;
+  const TaskPlans& plans;
+  const std::vector<std::vector<Term>>& terms;
+  StageTaskId task;
   Graph graph{};
   std::unordered_map<ValueId, ValueId> local{};  // value of the body: here
   std::unordered_map<ValueId, ValueId> begun{};  // value summed in place: what other tasks have added to it
@@ -146,6 +149,13 @@ struct Building {
     graph.ops.push_back(sum);
     return sum.results[0];
   }
+  // Returns the value that the task gives for a part of a bundle.
+  ValueId written(const Bundle& bundle, std::int32_t member) {
+    if (bundle.sums) return sum(plans.sums.at(ValueId(member)).at(task));
+    if (bundle.source == Bundle::Source::edge) return local.at(ValueId(member));
+    const StageTaskId whole = plans.tasks[task].whole ? plans.tasks[task].whole : task;
+    return sum(std::ranges::find(terms[member], whole, &Term::task)->values);
+  }
 };
 
 // Views that only other tasks read are taken there; here nobody needs them any more.
@@ -176,19 +186,10 @@ void number_parts(const TaskPlans& plans, StageDag& dag) {
   }
 }
 
-// The value that the task gives for a part of a bundle.
-ValueId written(const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, const Bundle& bundle, std::int32_t member,
-                StageTaskId t, Building& out) {
-  if (bundle.sums) return out.sum(plans.sums.at(ValueId(member)).at(t));
-  if (bundle.source == Bundle::Source::edge) return out.local.at(ValueId(member));
-  const StageTaskId whole = plans.tasks[t].whole ? plans.tasks[t].whole : t;
-  return out.sum(std::ranges::find(terms[member], whole, &Term::task)->values);
-}
-
 Graph graph_of(const Body& body, const TaskPlans& plans, const std::vector<std::vector<Term>>& terms, const StageDag& dag, StageTaskId t) {
   const StageTask& task = dag.tasks[t];
   const TaskPlan& plan = plans.tasks[t];
-  Building out{body};
+  Building out{body, plans, terms, t};
   out.graph.name = concat(name(task.kind), task.stage.value, task.light ? "_light" : "", task.part > 0 ? concat(".", task.part) : "");
   for (BundleId b : task.reads)
     for (std::int32_t member : dag.bundles[b].members) {
@@ -205,7 +206,7 @@ Graph graph_of(const Body& body, const TaskPlans& plans, const std::vector<std::
     out.copy(op);
   }
   for (BundleId b : task.writes)
-    for (std::int32_t member : dag.bundles[b].members) out.graph.outputs.push_back(written(plans, terms, dag.bundles[b], member, t, out));
+    for (std::int32_t member : dag.bundles[b].members) out.graph.outputs.push_back(out.written(dag.bundles[b], member));
   drop_unread_views(out.graph);
   return std::move(out.graph);
 }

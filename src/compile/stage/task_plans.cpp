@@ -18,7 +18,7 @@ bool is_in_place(const Op& op) {
   return op.name == "add_n" && attribute_or(op, "in_place", false);
 }
 
-// Loop results that are joins over several stages are dissolved: each operand is a term of its own. Of each op.
+// Body::dissolved.
 IdVector<OpId, bool> dissolved_joins(const Body& body) {
   IdVector<OpId, bool> dissolved(body.graph.ops.size());
   const IdVector<ValueId, int> uses = use_counts(body.graph);
@@ -64,11 +64,11 @@ MadeOf made_of(const Body& body) {
 }
 
 // By backward op: whether other stages need it, or, where parameters are not always there, it or what follows on it reads them.
-IdVector<OpId, bool> needed_by_others(const Body& body, const IdVector<OpId, bool>& dissolved, const MadeOf& made, bool gathered) {
+IdVector<OpId, bool> needed_by_others(const Body& body, const MadeOf& made, bool gathered) {
   IdVector<OpId, bool> needed(body.graph.ops.size());
   for (std::size_t i = body.graph.ops.size(); i-- > 0;) {
     const Op& op = body.graph.ops[i];
-    if (dissolved[i] || is_constant(op)) continue;
+    if (body.dissolved[i] || is_constant(op)) continue;
     const StageId stage = body.stage_of(op);
     invariant(bool(stage), "an op of the loop has no stage");
     if (gathered && op.phase == Phase::backward && std::ranges::any_of(op.operands, [&](ValueId v) { return made.parameters[v]; }))
@@ -85,12 +85,11 @@ IdVector<OpId, bool> needed_by_others(const Body& body, const IdVector<OpId, boo
 // The stage and kind of each op; none: it is a constant or dissolved. The input-gradient part of a split backward is the ops that make
 // what other stages read (JaxPP, section 4.3); the rest computes weight gradients.
 using StageKind = std::optional<std::pair<StageId, Kind>>;
-IdVector<OpId, StageKind> kinds_of(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& needed,
-                                   const std::vector<bool>& split) {
+IdVector<OpId, StageKind> kinds_of(const Body& body, const IdVector<OpId, bool>& needed, const std::vector<bool>& split) {
   IdVector<OpId, StageKind> out(body.graph.ops.size());
   for (const OpId i : body.graph.ops.ids()) {
     const Op& op = body.graph.ops[i];
-    if (dissolved[i] || is_constant(op)) continue;
+    if (body.dissolved[i] || is_constant(op)) continue;
     const StageId stage = body.stage_of(op);
     const Kind backward = !split[stage.value] ? Kind::B : needed[i] ? Kind::I : Kind::W;
     out[i] = {stage, op.phase == Phase::forward ? Kind::F : backward};
@@ -199,11 +198,11 @@ IdVector<OpId, bool> retaken_ops(const Body& body, const TaskPlans& plans, const
 }
 
 // The values that `task` has to get from elsewhere to have `value`: none for its own ops and what it clones.
-void import(const Body& body, const IdVector<OpId, bool>& retaken, TaskPlans& plans, StageTaskId task, ValueId value) {
+void import(const Body& body, TaskPlans& plans, StageTaskId task, ValueId value) {
   const OpId from = body.producer[value];
   if (from && (is_constant(body.graph.ops[from]) || plans.of_op[from] == task)) return;
-  if (from && retaken[from]) {
-    for (ValueId operand : body.graph.ops[from].operands) import(body, retaken, plans, task, operand);
+  if (from && plans.retaken[from]) {
+    for (ValueId operand : body.graph.ops[from].operands) import(body, plans, task, operand);
     return;
   }
   if (!plans.tasks[task].imports.insert(value).second || !from) return;
@@ -211,8 +210,8 @@ void import(const Body& body, const IdVector<OpId, bool>& retaken, TaskPlans& pl
   plans.readers[value].insert(task);
 }
 
-std::vector<ValueId> summed_values(const Body& body, const IdVector<OpId, bool>& dissolved, ValueId output) {
-  return dissolved[body.producer[output]] ? body.op_of(output)->operands : std::vector<ValueId>{output};
+std::vector<ValueId> summed_values(const Body& body, ValueId output) {
+  return body.dissolved[body.producer[output]] ? body.op_of(output)->operands : std::vector<ValueId>{output};
 }
 
 // A constant summed over the micro-batches (a gradient that is zero) is added by the first stage. `in_w`: CutOptions::sums_in_w.
@@ -228,15 +227,14 @@ StageTaskId summing_task(const Body& body, TaskPlans& plans, ValueId value, bool
 }
 
 // Makes the tasks behind collectives that add to loop results; from here on each value has one summing task.
-void add_summing_tasks(const Body& body, const IdVector<OpId, bool>& dissolved, bool sums_in_w, TaskPlans& plans) {
+void add_summing_tasks(const Body& body, bool sums_in_w, TaskPlans& plans) {
   for (ValueId output : body.graph.outputs)
-    for (ValueId value : summed_values(body, dissolved, output)) summing_task(body, plans, value, sums_in_w);
+    for (ValueId value : summed_values(body, output)) summing_task(body, plans, value, sums_in_w);
 }
 
 // Finds the values that cross from task to task. What I makes of the loop's sums is added to them by W with `sums_in_w`: a stage has one
 // accumulator. What a collective makes of them crosses to who adds it.
-void connect(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVector<OpId, bool>& retaken, bool sums_in_w,
-             TaskPlans& plans) {
+void connect(const Body& body, bool sums_in_w, TaskPlans& plans) {
   for (const OpId i : body.graph.ops.ids()) {
     const Op& op = body.graph.ops[i];
     const StageTaskId task = plans.of_op[i];
@@ -245,23 +243,23 @@ void connect(const Body& body, const IdVector<OpId, bool>& dissolved, const IdVe
       if (const StageTaskId from = plans.of(body, operand); is_in_place(op) && from && from != task)
         plans.sums[op.results[0]][from].push_back(operand);
       else
-        import(body, retaken, plans, task, operand);
+        import(body, plans, task, operand);
   }
   for (ValueId output : body.graph.outputs)
-    for (ValueId value : summed_values(body, dissolved, output)) {
+    for (ValueId value : summed_values(body, output)) {
       const StageTaskId made = plans.of(body, value), sums = summing_task(body, plans, value, sums_in_w);
-      if (made && sums != made) import(body, retaken, plans, sums, value);
+      if (made && sums != made) import(body, plans, sums, value);
     }
   for (const auto& [value, tasks] : plans.readers) plans.tasks[plans.of(body, value)].exports.push_back(value);
   for (TaskPlan& plan : plans.tasks) std::ranges::sort(plan.exports);
 }
 
 // By loop result.
-std::vector<std::vector<Term>> terms_of(const Body& body, const IdVector<OpId, bool>& dissolved, TaskPlans& plans, bool sums_in_w) {
+std::vector<std::vector<Term>> terms_of(const Body& body, TaskPlans& plans, bool sums_in_w) {
   std::vector<std::vector<Term>> out;
   for (ValueId output : body.graph.outputs) {
     std::vector<Term>& terms = out.emplace_back();
-    for (ValueId value : summed_values(body, dissolved, output)) {
+    for (ValueId value : summed_values(body, output)) {
       const StageTaskId task = summing_task(body, plans, value, sums_in_w);
       const auto same = std::ranges::find(terms, task, &Term::task);
       if (same == terms.end())
@@ -273,16 +271,16 @@ std::vector<std::vector<Term>> terms_of(const Body& body, const IdVector<OpId, b
   }
   return out;
 }
-// The ops of task `from` that make `values`, going back no further than what is given.
-TaskPlan plan_making(const Body& body, const TaskPlans& plans, const IdVector<OpId, bool>& retaken, StageTaskId from, Kind kind,
-                     const std::vector<ValueId>& values, const std::set<ValueId>& given) {
-  TaskPlan out{plans.tasks[from].stage, kind};
+// The ops of the F `from` that make `values`, going back no further than what is given.
+TaskPlan plan_making(const Body& body, const TaskPlans& plans, StageTaskId from, const std::vector<ValueId>& values,
+                     const std::set<ValueId>& given) {
+  TaskPlan out{plans.tasks[from].stage};
   std::set<ValueId> wanted;
   const auto need = [&](const auto& self, ValueId value) -> void {
     const Op* op = body.op_of(value);
     if (op && is_constant(*op)) return;
     const bool own = plans.of(body, value) == from;
-    if (op && !own && retaken[body.producer[value]]) {
+    if (op && !own && plans.retaken[body.producer[value]]) {
       for (ValueId operand : op->operands) self(self, operand);
     } else {
       (own && !given.contains(value) ? wanted : out.imports).insert(value);
@@ -301,8 +299,7 @@ TaskPlan plan_making(const Body& body, const TaskPlans& plans, const IdVector<Op
 
 // Two more tasks that together do what F does, by the values that each makes: what other stages and the loop's sums need, and what
 // only the stage's own backward reads. R takes from the light F what lives until the backward anyway.
-void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, const std::vector<std::vector<Term>>& terms, StageId stage,
-                       TaskPlans& plans) {
+void add_recomputation(const Body& body, const std::vector<std::vector<Term>>& terms, StageId stage, TaskPlans& plans) {
   const StageTaskId forward = plans.last(stage, Kind::F);
   if (!forward) return;  // a slice of a stage that is whole
   if (plans.tasks[forward].segment != Segment())
@@ -320,10 +317,11 @@ void add_recomputation(const Body& body, const IdVector<OpId, bool>& retaken, co
     for (const Term& term : of_result)
       if (term.task == forward) kept.insert(kept.end(), term.values.begin(), term.values.end());
   plans.light[forward] = StageTaskId(plans.tasks.size());
-  plans.tasks.push_back(plan_making(body, plans, retaken, forward, Kind::F, kept, {}));
+  plans.tasks.push_back(plan_making(body, plans, forward, kept, {}));
   plans.tasks.back().whole = forward;
   plans.again[forward] = StageTaskId(plans.tasks.size());
-  plans.tasks.push_back(plan_making(body, plans, retaken, forward, Kind::R, residuals, given));
+  plans.tasks.push_back(plan_making(body, plans, forward, residuals, given));
+  plans.tasks.back().kind = Kind::R;
 }
 }  // namespace
 
@@ -332,6 +330,7 @@ Body body_of(const StagedStep& step) {
   Body body{loop, *loop.body, producers(*loop.body), {}};
   for (const StageId stage : step.stages.ids()) body.stage_number[step.stages[stage]] = stage;
   body.split = attribute<std::int64_t>(loop, "split");
+  body.dissolved = dissolved_joins(body);
   return body;
 }
 bool is_read(const Body& body, const TaskPlans& plans, ValueId value, bool by_own_stage) {
@@ -339,15 +338,14 @@ bool is_read(const Body& body, const TaskPlans& plans, ValueId value, bool by_ow
   return std::ranges::any_of(plans.readers.at(value), [&](StageTaskId task) { return (plans.tasks[task].stage == stage) == by_own_stage; });
 }
 PlannedTasks plan_tasks(const Body& body, const std::vector<bool>& split, const std::vector<bool>& recomputed, const CutOptions& options) {
-  const IdVector<OpId, bool> dissolved = dissolved_joins(body);
   const MadeOf made = made_of(body);
-  PlannedTasks out{place_ops(body, kinds_of(body, dissolved, needed_by_others(body, dissolved, made, options.gathered), split)), {}};
-  const IdVector<OpId, bool> retaken = retaken_ops(body, out.plans, made, options);
-  add_summing_tasks(body, dissolved, options.sums_in_w, out.plans);
-  connect(body, dissolved, retaken, options.sums_in_w, out.plans);
-  out.terms = terms_of(body, dissolved, out.plans, options.sums_in_w);
+  PlannedTasks out{place_ops(body, kinds_of(body, needed_by_others(body, made, options.gathered), split)), {}};
+  out.plans.retaken = retaken_ops(body, out.plans, made, options);
+  add_summing_tasks(body, options.sums_in_w, out.plans);
+  connect(body, options.sums_in_w, out.plans);
+  out.terms = terms_of(body, out.plans, options.sums_in_w);
   for (std::size_t s = 0; s < recomputed.size(); ++s)
-    if (recomputed[s]) add_recomputation(body, retaken, out.terms, StageId(s), out.plans);
+    if (recomputed[s]) add_recomputation(body, out.terms, StageId(s), out.plans);
   return out;
 }
 

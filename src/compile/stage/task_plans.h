@@ -18,7 +18,8 @@ struct Body {
   const Graph& graph;
   IdVector<ValueId, OpId> producer;  // of each value
   std::map<std::string, StageId, std::less<>> stage_number;
-  std::size_t split = 0;  // so many inputs are parts of micro-batches
+  std::size_t split = 0;             // so many inputs are parts of micro-batches
+  IdVector<OpId, bool> dissolved{};  // loop results that are joins over several stages: each operand is a term of its own
 
   const Op* op_of(ValueId value) const {
     const OpId op = producer[value];
@@ -53,6 +54,7 @@ struct TaskPlan {
 struct TaskPlans {
   IdVector<StageTaskId, TaskPlan> tasks;
   IdVector<OpId, StageTaskId> of_op;  // none: constant or dissolved
+  IdVector<OpId, bool> retaken;       // each task does anew that reads what they make
   std::map<std::tuple<StageId, Kind, Segment>, StageTaskId> number;
   std::map<ValueId, std::set<StageTaskId>> readers;  // of values that cross
   std::map<StageTaskId, StageTaskId> light, again;   // of an F of a stage that recomputes: its light F and its R

@@ -233,9 +233,6 @@ CompileOptions beside(const Config& config, const Prepared& prepared) {
   return options;
 }
 
-int batch_of(const Config& config) {
-  return static_cast<int>(config.train.batch);
-}
 // The length of a sequence; 0 where the model reads no text.
 int length_of(const Config& config, const Prepared& prepared) {
   return reads_text(data_of(config, *prepared.model)) ? static_cast<int>(context_of(config)) : 0;
@@ -402,25 +399,27 @@ bool reads_last_gradients(const Config& config, const Prepared& prepared) {
          std::ranges::any_of(prepared.schedule.actors, [&](const auto& row) { return std::ranges::any_of(row, predicts); });
 }
 
+StepShape shape_of(const Config& config, const Prepared& prepared) {
+  return {.batch = static_cast<int>(config.train.batch),
+          .context = length_of(config, prepared),
+          .microbatches = step_microbatches(prepared),
+          .rows = rows_of(config, *prepared.model)};
+}
+
 }  // namespace
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
-  Graph step = training_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
-                             optimiser_of(config), BatchCount::of_model, rows_of(config, *prepared.model));
+  Graph step = training_step(*prepared.model, shape_of(config, prepared), optimiser_of(config));
   if (!reads_last_gradients(config, prepared)) step = update_by_rows(std::move(step));
   return planned(std::move(step), prepared, true);
 }
 
 Graph gradient_graph(const Config& config, const Prepared& prepared) {
-  return planned(gradient_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
-                               BatchCount::of_model, rows_of(config, *prepared.model)),
-                 prepared, true);
+  return planned(gradient_step(*prepared.model, shape_of(config, prepared)), prepared, true);
 }
 
 Graph evaluation_graph(const Config& config, const Prepared& prepared) {
-  return planned(evaluation_step(*prepared.model, batch_of(config), length_of(config, prepared), step_microbatches(prepared),
-                                 rows_of(config, *prepared.model)),
-                 prepared, false);
+  return planned(evaluation_step(*prepared.model, shape_of(config, prepared)), prepared, false);
 }
 
 Graph generation_graph(const Config& config, const Prepared& prepared) {

@@ -244,7 +244,7 @@ std::vector<LayoutAxis> axes_of(const Config& config, const Model& model) {
   if (axes.empty() && config.layout == usual && config.stage_layout.empty()) return {};
   const bool text = reads_text(data_of(config, model));
   // With the whole batch as one micro-batch, which the model's own collectives may cut into as many pieces as any.
-  const Graph step = evaluation_step(model, static_cast<int>(config.train.batch), text ? static_cast<int>(context_of(config)) : 0, 1);
+  const Graph step = evaluation_step(model, {static_cast<int>(config.train.batch), text ? static_cast<int>(context_of(config)) : 0, 1});
   const NamedDims dims = dims_of_model(model, step);
   const std::vector<MeshAxis> own = axes_of_collectives(step);
   check_dims_known(config, "layout", config.layout, usual, dims);

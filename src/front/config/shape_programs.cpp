@@ -34,10 +34,11 @@ Graph ShapePrograms::step_of(const BatchShape& shape) const {
                       .inputs = pairs ? shape.input : 0,
                       .parts = even_parts(shape.images, shape.part),
                       .shorter = !shape.is_ragged()};
-  const int samples = shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
-            length = static_cast<int>(pairs ? shape.target : shape.input);
-  return gradients_ ? gradient_step(*prepared_.model, samples, length, 1, BatchCount::port, rows)
-                    : training_step(*prepared_.model, samples, length, 1, optimiser_of(config_), BatchCount::port, rows);
+  const StepShape step{.batch = shape.is_ragged() ? 1 : static_cast<int>(shape.samples),
+                       .context = static_cast<int>(pairs ? shape.target : shape.input),
+                       .count = BatchCount::port,
+                       .rows = rows};
+  return gradients_ ? gradient_step(*prepared_.model, step) : training_step(*prepared_.model, step, optimiser_of(config_));
 }
 
 // The sums are those of the longest row there can be, in one slice and with images, so that they depend on the configuration and not on the

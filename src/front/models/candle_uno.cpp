@@ -15,17 +15,18 @@ namespace {
 class CandleUno : public Model {
  public:
   explicit CandleUno(const ModelOptions& options)
-      : width_(options.size("width")),
+      : specs_(options.master()),
+        width_(options.size("width")),
         compute_(options.compute),
         master_(options.master()),
         stages_{options.size("branches"), options.size("layers"), options.stages} {
     check_stages("candle-uno", options, stages_.most(), concat(stages_.branches, " branches of ", stages_.layers, " layers"));
     for (std::int64_t branch = 0; branch < stages_.branches; ++branch)
-      branches_.emplace_back(specs_, concat("branch.", branch, ".layer."), stages_.layers, width_, master_);
-    head_.emplace(last_layer(specs_, "head", stages_.branches * width_, 1, master_, {{"embed", stages_.branches}, {}}));
+      branches_.emplace_back(specs_, concat("branch.", branch, ".layer."), stages_.layers, width_);
+    head_.emplace(last_layer(specs_, "head", {stages_.branches * width_, 1, {{"embed", stages_.branches}, {}}}));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
 
   std::vector<DataPort> data(std::int64_t) const override {
     DataPort target{"target", {master_, {1}}, DataPort::Kind::response, 0, {}};
@@ -51,7 +52,7 @@ class CandleUno : public Model {
  private:
   static std::string input(std::int64_t branch) { return concat("input.", branch); }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   std::int64_t width_;
   DType compute_, master_;
   BranchStages stages_;

@@ -25,23 +25,23 @@ Config read(const ModelOptions& options) {
 class Dlrm : public Model {
  public:
   explicit Dlrm(const ModelOptions& options)
-      : c_(read(options)), stages_{options.size("branches"), options.size("layers"), options.stages} {
+      : specs_(options.master()), c_(read(options)), stages_{options.size("branches"), options.size("layers"), options.stages} {
     check_stages("dlrm", options, stages_.most(), concat(stages_.branches, " dense branches of ", stages_.layers, " layers"));
     for (std::int64_t branch = 0; branch < stages_.branches; ++branch) {
-      tables_.emplace_back(specs_, concat("emb_l.", branch), c_.rows, c_.embedding, 1, c_.master, DimName{"rows"}, DimName{"columns"});
-      dense_.emplace_back(specs_, concat("bot_l.", branch, "."), stages_.layers, c_.width, c_.master);
+      tables_.emplace_back(specs_, concat("emb_l.", branch), nn::EmbeddingShape{c_.rows, c_.embedding, {"rows"}, {"columns"}}, 1);
+      dense_.emplace_back(specs_, concat("bot_l.", branch, "."), stages_.layers, c_.width);
     }
     std::int64_t in = stages_.branches * (c_.bag * c_.embedding + c_.width);
     // What the first of the last layers reads is put together of parts that differ, so this dim has no name.
     for (std::int64_t layer = 0; layer < c_.post; ++layer, in = c_.width) {
-      LayerDims dims = layer_dims(layer, c_.post);
+      nn::LayerDims dims = layer_dims(layer, c_.post);
       if (layer == 0) dims.in = {};
-      post_.push_back(relu_layer(specs_, concat("top_l.", layer), in, c_.width, c_.master, dims));
+      post_.push_back(relu_layer(specs_, concat("top_l.", layer), {in, c_.width, dims}));
     }
-    post_.push_back(last_layer(specs_, concat("top_l.", c_.post), in, 1, c_.master, {{"embed"}, {}}));
+    post_.push_back(last_layer(specs_, concat("top_l.", c_.post), {in, 1, {{"embed"}, {}}}));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
 
   std::vector<DataPort> data(std::int64_t) const override {
     DataPort click{"click", {c_.master, {1}}, DataPort::Kind::labels, 2, {}};
@@ -81,7 +81,7 @@ class Dlrm : public Model {
     return reshape(rows, {rows.size(0), c_.bag * c_.embedding});
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   BranchStages stages_;  // an embedding branch has the stage of the first layer of the dense branch of its number
   std::vector<nn::Embedding> tables_;

@@ -22,16 +22,16 @@ Tensor drop(const GptConfig& c, Tensor x, const Model::Batch& batch, std::int64_
   return reshape(dropout(tokens, c.dropout, key, reshape(batch.rows, {-1}), reshape(batch.positions, {-1})), x.shape());
 }
 
-nn::LayerNorm norm(std::vector<ParameterSpec>& specs, std::string path, const GptConfig& c) {
-  return {specs, std::move(path), c.width, c.master, 1e-5, {"embed"}};
+nn::LayerNorm norm(ParameterList& specs, std::string path, const GptConfig& c) {
+  return {specs, std::move(path), c.width, 1e-5, {"embed"}};
 }
 
 class GptMlp : public FeedForward {
  public:
-  GptMlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& c)
+  GptMlp(ParameterList& specs, const std::string& path, const GptConfig& c)
       : gelu_(c.gelu),
-        c_fc_(specs, path + ".c_fc", c.width, 4 * c.width, c.deviation, c.master, {{"embed"}, {"mlp"}}, c.lora, c.lora.mlp),
-        c_proj_(specs, path + ".c_proj", 4 * c.width, c.width, c.last_deviation(), c.master, {{"mlp"}, {"embed"}}, c.lora, c.lora.mlp) {}
+        c_fc_(specs, path + ".c_fc", {c.width, 4 * c.width, {{"embed"}, {"mlp"}}}, c.deviation, c.lora.of_mlp()),
+        c_proj_(specs, path + ".c_proj", {4 * c.width, c.width, {{"mlp"}, {"embed"}}}, c.last_deviation(), c.lora.of_mlp()) {}
 
   Fed operator()(const Parameters& p, Tensor x, Purpose) const override { return {c_proj_(p, gelu(c_fc_(p, x), gelu_)), {}}; }
 
@@ -73,14 +73,14 @@ LayerStages stages_of_layer(const GptConfig& c, std::int64_t i) {
 
 class GptLayer {
  public:
-  GptLayer(std::vector<ParameterSpec>& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
+  GptLayer(ParameterList& specs, std::int64_t number, const GptConfig& c, const MakeFeedForward& make)
       : path_(concat("h.", number)),
         number_(number),
         ln_1_(norm(specs, path_ + ".ln_1", c)),
-        c_attn_(specs, path_ + ".attn.c_attn", c.width, 3 * c.width, c.deviation, c.master, {{"embed"}, {"heads", 3, c.heads}}, c.lora,
-                c.lora.attention),
-        attn_c_proj_(specs, path_ + ".attn.c_proj", c.width, c.width, c.last_deviation(), c.master, {{"heads", 1, c.heads}, {"embed"}},
-                     c.lora, c.lora.attention),
+        c_attn_(specs, path_ + ".attn.c_attn", {c.width, 3 * c.width, {{"embed"}, {"heads", 3, c.heads}}}, c.deviation,
+                c.lora.of_attention()),
+        attn_c_proj_(specs, path_ + ".attn.c_proj", {c.width, c.width, {{"heads", 1, c.heads}, {"embed"}}}, c.last_deviation(),
+                     c.lora.of_attention()),
         ln_2_(norm(specs, path_ + ".ln_2", c)),
         mlp_(make(specs, path_ + ".mlp", number)) {}
 
@@ -108,7 +108,7 @@ class GptLayer {
 
   static Tensor attention(const GptConfig& c, const std::vector<Tensor>& qkv, const Model::Batch& batch) {
     if (!batch.ranges) return scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], true);
-    return attention_in_ranges(qkv[0], qkv[1], qkv[2], batch.ranges, std::min(c.context, qkv[0].size(2)), {}, {}, /*is_causal=*/true);
+    return attention_in_ranges(qkv[0], qkv[1], qkv[2], batch.ranges, {.reach = std::min(c.context, qkv[0].size(2)), .is_causal = true});
   }
 
   std::string path_;
@@ -123,10 +123,10 @@ class GptLayer {
 // small, its logsumexp and the target's logit; of these the last stage makes the loss (SlimPipe, 2504.14519).
 class Head {
  public:
-  Head(std::vector<ParameterSpec>& specs, const GptConfig& c) : c_(c), ln_f_(norm(specs, "ln_f", c)) {
+  Head(ParameterList& specs, const GptConfig& c) : c_(c), ln_f_(norm(specs, "ln_f", c)) {
     for (std::int64_t k = 0; k < c.head_shards && !c.tied; ++k)
-      matrices_.emplace_back(specs, c.head_shards == 1 ? "lm_head" : concat("lm_head.", k), c.width, begin(k + 1) - begin(k), c.deviation,
-                             false, c.master, DimName{"embed"}, DimName{"vocab"});
+      matrices_.emplace_back(specs, c.head_shards == 1 ? "lm_head" : concat("lm_head.", k),
+                             nn::LinearShape{c.width, begin(k + 1) - begin(k), {{"embed"}, {"vocab"}}, false}, c.deviation);
   }
 
   // `embedding`: the rows of the whole vocabulary, which a tied model's logits are made with.
@@ -175,14 +175,14 @@ class Head {
 class Gpt : public Model {
  public:
   Gpt(const GptConfig& config, const MakeFeedForward& make)
-      : c_(config), wte_(specs_, "wte", c_.vocabulary, c_.width, c_.deviation, c_.master, {"vocab"}, {"embed"}) {
-    if (!c_.rotary) wpe_.emplace(specs_, "wpe", c_.context, c_.width, c_.deviation, c_.master, DimName{"position"}, DimName{"embed"});
+      : specs_(config.master), c_(config), wte_(specs_, "wte", {c_.vocabulary, c_.width, {"vocab"}, {"embed"}}, c_.deviation) {
+    if (!c_.rotary) wpe_.emplace(specs_, "wpe", nn::EmbeddingShape{c_.context, c_.width, {"position"}, {"embed"}}, c_.deviation);
     for (std::int64_t i = 0; i < c_.layers; ++i) layers_.emplace_back(specs_, i, c_, make);
     head_.emplace(specs_, c_);
     freeze_base(specs_, c_.lora);
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
 
   bool reads(const TextRows& rows) const override {
     return rows.inputs == 0 && ((!rows.several && !rows.shorter) || std::ranges::all_of(layers_, &GptLayer::is_by_token));
@@ -224,7 +224,7 @@ class Gpt : public Model {
     return residual(drop(c_, to(x, c_.compute), batch, 0));
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   GptConfig c_;
   nn::Embedding wte_;
   std::optional<nn::Embedding> wpe_;
@@ -308,7 +308,7 @@ std::map<std::string, std::string> gpt_words() {
   return words;
 }
 
-std::unique_ptr<FeedForward> gpt_mlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& config) {
+std::unique_ptr<FeedForward> gpt_mlp(ParameterList& specs, const std::string& path, const GptConfig& config) {
   return std::make_unique<GptMlp>(specs, path, config);
 }
 

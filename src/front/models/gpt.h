@@ -52,9 +52,9 @@ class FeedForward {
   virtual bool is_by_token() const { return true; }
 };
 // Appends the parameters of layer `layer`'s branch, of this path, to `specs`.
-using MakeFeedForward = std::function<std::unique_ptr<FeedForward>(std::vector<ParameterSpec>&, std::string path, std::int64_t layer)>;
+using MakeFeedForward = std::function<std::unique_ptr<FeedForward>(ParameterList&, std::string path, std::int64_t layer)>;
 
-std::unique_ptr<FeedForward> gpt_mlp(std::vector<ParameterSpec>& specs, const std::string& path, const GptConfig& config);
+std::unique_ptr<FeedForward> gpt_mlp(ParameterList& specs, const std::string& path, const GptConfig& config);
 std::unique_ptr<Model> make_gpt(const GptConfig& config, const MakeFeedForward& make);
 
 }  // namespace penstock

@@ -186,10 +186,10 @@ Shares shares_of(const Config& c, Tensor level) {
 
 class TextEncoder {
  public:
-  TextEncoder(std::vector<ParameterSpec>& specs, const Config& c)
-      : embedding_(specs, "text.embedding", (c.classes + 1) * c.caption, c.text_width, 1, c.master, {}, {"embed"}) {
-    for (std::int64_t i = 0; i < c.text_layers; ++i) layers_.emplace_back(specs, concat("text.layer.", i), c.text_width, c.heads, c.master);
-    norm_.emplace(specs, "text.norm", c.text_width, c.master, 1e-5, DimName{"embed"});
+  TextEncoder(ParameterList& specs, const Config& c)
+      : embedding_(specs, "text.embedding", {(c.classes + 1) * c.caption, c.text_width, {}, {"embed"}}, 1) {
+    for (std::int64_t i = 0; i < c.text_layers; ++i) layers_.emplace_back(specs, concat("text.layer.", i), c.text_width, c.heads);
+    norm_.emplace(specs, "text.norm", c.text_width, 1e-5, DimName{"embed"});
   }
 
   // label i64 [batch] -> [batch, text_width]. Each class has words of its own, and behind the classes stands the caption that says nothing.
@@ -219,9 +219,9 @@ class TextEncoder {
 // A reflection keeps lengths and is its own inverse. The parameter is the normal of the plane.
 class ImageEncoder {
  public:
-  ImageEncoder(std::vector<ParameterSpec>& specs, const Config& c) {
+  ImageEncoder(ParameterList& specs, const Config& c) {
     for (std::int64_t i = 0; i < c.image_layers; ++i)
-      specs.push_back({name_of(i), {c.master, {c.channels()}}, {Initialiser::Kind::normal, 1}, false});
+      specs.list.push_back({name_of(i), {c.master, {c.channels()}}, {Initialiser::Kind::normal, 1}, false});
   }
 
   // image [batch, colours, size, size] -> latents [batch, patches, channels] that the backbone learns
@@ -257,13 +257,13 @@ class ImageEncoder {
 // A transformer's layer whose norms are shifted and scaled, and whose results are scaled, as the condition says.
 class DiffusionLayer {
  public:
-  DiffusionLayer(std::vector<ParameterSpec>& specs, std::string path, const Config& c)
+  DiffusionLayer(ParameterList& specs, std::string path, const Config& c)
       : path_(std::move(path)),
-        modulation_(specs, path_ + ".modulation", c.width, kModulations * c.width, 0.02, true, c.master, {"embed"}, {}),
-        qkv_(dense(specs, path_ + ".attn.qkv", c.width, 3 * c.width, c.master, {{"embed"}, {"heads", 3, c.heads}})),
-        out_(dense(specs, path_ + ".attn.out", c.width, c.width, c.master, {{"heads", 1, c.heads}, {"embed"}})),
-        up_(dense(specs, path_ + ".up", c.width, 4 * c.width, c.master, {{"embed"}, {"mlp"}})),
-        down_(dense(specs, path_ + ".down", 4 * c.width, c.width, c.master, {{"mlp"}, {"embed"}})) {}
+        modulation_(specs, path_ + ".modulation", {c.width, kModulations * c.width, {{"embed"}, {}}}, 0.02),
+        qkv_(dense(specs, path_ + ".attn.qkv", {c.width, 3 * c.width, {{"embed"}, {"heads", 3, c.heads}}})),
+        out_(dense(specs, path_ + ".attn.out", {c.width, c.width, {{"heads", 1, c.heads}, {"embed"}}})),
+        up_(dense(specs, path_ + ".up", {c.width, 4 * c.width, {{"embed"}, {"mlp"}}})),
+        down_(dense(specs, path_ + ".down", {4 * c.width, c.width, {{"mlp"}, {"embed"}}})) {}
 
   // x [batch, patches, width], condition [batch, width]
   Tensor operator()(const Config& c, const Parameters& p, Tensor x, Tensor condition) const {
@@ -285,16 +285,16 @@ class DiffusionLayer {
 // add to that: so they need not carry through all that they read, whose size the norms take away (v of Salimans & Ho, 2202.00512).
 class Backbone {
  public:
-  Backbone(std::vector<ParameterSpec>& specs, const Config& c, std::int64_t number)
+  Backbone(ParameterList& specs, const Config& c, std::int64_t number)
       : number_(number),
-        in_(dense(specs, path("in"), (c.self_conditioning > 0 ? 2 : number + 1) * c.channels(), c.width, c.master, {{}, {"embed"}})),
-        position_(specs, path("position"), c.patches(number), c.width, 0.1, c.master, {"position"}, {"embed"}),
-        time_(dense(specs, path("time.in"), c.width, c.width, c.master, {})),
-        time_out_(dense(specs, path("time.out"), c.width, c.width, c.master, {})),
-        text_(dense(specs, path("condition"), c.text_width, c.width, c.master, {})) {
+        in_(dense(specs, path("in"), {(c.self_conditioning > 0 ? 2 : number + 1) * c.channels(), c.width, {{}, {"embed"}}})),
+        position_(specs, path("position"), {c.patches(number), c.width, {"position"}, {"embed"}}, 0.1),
+        time_(dense(specs, path("time.in"), {c.width, c.width})),
+        time_out_(dense(specs, path("time.out"), {c.width, c.width})),
+        text_(dense(specs, path("condition"), {c.text_width, c.width})) {
     for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, path(concat("layer.", i)), c);
-    norm_.emplace(specs, path("norm"), c.width, c.master, 1e-5, DimName{"embed"});
-    out_.emplace(dense(specs, path("out"), c.width, c.channels(), c.master, {{"embed"}, {}}));
+    norm_.emplace(specs, path("norm"), c.width, 1e-5, DimName{"embed"});
+    out_.emplace(dense(specs, path("out"), {c.width, c.channels(), {{"embed"}, {}}}));
   }
 
   // `read`: the noisy latents and behind them, along the channels, the first backbone's enlarged, of the second, or the estimate.
@@ -336,12 +336,13 @@ class Backbone {
 
 class LatentDiffusion : public Model {
  public:
-  explicit LatentDiffusion(const ModelOptions& options) : c_(read(options)), text_(specs_, c_), image_(specs_, c_) {
-    for (ParameterSpec& spec : specs_) spec.trained = false;
+  explicit LatentDiffusion(const ModelOptions& options)
+      : specs_(options.master()), c_(read(options)), text_(specs_, c_), image_(specs_, c_) {
+    for (ParameterSpec& spec : specs_.list) spec.trained = false;
     for (std::int64_t b = 0; b < c_.backbones; ++b) backbones_.emplace_back(specs_, c_, b);
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
 
   // The level of the noise and the noise are drawn for each sample, and so are whether its caption says nothing and whether the backbone
   // reads its own estimate.
@@ -470,7 +471,7 @@ class LatentDiffusion : public Model {
     return where(lt(batch["keep"], c_.condition_dropout), full_like(label, static_cast<double>(c_.classes)), label);
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   TextEncoder text_;
   ImageEncoder image_;

@@ -78,29 +78,28 @@ std::string BranchStages::of(std::int64_t branch, std::int64_t layer) const {
   return stage_name(spread(layer, layers, end - first, first));
 }
 
-LayerDims layer_dims(std::int64_t i, std::int64_t layers) {
+nn::LayerDims layer_dims(std::int64_t i, std::int64_t layers) {
   if (i % 2 == 1) return {{"mlp"}, {"embed"}};
   return {{"embed"}, {i + 1 < layers ? "mlp" : "embed"}};
 }
 
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                 const LayerDims& dims) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, dtype, dims.in, dims.out};
+nn::Linear dense(ParameterList& specs, std::string path, const nn::LinearShape& shape) {
+  return {specs, std::move(path), shape, 1 / std::sqrt(3.0 * static_cast<double>(shape.in))};
 }
 
-nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                      const LayerDims& dims) {
-  return {specs, std::move(path), in, out, std::sqrt(2.0 / static_cast<double>(in)), false, dtype, dims.in, dims.out};
+nn::Linear relu_layer(ParameterList& specs, std::string path, nn::LinearShape shape) {
+  shape.bias = false;
+  return {specs, std::move(path), shape, std::sqrt(2.0 / static_cast<double>(shape.in))};
 }
 
-nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                      const LayerDims& dims) {
-  return {specs, std::move(path), in, out, 1 / std::sqrt(static_cast<double>(in)), false, dtype, dims.in, dims.out};
+nn::Linear last_layer(ParameterList& specs, std::string path, nn::LinearShape shape) {
+  shape.bias = false;
+  return {specs, std::move(path), shape, 1 / std::sqrt(static_cast<double>(shape.in))};
 }
 
-DenseBranch::DenseBranch(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t layers, std::int64_t width, DType dtype) {
+DenseBranch::DenseBranch(ParameterList& specs, const std::string& path, std::int64_t layers, std::int64_t width) {
   for (std::int64_t layer = 0; layer < layers; ++layer)
-    layers_.push_back(relu_layer(specs, concat(path, layer), width, width, dtype, layer_dims(layer, layers)));
+    layers_.push_back(relu_layer(specs, concat(path, layer), {width, width, layer_dims(layer, layers)}));
 }
 
 Tensor DenseBranch::operator()(const Parameters& p, Tensor input, DType compute, const BranchStages& stages, std::int64_t number) const {

@@ -28,10 +28,7 @@ std::int64_t spread(std::int64_t i, std::int64_t parts, std::int64_t stages, std
 
 // The names of the dims of layer i of a row of `layers` layers of one width. They go in pairs, between whose layers lies "mlp", and around
 // which lies "embed"; a layer without another has "embed" on both sides.
-struct LayerDims {
-  DimName in, out;
-};
-LayerDims layer_dims(std::int64_t i, std::int64_t layers);
+nn::LayerDims layer_dims(std::int64_t i, std::int64_t layers);
 
 // Stages for parallel branches of `layers` layers and the join after them. With more stages than branches each branch has stages of its
 // own, and the join has the last one; otherwise the branches are spread over all stages, and the join is with the last of them. Numbers
@@ -44,18 +41,15 @@ struct BranchStages {
 };
 
 // A layer with a bias. torch.nn.Linear draws uniformly from +-1/sqrt(in); this is the normal distribution of the same variance.
-nn::Linear dense(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                 const LayerDims& dims);
+nn::Linear dense(ParameterList& specs, std::string path, const nn::LinearShape& shape);
 // A layer without bias that a relu follows (initialised after He et al. 2015), and one for the end of a model.
-nn::Linear relu_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                      const LayerDims& dims = {});
-nn::Linear last_layer(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, DType dtype,
-                      const LayerDims& dims = {});
+nn::Linear relu_layer(ParameterList& specs, std::string path, nn::LinearShape shape);
+nn::Linear last_layer(ParameterList& specs, std::string path, nn::LinearShape shape);
 
 // One of parallel branches: so many relu layers of one width, each in its stage, named "<path><layer>".
 class DenseBranch {
  public:
-  DenseBranch(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t layers, std::int64_t width, DType dtype);
+  DenseBranch(ParameterList& specs, const std::string& path, std::int64_t layers, std::int64_t width);
   // `number`: of the branch. The input is cast in the first layer's stage.
   Tensor operator()(const Parameters& p, Tensor input, DType compute, const BranchStages& stages, std::int64_t number) const;
 

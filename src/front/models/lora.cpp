@@ -34,24 +34,23 @@ LoraConfig lora_config(const ModelOptions& options) {
   return {static_cast<std::int64_t>(rank), alpha == 0 ? 1 : alpha / rank, to != "mlp", to != "attention"};
 }
 
-LoraAdapter::LoraAdapter(std::vector<ParameterSpec>& specs, const std::string& path, const LoraConfig& config, std::int64_t in,
-                         std::int64_t out, DType dtype, const LayerDims& dims)
+LoraAdapter::LoraAdapter(ParameterList& specs, const std::string& path, const LoraConfig& config, const nn::LinearShape& shape)
     : path_(path), rank_(config.rank), scale_(config.scale) {
   if (rank_ == 0) return;
-  if (const std::int64_t most = std::min(in, out); rank_ > most)
+  if (const std::int64_t most = std::min(shape.in, shape.out); rank_ > most)
     throw Error(concat("model option \"lora\" is ", rank_, ", but the rank of ", quote(path + ".weight"), " is ", most, " at most"),
-                {concat("it maps ", in, " numbers to ", out)}, concat("use a rank from 1 to ", most));
-  const double deviation = 1 / std::sqrt(static_cast<double>(in));
-  specs.push_back({.name = path + ".lora_A.weight",
-                   .type = {dtype, {rank_, in}},
-                   .initial = {Initialiser::Kind::normal, deviation},
-                   .dims = {{"lora"}, dims.in},
-                   .adapter = true});
-  specs.push_back({.name = path + ".lora_B.weight",
-                   .type = {dtype, {out, rank_}},
-                   .initial = {Initialiser::Kind::zeros, 0},
-                   .dims = {dims.out, {"lora"}},
-                   .adapter = true});
+                {concat("it maps ", shape.in, " numbers to ", shape.out)}, concat("use a rank from 1 to ", most));
+  const double deviation = 1 / std::sqrt(static_cast<double>(shape.in));
+  specs.list.push_back({.name = path + ".lora_A.weight",
+                        .type = {specs.dtype, {rank_, shape.in}},
+                        .initial = {Initialiser::Kind::normal, deviation},
+                        .dims = {{"lora"}, shape.dims.in},
+                        .adapter = true});
+  specs.list.push_back({.name = path + ".lora_B.weight",
+                        .type = {specs.dtype, {shape.out, rank_}},
+                        .initial = {Initialiser::Kind::zeros, 0},
+                        .dims = {shape.dims.out, {"lora"}},
+                        .adapter = true});
 }
 
 Tensor LoraAdapter::operator()(const Parameters& p, Tensor x, Tensor y) const {
@@ -62,9 +61,9 @@ Tensor LoraAdapter::operator()(const Parameters& p, Tensor x, Tensor y) const {
   return y + linear(scale_ == 1 ? low : low * scale_, to(p[path_ + ".lora_B.weight"], x.dtype()));
 }
 
-void freeze_base(std::vector<ParameterSpec>& specs, const LoraConfig& config) {
+void freeze_base(ParameterList& specs, const LoraConfig& config) {
   if (config.rank == 0) return;
-  for (ParameterSpec& spec : specs) spec.trained = spec.adapter;
+  for (ParameterSpec& spec : specs.list) spec.trained = spec.adapter;
 }
 
 }  // namespace penstock

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "models/layers.h"
@@ -17,6 +16,10 @@ struct LoraConfig {
   std::int64_t rank = 0;                // 0: there are no adapters, and everything is trained
   double scale = 1;                     // alpha / rank
   bool attention = false, mlp = false;  // which matrices have adapters
+
+  // What there is for matrices of one kind.
+  LoraConfig of_attention() const { return attention ? *this : LoraConfig(); }
+  LoraConfig of_mlp() const { return mlp ? *this : LoraConfig(); }
 };
 // The model options that lora_config reads, with their defaults.
 std::map<std::string, double> lora_numbers();
@@ -29,8 +32,7 @@ LoraConfig lora_config(const ModelOptions& options);
 class LoraAdapter {
  public:
   // Throws Error where the rank is larger than the matrix's.
-  LoraAdapter(std::vector<ParameterSpec>& specs, const std::string& path, const LoraConfig& config, std::int64_t in, std::int64_t out,
-              DType dtype, const LayerDims& dims);
+  LoraAdapter(ParameterList& specs, const std::string& path, const LoraConfig& config, const nn::LinearShape& shape);
   // y, the matrix's product with x, with the adapter's added.
   Tensor operator()(const Parameters& p, Tensor x, Tensor y) const;
 
@@ -44,22 +46,11 @@ class LoraAdapter {
 template <class Matrix>
 class Adapted {
  public:
-  // `adapted`: whether this matrix is one of those that have adapters.
-  Adapted(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out, double deviation, DType dtype,
-          const LayerDims& dims, const LoraConfig& config, bool adapted)
-      : base_(matrix(specs, path, in, out, deviation, dtype, dims)),
-        adapter_(specs, path, adapted ? config : LoraConfig(), in, out, dtype, dims) {}
+  Adapted(ParameterList& specs, const std::string& path, const nn::LinearShape& shape, double deviation, const LoraConfig& config)
+      : base_(specs, path, {shape.in, shape.out, shape.dims, false}, deviation), adapter_(specs, path, config, shape) {}
   Tensor operator()(const Parameters& p, Tensor x) const { return adapter_(p, x, base_(p, x)); }
 
  private:
-  static Matrix matrix(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t in, std::int64_t out, double deviation,
-                       DType dtype, const LayerDims& dims) {
-    if constexpr (std::is_same_v<Matrix, nn::Linear>)
-      return {specs, path, in, out, deviation, false, dtype, dims.in, dims.out};
-    else
-      return {specs, path, in, out, deviation, dtype, dims.in, dims.out};
-  }
-
   Matrix base_;
   LoraAdapter adapter_;
 };
@@ -67,6 +58,6 @@ using AdaptedLinear = Adapted<nn::Linear>;
 using AdaptedConv1D = Adapted<nn::Conv1D>;
 
 // Lets nothing but adapters be trained, where there are any.
-void freeze_base(std::vector<ParameterSpec>& specs, const LoraConfig& config);
+void freeze_base(ParameterList& specs, const LoraConfig& config);
 
 }  // namespace penstock

@@ -12,20 +12,21 @@ namespace {
 class Mlp : public Model {
  public:
   explicit Mlp(const ModelOptions& options)
-      : stages_(options.stages),
+      : specs_(options.master()),
+        stages_(options.stages),
         compute_(options.compute),
-        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master(), {"vocab"}, {"embed"}) {
+        embedding_(specs_, "embedding", {options.size("vocabulary"), options.size("width"), {"vocab"}, {"embed"}}, 1) {
     const std::int64_t layers = options.size("layers"), width = options.size("width");
     check_stages("mlp", options, layers, concat(layers, layers == 1 ? " layer" : " layers"));
     for (std::int64_t i = 0; i < layers; ++i) {
       const bool is_last = i + 1 == layers;
-      const LayerDims dims = is_last ? LayerDims{{"embed"}, {"vocab"}} : layer_dims(i, layers - 1);
-      layers_.emplace_back(specs_, concat("layers.", i), width, is_last ? options.size("vocabulary") : width,
-                           1 / std::sqrt(static_cast<double>(width)), true, options.master(), dims.in, dims.out);
+      const nn::LayerDims dims = is_last ? nn::LayerDims{{"embed"}, {"vocab"}} : layer_dims(i, layers - 1);
+      layers_.emplace_back(specs_, concat("layers.", i), nn::LinearShape{width, is_last ? options.size("vocabulary") : width, dims},
+                           1 / std::sqrt(static_cast<double>(width)));
     }
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   bool reads(const TextRows& rows) const override { return !rows.several && rows.inputs == 0; }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override { return token_loss(logits(p, batch), batch.targets); }
@@ -42,7 +43,7 @@ class Mlp : public Model {
   }
 
  private:
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   std::int64_t stages_;
   DType compute_;
   nn::Embedding embedding_;

@@ -77,14 +77,14 @@ Tensor penalty_of(const MixtureConfig& m, Tensor first, Tensor probabilities, st
 
 class Mixture : public FeedForward {
  public:
-  Mixture(std::vector<ParameterSpec>& specs, const std::string& path, const MixtureConfig& m, const GptConfig& c)
+  Mixture(ParameterList& specs, const std::string& path, const MixtureConfig& m, const GptConfig& c)
       : m_(m),
         gelu_(c.gelu),
         master_(c.master),
-        gate_(specs, path + ".gate", c.width, m.experts, c.deviation, false, c.master, DimName{"embed"}),
-        c_fc_(specs, path + ".experts.c_fc", m.experts, c.width, 4 * c.width, c.deviation, c.master, {"experts"}, {"embed"}, {"mlp"}),
-        c_proj_(specs, path + ".experts.c_proj", m.experts, 4 * c.width, c.width, c.last_deviation(), c.master, {"experts"}, {"mlp"},
-                {"embed"}) {}
+        gate_(specs, path + ".gate", {c.width, m.experts, {{"embed"}, {}}, false}, c.deviation),
+        c_fc_(specs, path + ".experts.c_fc", {m.experts, c.width, 4 * c.width, {"experts"}, {{"embed"}, {"mlp"}}}, c.deviation),
+        c_proj_(specs, path + ".experts.c_proj", {m.experts, 4 * c.width, c.width, {"experts"}, {{"mlp"}, {"embed"}}}, c.last_deviation()) {
+  }
 
   Fed operator()(const Parameters& p, Tensor x, Purpose purpose) const override {
     const std::int64_t length = x.size(1), groups = purpose == Purpose::generation ? 1 : m_.groups;

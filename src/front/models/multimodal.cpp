@@ -37,12 +37,11 @@ Config read(const ModelOptions& options) {
 
 class Branch {
  public:
-  Branch(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+  Branch(ParameterList& specs, std::int64_t number, const Config& c)
       : number_(number),
-        embedding_(specs, concat("branch.", number, ".embedding"), c.vocabulary, c.width, 1, c.master, {"vocab"}, {"embed"}),
-        position_(specs, concat("branch.", number, ".position"), c.stretch(), c.width, 0.1, c.master, {"position"}, {"embed"}) {
-    for (std::int64_t i = 0; i < c.layers; ++i)
-      layers_.emplace_back(specs, concat("branch.", number, ".layer.", i), c.width, c.heads, c.master);
+        embedding_(specs, concat("branch.", number, ".embedding"), {c.vocabulary, c.width, {"vocab"}, {"embed"}}, 1),
+        position_(specs, concat("branch.", number, ".position"), {c.stretch(), c.width, {"position"}, {"embed"}}, 0.1) {
+    for (std::int64_t i = 0; i < c.layers; ++i) layers_.emplace_back(specs, concat("branch.", number, ".layer.", i), c.width, c.heads);
   }
 
   Tensor operator()(const Config& c, const Parameters& p, Tensor tokens, const BranchStages& stages) const {
@@ -69,13 +68,14 @@ class Branch {
 
 class Multimodal : public Model {
  public:
-  explicit Multimodal(const ModelOptions& options) : c_(read(options)), stages_{c_.branches, c_.layers, options.stages} {
+  explicit Multimodal(const ModelOptions& options)
+      : specs_(options.master()), c_(read(options)), stages_{c_.branches, c_.layers, options.stages} {
     check_stages("multimodal", options, stages_.most(), concat(c_.branches, " branches of ", c_.layers, " layers"));
     for (std::int64_t i = 0; i < c_.branches; ++i) branches_.emplace_back(specs_, i, c_);
-    head_.emplace(dense(specs_, "head", c_.branches * c_.width, c_.vocabulary, c_.master, {{"embed", c_.branches}, {"vocab"}}));
+    head_.emplace(dense(specs_, "head", {c_.branches * c_.width, c_.vocabulary, {{"embed", c_.branches}, {"vocab"}}}));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   bool generates() const override { return false; }
   Tensor count(const Batch& batch) const override { return count_targets(predicted(batch.targets)); }
 
@@ -94,7 +94,7 @@ class Multimodal : public Model {
     return slice(targets, 1, begin, begin + c_.stretch());
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   BranchStages stages_;
   std::vector<Branch> branches_;

@@ -25,14 +25,14 @@ Config read(const ModelOptions& options) {
 
 class ReferenceLayer {
  public:
-  ReferenceLayer(std::vector<ParameterSpec>& specs, std::int64_t number, const Config& c)
+  ReferenceLayer(ParameterList& specs, std::int64_t number, const Config& c)
       : path_(concat("blocks.", number)),
-        norm1_(specs, path_ + ".norm1", c.width, c.master, 1e-5, {"embed"}),
-        norm2_(specs, path_ + ".norm2", c.width, c.master, 1e-5, {"embed"}),
-        qkv_(dense(specs, path_ + ".qkv", c.width, 3 * c.width, c.master, {{"embed"}, {"heads", 3, c.heads}})),
-        out_(dense(specs, path_ + ".out", c.width, c.width, c.master, {{"heads", 1, c.heads}, {"embed"}})),
-        mlp_0_(dense(specs, path_ + ".mlp.0", c.width, 4 * c.width, c.master, {{"embed"}, {"mlp"}})),
-        mlp_2_(dense(specs, path_ + ".mlp.2", 4 * c.width, c.width, c.master, {{"mlp"}, {"embed"}})) {}
+        norm1_(specs, path_ + ".norm1", c.width, 1e-5, {"embed"}),
+        norm2_(specs, path_ + ".norm2", c.width, 1e-5, {"embed"}),
+        qkv_(dense(specs, path_ + ".qkv", {c.width, 3 * c.width, {{"embed"}, {"heads", 3, c.heads}}})),
+        out_(dense(specs, path_ + ".out", {c.width, c.width, {{"heads", 1, c.heads}, {"embed"}}})),
+        mlp_0_(dense(specs, path_ + ".mlp.0", {c.width, 4 * c.width, {{"embed"}, {"mlp"}}})),
+        mlp_2_(dense(specs, path_ + ".mlp.2", {4 * c.width, c.width, {{"mlp"}, {"embed"}}})) {}
 
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
     const Origin origin(path_);
@@ -49,12 +49,12 @@ class ReferenceLayer {
 class Reference : public Model {
  public:
   explicit Reference(const ModelOptions& options)
-      : c_(read(options)), embedding_(specs_, "embedding", c_.vocabulary, c_.width, 1, c_.master, {"vocab"}, {"embed"}) {
+      : specs_(options.master()), c_(read(options)), embedding_(specs_, "embedding", {c_.vocabulary, c_.width, {"vocab"}, {"embed"}}, 1) {
     for (std::int64_t i = 0; i < c_.layers; ++i) layers_.emplace_back(specs_, i, c_);
-    head_.emplace(dense(specs_, "head", c_.width, c_.vocabulary, c_.master, {{"embed"}, {"vocab"}}));
+    head_.emplace(dense(specs_, "head", {c_.width, c_.vocabulary, {{"embed"}, {"vocab"}}}));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   bool reads(const TextRows& rows) const override { return !rows.several && rows.inputs == 0; }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
@@ -75,7 +75,7 @@ class Reference : public Model {
   }
 
  private:
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   nn::Embedding embedding_;
   std::vector<ReferenceLayer> layers_;

@@ -59,10 +59,9 @@ Config read(const ModelOptions& options) {
 // A convolution followed by its batch norm.
 class Normed {
  public:
-  Normed(std::vector<ParameterSpec>& specs, std::string convolution, std::string norm, const nn::Conv2dShape& shape, DType dtype)
-      : convolution_(specs, std::move(convolution), shape, std::sqrt(2 / static_cast<double>(shape.out * shape.kernel * shape.kernel)),
-                     false, dtype),
-        norm_(specs, std::move(norm), shape.out, dtype) {}
+  Normed(ParameterList& specs, std::string convolution, std::string norm, const nn::Conv2dShape& shape)
+      : convolution_(specs, std::move(convolution), shape, std::sqrt(2 / static_cast<double>(shape.out * shape.kernel * shape.kernel))),
+        norm_(specs, std::move(norm), shape.out) {}
 
   Tensor operator()(const Parameters& p, Tensor x) const { return norm_(p, convolution_(p, x)); }
 
@@ -73,14 +72,15 @@ class Normed {
 
 class Bottleneck {
  public:
-  Bottleneck(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t width, std::int64_t stride, DType dtype)
+  Bottleneck(ParameterList& specs, std::string path, std::int64_t in, std::int64_t width, std::int64_t stride)
       : path_(std::move(path)),
-        reduce_(specs, path_ + ".conv1", path_ + ".bn1", {.in = in, .out = width, .kernel = 1}, dtype),
-        look_(specs, path_ + ".conv2", path_ + ".bn2", {.in = width, .out = width, .kernel = 3, .stride = stride, .padding = 1}, dtype),
-        widen_(specs, path_ + ".conv3", path_ + ".bn3", {.in = width, .out = kExpansion * width, .kernel = 1}, dtype) {
+        reduce_(specs, path_ + ".conv1", path_ + ".bn1", {.in = in, .out = width, .kernel = 1, .bias = false}),
+        look_(specs, path_ + ".conv2", path_ + ".bn2",
+              {.in = width, .out = width, .kernel = 3, .stride = stride, .padding = 1, .bias = false}),
+        widen_(specs, path_ + ".conv3", path_ + ".bn3", {.in = width, .out = kExpansion * width, .kernel = 1, .bias = false}) {
     if (stride != 1 || in != kExpansion * width)
       shortcut_.emplace(specs, path_ + ".downsample.0", path_ + ".downsample.1",
-                        nn::Conv2dShape{.in = in, .out = kExpansion * width, .kernel = 1, .stride = stride}, dtype);
+                        nn::Conv2dShape{.in = in, .out = kExpansion * width, .kernel = 1, .stride = stride, .bias = false});
   }
 
   Tensor operator()(const Parameters& p, Tensor x) const {
@@ -98,19 +98,20 @@ class Bottleneck {
 class Resnet : public Model {
  public:
   explicit Resnet(const ModelOptions& options)
-      : c_(read(options)),
-        stem_(specs_, "conv1", "bn1", {.in = kColours, .out = c_.width, .kernel = 7, .stride = 2, .padding = 3}, c_.master) {
+      : specs_(options.master()),
+        c_(read(options)),
+        stem_(specs_, "conv1", "bn1", {.in = kColours, .out = c_.width, .kernel = 7, .stride = 2, .padding = 3, .bias = false}) {
     std::int64_t in = c_.width, width = c_.width;
     for (std::size_t group = 0; group < c_.blocks.size(); ++group, width *= 2) {
       for (std::int64_t i = 0; i < c_.blocks[group]; ++i) {
-        blocks_.emplace_back(specs_, concat("layer", group + 1, ".", i), in, width, i == 0 && group > 0 ? 2 : 1, c_.master);
+        blocks_.emplace_back(specs_, concat("layer", group + 1, ".", i), in, width, i == 0 && group > 0 ? 2 : 1);
         in = kExpansion * width;
       }
     }
-    head_.emplace(specs_, "fc", in, c_.classes, 1 / std::sqrt(3.0 * static_cast<double>(in)), true, c_.master);
+    head_.emplace(specs_, "fc", nn::LinearShape{in, c_.classes}, 1 / std::sqrt(3.0 * static_cast<double>(in)));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   std::vector<DataPort> data(std::int64_t) const override { return image_ports(c_.image, c_.classes, c_.master); }
   bool equal_batches() const override { return true; }
 
@@ -132,7 +133,7 @@ class Resnet : public Model {
     return max_pool2d(relu(stem_(p, image)), 3, 2, 1);
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   Normed stem_;
   std::vector<Bottleneck> blocks_;

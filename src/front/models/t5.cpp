@@ -44,8 +44,8 @@ double root(std::int64_t size) {
   return 1 / std::sqrt(static_cast<double>(size));
 }
 
-nn::RMSNorm norm(std::vector<ParameterSpec>& specs, std::string path, const Config& c) {
-  return {specs, std::move(path), c.width, c.master, 1e-6, {"embed"}};
+nn::RMSNorm norm(ParameterList& specs, std::string path, const Config& c) {
+  return {specs, std::move(path), c.width, 1e-6, {"embed"}};
 }
 
 // The bucket of the distance from each of `length` queries to each key, i64 [length, length]. Near distances have a bucket each, farther
@@ -64,10 +64,10 @@ Tensor relative_buckets(Tensor offsets, const Config& c, bool both_ways) {
 // The table of position biases that all layers of a stack share; published files keep it with layer 0.
 class RelativeBias : public nn::Module {
  public:
-  RelativeBias(std::vector<ParameterSpec>& specs, const std::string& stack, const Config& c)
+  RelativeBias(ParameterList& specs, const std::string& stack, const Config& c)
       : Module(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias"), both_ways_(stack == "encoder") {
     const TensorType type{c.master, {c.buckets, c.heads}};
-    specs.push_back({at("weight"), type, {Initialiser::Kind::normal, root(c.width)}, true, {{"buckets"}, {"heads", 1, c.heads}}});
+    specs.list.push_back({at("weight"), type, {Initialiser::Kind::normal, root(c.width)}, true, {{"buckets"}, {"heads", 1, c.heads}}});
   }
 
   bool is_causal() const { return !both_ways_; }
@@ -104,7 +104,7 @@ Tensor up_to_each(Tensor x) {
 
 class Attention {
  public:
-  Attention(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c)
+  Attention(ParameterList& specs, const std::string& path, const Config& c)
       : q_(projection(specs, path + ".q", c, root(c.width * (c.width / c.heads)), {{"embed"}, {"heads", 1, c.heads}})),
         k_(projection(specs, path + ".k", c, root(c.width), {{"embed"}, {"heads", 1, c.heads}})),
         v_(projection(specs, path + ".v", c, root(c.width), {{"embed"}, {"heads", 1, c.heads}})),
@@ -119,20 +119,20 @@ class Attention {
     }
     const std::int64_t reach = std::min(c.context, x.size(1));
     const Tensor seen = ranges ? ranges : up_to_each(x), distances = bias.of_distances(c, p, x, reach);
-    return o_(p, join_heads(attention_in_ranges(q, k, v, seen, reach, distances, 1.0, bias.is_causal())));
+    return o_(p, join_heads(attention_in_ranges(q, k, v, seen, {reach, distances, 1.0, bias.is_causal()})));
   }
 
   // Attention from x to memory.
   Tensor cross(const Config& c, const Parameters& p, Tensor x, Tensor memory, Tensor ranges) const {
     const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, memory), c.heads), v = split_heads(v_(p, memory), c.heads);
     if (!ranges) return o_(p, join_heads(scaled_dot_product_attention(q, k, v, false, 1.0)));
-    return o_(p, join_heads(attention_in_ranges(q, k, v, ranges, std::min(c.context, memory.size(1)), {}, 1.0)));
+    return o_(p, join_heads(attention_in_ranges(q, k, v, ranges, {.reach = std::min(c.context, memory.size(1)), .scale = 1.0})));
   }
 
  private:
-  static AdaptedLinear projection(std::vector<ParameterSpec>& specs, const std::string& path, const Config& c, double deviation,
-                                  const LayerDims& dims) {
-    return {specs, path, c.width, c.width, deviation, c.master, dims, c.lora, c.lora.attention};
+  static AdaptedLinear projection(ParameterList& specs, const std::string& path, const Config& c, double deviation,
+                                  const nn::LayerDims& dims) {
+    return {specs, path, {c.width, c.width, dims}, deviation, c.lora.of_attention()};
   }
 
   AdaptedLinear q_, k_, v_, o_;
@@ -140,7 +140,7 @@ class Attention {
 
 class T5Layer {
  public:
-  T5Layer(std::vector<ParameterSpec>& specs, const std::string& stack, std::int64_t number, const Config& c)
+  T5Layer(ParameterList& specs, const std::string& stack, std::int64_t number, const Config& c)
       : path_(concat(stack, ".block.", number)), self_(specs, path_ + ".layer.0.SelfAttention", c) {
     // The bias belongs to the stack; its parameter stands after those of the first layer's attention.
     if (number == 0) bias_.emplace(specs, stack, c);
@@ -150,10 +150,10 @@ class T5Layer {
       cross_.emplace(specs, path_ + ".layer.1.EncDecAttention", c);
       cross_norm_.emplace(norm(specs, path_ + ".layer.1.layer_norm", c));
     }
-    const LayerDims up{{"embed"}, {"mlp"}}, down{{"mlp"}, {"embed"}};
+    const nn::LayerDims up{{"embed"}, {"mlp"}}, down{{"mlp"}, {"embed"}};
     const std::string last = concat(path_, ".layer.", is_decoder ? 2 : 1);
-    wi_.emplace(specs, last + ".DenseReluDense.wi", c.width, 4 * c.width, root(c.width), c.master, up, c.lora, c.lora.mlp);
-    wo_.emplace(specs, last + ".DenseReluDense.wo", 4 * c.width, c.width, root(4 * c.width), c.master, down, c.lora, c.lora.mlp);
+    wi_.emplace(specs, last + ".DenseReluDense.wi", nn::LinearShape{c.width, 4 * c.width, up}, root(c.width), c.lora.of_mlp());
+    wo_.emplace(specs, last + ".DenseReluDense.wo", nn::LinearShape{4 * c.width, c.width, down}, root(4 * c.width), c.lora.of_mlp());
     dense_norm_.emplace(norm(specs, last + ".layer_norm", c));
   }
 
@@ -182,7 +182,7 @@ class T5Layer {
 class T5 : public Model {
  public:
   explicit T5(const ModelOptions& options)
-      : c_(read(options)), shared_(specs_, "shared", c_.vocabulary, c_.width, 1, c_.master, {"vocab"}, {"embed"}) {
+      : specs_(options.master()), c_(read(options)), shared_(specs_, "shared", {c_.vocabulary, c_.width, {"vocab"}, {"embed"}}, 1) {
     for (std::int64_t i = 0; i < c_.layers; ++i) encoder_.emplace_back(specs_, "encoder", i, c_);
     encoder_norm_.emplace(norm(specs_, "encoder.final_layer_norm", c_));
     for (std::int64_t i = 0; i < c_.layers; ++i) decoder_.emplace_back(specs_, "decoder", i, c_);
@@ -190,7 +190,7 @@ class T5 : public Model {
     freeze_base(specs_, c_.lora);
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   bool generates() const override { return false; }
   // The halves of a text are those of its row.
   bool reads(const TextRows& rows) const override { return rows.inputs > 0 || (!rows.several && !rows.shorter); }
@@ -231,7 +231,7 @@ class T5 : public Model {
     return x;
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   nn::Embedding shared_;
   std::vector<T5Layer> encoder_, decoder_;

@@ -2,18 +2,17 @@
 
 namespace penstock {
 
-TransformerLayer::TransformerLayer(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t width, std::int64_t heads,
-                                   DType dtype)
+TransformerLayer::TransformerLayer(ParameterList& specs, const std::string& path, std::int64_t width, std::int64_t heads)
     : attn_(path + ".attn"),
       up_path_(path + ".up"),
       down_path_(path + ".down"),
       heads_(heads),
-      attn_norm_(specs, attn_ + ".norm", width, dtype, 1e-5, {"embed"}),
-      qkv_(dense(specs, attn_ + ".qkv", width, 3 * width, dtype, {{"embed"}, {"heads", 3, heads}})),
-      out_(dense(specs, attn_ + ".out", width, width, dtype, {{"heads", 1, heads}, {"embed"}})),
-      up_norm_(specs, up_path_ + ".norm", width, dtype, 1e-5, {"embed"}),
-      up_(dense(specs, up_path_, width, 4 * width, dtype, {{"embed"}, {"mlp"}})),
-      down_(dense(specs, down_path_, 4 * width, width, dtype, {{"mlp"}, {"embed"}})) {}
+      attn_norm_(specs, attn_ + ".norm", width, 1e-5, {"embed"}),
+      qkv_(dense(specs, attn_ + ".qkv", {width, 3 * width, {{"embed"}, {"heads", 3, heads}}})),
+      out_(dense(specs, attn_ + ".out", {width, width, {{"heads", 1, heads}, {"embed"}}})),
+      up_norm_(specs, up_path_ + ".norm", width, 1e-5, {"embed"}),
+      up_(dense(specs, up_path_, {width, 4 * width, {{"embed"}, {"mlp"}}})),
+      down_(dense(specs, down_path_, {4 * width, width, {{"mlp"}, {"embed"}}})) {}
 
 Tensor TransformerLayer::operator()(const Parameters& p, Tensor x, bool is_causal) const {
   {

@@ -12,7 +12,7 @@ namespace penstock {
 class TransformerLayer {
  public:
   // Appends its parameters, "<path>.attn.norm.weight" and so on.
-  TransformerLayer(std::vector<ParameterSpec>& specs, const std::string& path, std::int64_t width, std::int64_t heads, DType dtype);
+  TransformerLayer(ParameterList& specs, const std::string& path, std::int64_t width, std::int64_t heads);
 
   // x [batch, length, width], as its result.
   Tensor operator()(const Parameters& p, Tensor x, bool is_causal) const;

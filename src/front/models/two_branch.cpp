@@ -30,26 +30,26 @@ struct Stages {
 class TwoBranch : public Model {
  public:
   explicit TwoBranch(const ModelOptions& options)
-      : layers_(options.size("layers")),
+      : specs_(options.master()),
+        layers_(options.size("layers")),
         heads_(options.size("heads")),
         compute_(options.compute),
         stages_(options.stages),
-        embedding_(specs_, "embedding", options.size("vocabulary"), options.size("width"), 1, options.master(), {"vocab"}, {"embed"}) {
+        embedding_(specs_, "embedding", {options.size("vocabulary"), options.size("width"), {"vocab"}, {"embed"}}, 1) {
     const std::int64_t width = options.size("width");
-    const DType dtype = options.master();
     check_heads(width, heads_);
     check_stages("two-branch", options, 2 * layers_ + 2, concat("two branches of ", layers_, layers_ == 1 ? " layer" : " layers"));
-    const LayerDims hidden{{"embed"}, {"mlp"}}, qkv{{"embed"}, {"heads", 3, heads_}};
-    for (std::int64_t i = 0; i < layers_; ++i) left_.emplace_back(dense(specs_, concat("left.", i), width, width, dtype, hidden));
+    const nn::LayerDims hidden{{"embed"}, {"mlp"}}, qkv{{"embed"}, {"heads", 3, heads_}};
+    for (std::int64_t i = 0; i < layers_; ++i) left_.emplace_back(dense(specs_, concat("left.", i), {width, width, hidden}));
     for (std::int64_t i = 0; i < layers_; ++i) {
-      norms_.emplace_back(specs_, concat("right.", i, ".norm"), width, dtype, 1e-5, DimName{"embed"});
-      qkv_.emplace_back(dense(specs_, concat("right.", i, ".qkv"), width, 3 * width, dtype, qkv));
+      norms_.emplace_back(specs_, concat("right.", i, ".norm"), width, 1e-5, DimName{"embed"});
+      qkv_.emplace_back(dense(specs_, concat("right.", i, ".qkv"), {width, 3 * width, qkv}));
     }
-    join_.emplace(dense(specs_, "join", 3 * width, width, dtype, {{"embed", 3}, {"mlp"}}));
-    head_.emplace(dense(specs_, "head", width, options.size("vocabulary"), dtype, {{"embed"}, {"vocab"}}));
+    join_.emplace(dense(specs_, "join", {3 * width, width, {{"embed", 3}, {"mlp"}}}));
+    head_.emplace(dense(specs_, "head", {width, options.size("vocabulary"), {{"embed"}, {"vocab"}}}));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   bool reads(const TextRows& rows) const override { return !rows.several && rows.inputs == 0; }
 
   Tensor loss(const Parameters& p, const Batch& batch) const override {
@@ -88,7 +88,7 @@ class TwoBranch : public Model {
     return x;
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   std::int64_t layers_, heads_;
   DType compute_;
   Stages stages_;

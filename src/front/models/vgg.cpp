@@ -48,10 +48,9 @@ Config read(const ModelOptions& options) {
 // layers.
 class Feature {
  public:
-  Feature(std::vector<ParameterSpec>& specs, std::int64_t number, std::int64_t in, std::int64_t out, bool pooled, DType dtype)
+  Feature(ParameterList& specs, std::int64_t number, std::int64_t in, std::int64_t out, bool pooled)
       : path_(concat("features.", number)),
-        convolution_(specs, path_, {.in = in, .out = out, .kernel = 3, .padding = 1}, std::sqrt(2 / (9.0 * static_cast<double>(out))), true,
-                     dtype),
+        convolution_(specs, path_, {.in = in, .out = out, .kernel = 3, .padding = 1}, std::sqrt(2 / (9.0 * static_cast<double>(out)))),
         pooled_(pooled) {}
 
   Tensor operator()(const Parameters& p, Tensor x) const {
@@ -67,30 +66,29 @@ class Feature {
 };
 
 // Initialised after He et al.: torchvision's deviation of 0.01 suits the 4096 inputs of full size only.
-nn::Linear classifier_layer(std::vector<ParameterSpec>& specs, std::int64_t number, std::int64_t in, std::int64_t out, DType dtype,
-                            const LayerDims& dims) {
-  return {specs, concat("classifier.", number), in, out, std::sqrt(2 / static_cast<double>(in)), true, dtype, dims.in, dims.out};
+nn::Linear classifier_layer(ParameterList& specs, std::int64_t number, const nn::LinearShape& shape) {
+  return {specs, concat("classifier.", number), shape, std::sqrt(2 / static_cast<double>(shape.in))};
 }
 
 class Vgg : public Model {
  public:
-  explicit Vgg(const ModelOptions& options) : c_(read(options)) {
+  explicit Vgg(const ModelOptions& options) : specs_(options.master()), c_(read(options)) {
     std::int64_t number = 0, in = kColours;
     for (std::size_t group = 0; group < c_.convolutions.size(); ++group) {
       for (std::int64_t i = 0; i < c_.convolutions[group]; ++i) {
-        features_.emplace_back(specs_, number, in, c_.channels(group), i + 1 == c_.convolutions[group], c_.master);
+        features_.emplace_back(specs_, number, in, c_.channels(group), i + 1 == c_.convolutions[group]);
         in = c_.channels(group);
         number += 2;
       }
       ++number;
     }
     const std::int64_t left = c_.image / 32, hidden = 64 * c_.width;
-    classifier_.emplace_back(classifier_layer(specs_, 0, in * left * left, hidden, c_.master, {{}, {"mlp"}}));
-    classifier_.emplace_back(classifier_layer(specs_, 3, hidden, hidden, c_.master, {{"mlp"}, {"embed"}}));
-    classifier_.emplace_back(classifier_layer(specs_, 6, hidden, c_.classes, c_.master, {{"embed"}, {}}));
+    classifier_.emplace_back(classifier_layer(specs_, 0, {in * left * left, hidden, {{}, {"mlp"}}}));
+    classifier_.emplace_back(classifier_layer(specs_, 3, {hidden, hidden, {{"mlp"}, {"embed"}}}));
+    classifier_.emplace_back(classifier_layer(specs_, 6, {hidden, c_.classes, {{"embed"}, {}}}));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
 
   std::vector<DataPort> data(std::int64_t) const override { return image_ports(c_.image, c_.classes, c_.master); }
 
@@ -116,7 +114,7 @@ class Vgg : public Model {
     return x;
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   std::vector<Feature> features_;
   std::vector<nn::Linear> classifier_;

@@ -69,12 +69,12 @@ Config read(const ModelOptions& options) {
 
 class VisionEncoder {
  public:
-  VisionEncoder(std::vector<ParameterSpec>& specs, const Config& c)
-      : patch_(dense(specs, "vision.patch", c.channels(), c.width, c.master, {{}, {"embed"}})),
-        position_(specs, "vision.position", c.patches(), c.width, 0.1, c.master, {"position"}, {"embed"}),
-        norm_(specs, "vision.norm", c.width, c.master, 1e-5, {"embed"}),
-        out_(dense(specs, "vision.out", c.width, c.width, c.master, {{"embed"}, {}})) {
-    for (std::int64_t i = 0; i < c.vision_layers; ++i) layers_.emplace_back(specs, concat("vision.layer.", i), c.width, c.heads, c.master);
+  VisionEncoder(ParameterList& specs, const Config& c)
+      : patch_(dense(specs, "vision.patch", {c.channels(), c.width, {{}, {"embed"}}})),
+        position_(specs, "vision.position", {c.patches(), c.width, {"position"}, {"embed"}}, 0.1),
+        norm_(specs, "vision.norm", c.width, 1e-5, {"embed"}),
+        out_(dense(specs, "vision.out", {c.width, c.width, {{"embed"}, {}}})) {
+    for (std::int64_t i = 0; i < c.vision_layers; ++i) layers_.emplace_back(specs, concat("vision.layer.", i), c.width, c.heads);
   }
 
   // images [count, patches, channels] -> [count * image_tokens, width].
@@ -106,16 +106,17 @@ class VisionEncoder {
 class VisionLanguage : public Model {
  public:
   explicit VisionLanguage(const ModelOptions& options)
-      : c_(read(options)),
+      : specs_(options.master()),
+        c_(read(options)),
         vision_(specs_, c_),
-        embedding_(specs_, "text.embedding", c_.vocabulary, c_.width, 1, c_.master, {"vocab"}, {"embed"}),
-        position_(specs_, "text.position", c_.context, c_.width, 0.1, c_.master, {"position"}, {"embed"}) {
-    for (std::int64_t i = 0; i < c_.layers; ++i) layers_.emplace_back(specs_, concat("text.layer.", i), c_.width, c_.heads, c_.master);
-    norm_.emplace(specs_, "text.norm", c_.width, c_.master, 1e-5, DimName{"embed"});
-    head_.emplace(dense(specs_, "text.head", c_.width, c_.vocabulary, c_.master, {{"embed"}, {"vocab"}}));
+        embedding_(specs_, "text.embedding", {c_.vocabulary, c_.width, {"vocab"}, {"embed"}}, 1),
+        position_(specs_, "text.position", {c_.context, c_.width, {"position"}, {"embed"}}, 0.1) {
+    for (std::int64_t i = 0; i < c_.layers; ++i) layers_.emplace_back(specs_, concat("text.layer.", i), c_.width, c_.heads);
+    norm_.emplace(specs_, "text.norm", c_.width, 1e-5, DimName{"embed"});
+    head_.emplace(dense(specs_, "text.head", {c_.width, c_.vocabulary, {{"embed"}, {"vocab"}}}));
   }
 
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  std::vector<ParameterSpec> parameters() const override { return specs_.list; }
   bool reads(const TextRows& rows) const override { return !rows.several && rows.inputs == 0; }
   bool generates() const override { return false; }
 
@@ -169,7 +170,7 @@ class VisionLanguage : public Model {
     return x + embedding(cat(seen, 0), batch["slots"]);
   }
 
-  std::vector<ParameterSpec> specs_;
+  ParameterList specs_;
   Config c_;
   VisionEncoder vision_;
   nn::Embedding embedding_, position_;

@@ -54,16 +54,16 @@ double use_bytes(const TableCosts& costs, const Action& action, std::int32_t sta
 // The transfers that actions start to other actors, and the links that these occupy.
 class Links {
  public:
-  Links(const WorkIndex& work, const TableCosts& costs, const TableOptions& options)
-      : work_(work), costs_(costs), options_(options), first_(work.schedule->actors.size(), -1) {}
+  Links(const WorkIndex& work, const TableCosts& costs, const TableOptions& options, std::vector<TableTransfer>& transfers)
+      : work_(work), costs_(costs), options_(options), transfers_(transfers), first_(work.schedule->actors.size(), -1) {}
 
   // Sends what the action makes, `by` itself, its send or a receive: one parcel to each actor that needs something of it, in the order of
   // actors, or to the actor `to` alone (-1: all). An output goes there once, whoever needs it. Then calls arrive(Position, time) for each
   // use.
   template <class Arrive>
-  void send(Position here, Position by, std::int32_t to, double ready, std::vector<TableTransfer>& transfers, Arrive&& arrive) {
+  void send(Position here, Position by, std::int32_t to, double ready, Arrive&& arrive) {
     pack(here, work_.at(here), to);
-    for (const std::int32_t i : parcels_) transfer(here, by, lanes_[at(i)], ready, transfers);
+    for (const std::int32_t i : parcels_) transfer(here, by, lanes_[at(i)], ready);
     for (const auto& [use, lane] : uses_) arrive(use, lanes_[at(lane)].arrival);
   }
 
@@ -106,15 +106,15 @@ class Links {
     if (parcels_.size() > 1) std::sort(parcels_.begin(), parcels_.end(), [&](auto a, auto b) { return receiver(a) < receiver(b); });
   }
 
-  void transfer(Position here, Position by, Lane& lane, double ready, std::vector<TableTransfer>& transfers) {
+  void transfer(Position here, Position by, Lane& lane, double ready) {
     Channel& channel = channels_[at(lane.channel)];
     const double begin = std::max(ready, channel.free);
     const std::int64_t behind = channel.free > ready ? channel.last : -1;
     channel.free = begin + lane.bytes / lane.bandwidth;
     lane.arrival = channel.free + lane.latency;
     if (!options_.record) return;
-    channel.last = std::ssize(transfers);
-    transfers.push_back({here, by, lane.to, begin, lane.arrival, lane.bytes, behind});
+    channel.last = std::ssize(transfers_);
+    transfers_.push_back({here, by, lane.to, begin, lane.arrival, lane.bytes, behind});
   }
 
   std::int32_t lane_between(std::int32_t from, std::int32_t to) {
@@ -137,6 +137,7 @@ class Links {
   const WorkIndex& work_;
   const TableCosts& costs_;
   const TableOptions& options_;
+  std::vector<TableTransfer>& transfers_;
   std::vector<std::int32_t> first_;  // lane of each actor
   std::vector<Lane> lanes_;
   std::vector<Channel> channels_;
@@ -212,7 +213,7 @@ class Pass {
         done_(rows_.size()),
         clock_(rows_.size()),
         lanes_free_(work.offload.empty() && !work.has_sharding ? 0 : rows_.size()),
-        links_(work, costs, options) {
+        links_(work, costs, options, time_.transfers) {
     for (const auto& row : rows_) {
       time_.start.emplace_back(row.size(), 0.0);
       time_.end.emplace_back(row.size());
@@ -347,13 +348,13 @@ class Pass {
       start = std::max(start, arrival);
       if (--missing(use) == 0 && is_next(use) && can_start(use.actor)) awake_.push_back(use.actor);
     };
-    if (!work_.has_transfers()) return links_.send(here, here, -1, ready, time_.transfers, arrive);
+    if (!work_.has_transfers()) return links_.send(here, here, -1, ready, arrive);
     for (const std::int32_t p : started_[number(here)]) {
       if (--ends_left_[at(p)] > 0) continue;
       const auto [send, receive, to] = parcels_[at(p)];
       const bool is_late = receive && entry(time_.end, receive) > entry(time_.end, send);
       const Position by = is_late ? receive : send;
-      links_.send(work_.user_of(work_.at(send)), by, to, entry(time_.end, by), time_.transfers, arrive);
+      links_.send(work_.user_of(work_.at(send)), by, to, entry(time_.end, by), arrive);
     }
   }
 
@@ -388,8 +389,8 @@ class Pass {
   std::vector<Parcel> parcels_;
   std::vector<std::int32_t> ends_left_;
   std::vector<std::vector<std::int32_t>> started_;
-  Links links_;
   TableTime time_;
+  Links links_;
 };
 
 }  // namespace

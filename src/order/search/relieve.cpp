@@ -106,7 +106,9 @@ class Reliever {
           continue;
         }
         if (problem_.recompute) consider(Kind::R, time(Kind::R, s, m) - idle_before(backward));
-        if (problem_.offload) consider_offload(forward, backward, now, s, m, consider);
+        if (!problem_.offload) continue;
+        if (const double away = away_at(forward, s, m); away <= now)  // else it would still be there
+          consider(Kind::OFFLOAD, away + time(Kind::RELOAD, s, m) - start(backward));
       }
     }
     return best;
@@ -115,11 +117,9 @@ class Reliever {
   // When the compute before an action in its row has ended.
   double row_time(Position here) const { return start(here) - idle_before(here); }
 
-  template <class Consider>
-  void consider_offload(Position forward, Position backward, double now, std::int32_t stage, std::int32_t m, Consider&& consider) const {
-    const double away = std::max(end(forward), lane_free(forward)) + time(Kind::OFFLOAD, stage, m);
-    if (away > now) return;  // it would still be there
-    consider(Kind::OFFLOAD, away + time(Kind::RELOAD, stage, m) - start(backward));
+  // When what a forward keeps would be in the host's memory.
+  double away_at(Position forward, std::int32_t stage, std::int32_t m) const {
+    return std::max(end(forward), lane_free(forward)) + time(Kind::OFFLOAD, stage, m);
   }
 
   // When the copies before an action in its row have ended.

@@ -149,19 +149,29 @@ std::vector<int> even_pieces(const std::vector<double>& before, std::size_t piec
   return cuts;
 }
 
+// Pieces in the making. `before`: seconds of all atoms before each atom, and of all; `load`: of each actor.
+struct Pieces {
+  const std::vector<double>& before;
+  std::vector<int> cuts;
+  double largest = 0;
+  std::vector<double> load;
+
+  double seconds(int from, int to) const { return before[to] - before[from]; }
+};
+
 // Moves the border before piece s by one atom, forward or back, if that lowers the sum of squares of the two actors' loads and makes no
-// piece larger than `largest`. Returns whether it did.
-bool improve(std::vector<int>& cuts, std::size_t s, int by, const std::vector<double>& before, double largest, std::vector<double>& load) {
-  const int to = cuts[s] + by;
-  if (to <= cuts[s - 1] || to >= cuts[s + 1]) return false;
-  if (before[to] - before[cuts[s - 1]] > largest || before[cuts[s + 1]] - before[to] > largest) return false;
-  double &first = load[(s - 1) % load.size()], &second = load[s % load.size()];
-  const double moved = before[to] - before[cuts[s]];  // from the second to the first
+// piece larger than the largest. Returns whether it did.
+bool improve(Pieces& p, std::size_t s, int by) {
+  const int to = p.cuts[s] + by;
+  if (to <= p.cuts[s - 1] || to >= p.cuts[s + 1]) return false;
+  if (p.seconds(p.cuts[s - 1], to) > p.largest || p.seconds(to, p.cuts[s + 1]) > p.largest) return false;
+  double &first = p.load[(s - 1) % p.load.size()], &second = p.load[s % p.load.size()];
+  const double moved = p.seconds(p.cuts[s], to);  // from the second to the first
   const double gain = moved * (second - first - moved);
   if (gain <= 1e-12 * first * second) return false;
   first += moved;
   second -= moved;
-  cuts[s] = to;
+  p.cuts[s] = to;
   return true;
 }
 
@@ -172,21 +182,18 @@ std::vector<int> even_cuts(const std::vector<Atom>& atoms, int actors, int chunk
   invariant(pieces >= 1 && pieces <= atoms.size(), "an atom for each piece");
   std::vector<double> before = {0};
   for (const Atom& atom : atoms) before.push_back(before.back() + atom.forward + atom.backward + atom.wait_forward + atom.wait_backward);
-  std::vector<int> cuts = even_pieces(before, pieces);
-  if (actors == 1 || chunks == 1) return cuts;  // they are as even as possible
-  std::vector<double> load(at(actors), 0);
-  double largest = 0;
+  Pieces p{before, even_pieces(before, pieces), 0, std::vector<double>(at(actors), 0)};
+  if (actors == 1 || chunks == 1) return p.cuts;  // they are as even as possible
   for (std::size_t s = 0; s < pieces; ++s) {
-    const double piece = before[cuts[s + 1]] - before[cuts[s]];
-    load[s % load.size()] += piece;
-    largest = std::max(largest, piece);
+    const double piece = p.seconds(p.cuts[s], p.cuts[s + 1]);
+    p.load[s % p.load.size()] += piece;
+    p.largest = std::max(p.largest, piece);
   }
   for (bool moved = true; moved;) {
     moved = false;
-    for (std::size_t s = 1; s < pieces; ++s)
-      moved = improve(cuts, s, 1, before, largest, load) || improve(cuts, s, -1, before, largest, load) || moved;
+    for (std::size_t s = 1; s < pieces; ++s) moved = improve(p, s, 1) || improve(p, s, -1) || moved;
   }
-  return cuts;
+  return p.cuts;
 }
 
 }  // namespace penstock

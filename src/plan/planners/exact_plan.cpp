@@ -266,13 +266,47 @@ class Placing {
   Placing(const Searched& in, TimeLimit& limit, bool prove, double best)
       : in_(in), limit_(limit), options_(in.problem, prove), best_(best) {}
 
-  double best() const { return best_; }
   ExactResult result() && {
     ExactResult result{std::move(best_stages_), {0, best_}, !limit_.is_over(0)};
     if (result.finished) result.bound = std::min(bound_, best_);
     return result;
   }
 
+  // Gives `node` to each existing stage in turn and to a new one, so that every split occurs once, and tries all ways to run each. `sets`
+  // and `order`: of the nodes before it.
+  void split(std::vector<Mask>& sets, Order& order, int node) {
+    if (limit_.is_over(kPlaceWork)) return;
+    if (node == in_.nodes) return place(sets, order);
+    for (std::size_t s = 0; s <= sets.size() && s < at(in_.devices); ++s) {
+      const bool opened = s == sets.size();
+      if (opened) sets.push_back(0);
+      sets[s] |= Mask{1} << node;
+      if (can_be_best(sets) && order_sets(in_, sets, node, order)) split(sets, order, node + 1);
+      if (opened)
+        sets.pop_back();
+      else
+        sets[s] &= ~(Mask{1} << node);
+    }
+  }
+
+  // Goes from a split to its best neighbour until none is better.
+  void polish(std::vector<Mask> sets) {
+    Order order;
+    for (bool better = true; better;) {
+      better = false;
+      for (const std::vector<Mask>& neighbour : neighbours(in_, sets)) {
+        if (limit_.is_over(kPlaceWork)) return;
+        if (!order_sets(in_, neighbour, in_.nodes - 1, order) || !can_be_best(neighbour)) continue;
+        const double before = best_;
+        place(neighbour, order);
+        if (best_ == before) continue;
+        better = true;
+        sets = neighbour;
+      }
+    }
+  }
+
+ private:
   // False where the stages, with the nodes that they have already, need more devices than there are to be quick enough (or to fit).
   bool can_be_best(const std::vector<Mask>& sets) {
     int needed = 0;
@@ -300,7 +334,6 @@ class Placing {
     place(0);
   }
 
- private:
   struct Placed {
     Mask nodes = 0;
     std::vector<std::size_t> before = {};  // the stages that feed it
@@ -413,40 +446,6 @@ class Placing {
   int forbidden_ = 0;
 };
 
-// Gives `node` to each existing stage in turn and to a new one, so that every split occurs once. `sets` and `order`: of the nodes before
-// it.
-void split(const Searched& in, TimeLimit& limit, Placing& placing, std::vector<Mask>& sets, Order& order, int node) {
-  if (limit.is_over(kPlaceWork)) return;
-  if (node == in.nodes) return placing.place(sets, order);
-  for (std::size_t s = 0; s <= sets.size() && s < at(in.devices); ++s) {
-    const bool opened = s == sets.size();
-    if (opened) sets.push_back(0);
-    sets[s] |= Mask{1} << node;
-    if (placing.can_be_best(sets) && order_sets(in, sets, node, order)) split(in, limit, placing, sets, order, node + 1);
-    if (opened)
-      sets.pop_back();
-    else
-      sets[s] &= ~(Mask{1} << node);
-  }
-}
-
-// Goes from a split to its best neighbour until none is better.
-void polish(const Searched& in, TimeLimit& limit, Placing& placing, std::vector<Mask> sets) {
-  Order order;
-  for (bool better = true; better;) {
-    better = false;
-    for (const std::vector<Mask>& neighbour : neighbours(in, sets)) {
-      if (limit.is_over(kPlaceWork)) return;
-      if (!order_sets(in, neighbour, in.nodes - 1, order) || !placing.can_be_best(neighbour)) continue;
-      const double before = placing.best();
-      placing.place(neighbour, order);
-      if (placing.best() == before) continue;
-      better = true;
-      sets = neighbour;
-    }
-  }
-}
-
 }  // namespace
 
 ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage>& start, PlanGoal goal, TimeLimit& limit) {
@@ -463,7 +462,7 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
   Placing placing(in, limit, goal == PlanGoal::time, best);
   std::vector<Mask> sets;
   Order order;
-  split(in, limit, placing, sets, order, 0);
+  placing.split(sets, order, 0);
   return std::move(placing).result();
 }
 
@@ -478,7 +477,7 @@ std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<Pla
   }
   const Searched in = searched(problem, PlanGoal::time);
   Placing placing(in, limit, false, best.lack > 0 ? kInfinity : best.value);
-  polish(in, limit, placing, std::move(sets));
+  placing.polish(std::move(sets));
   ExactResult found = std::move(placing).result();
   return found.stages.empty() ? stages : found.stages;
 }

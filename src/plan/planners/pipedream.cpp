@@ -115,15 +115,15 @@ CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
 struct Searched {
   Downsets sets;
   const std::vector<Level>& levels;
-  bool transfers, straight;
   CutCosts costs;
   std::vector<double> parameters, stash, live, resident;
   double first_live;
+  bool transfers = true, straight = false;  // PlanOptions
 
   int full() const { return sets.count() - 1; }
 };
 
-Searched searched(Downsets sets, const Reduced& reduced, const std::vector<Level>& levels, double speed, bool transfers, bool straight) {
+Searched searched(Downsets sets, const Reduced& reduced, const std::vector<Level>& levels, double speed) {
   std::vector<double> parameters, live;
   for (const PlanNode& node : reduced.graph.nodes) {
     parameters.push_back(node.costs[0].parameter_bytes);
@@ -132,8 +132,6 @@ Searched searched(Downsets sets, const Reduced& reduced, const std::vector<Level
   const CutCosts costs = cut_costs(reduced.graph, sets, speed);
   return {.sets = sets,
           .levels = levels,
-          .transfers = transfers,
-          .straight = straight,
           .costs = costs,
           .parameters = sets.sums(parameters),
           .stash = sets.sums(live),
@@ -179,8 +177,9 @@ std::vector<int> sets_from(const Searched& in, int start) {
   return out;
 }
 
-// The figures of a stage that do not depend on its number of workers. `seconds`: on one worker.
+// A stage, of the nodes between two sets, and its figures that do not depend on its number of workers. `seconds`: on one worker.
 struct Stage {
+  int from, to;
   double seconds, bytes, transfer;
 };
 
@@ -190,7 +189,8 @@ Stage stage_of(const Layer& layer, int from, int to, bool first) {
   const Searched& in = layer.in;
   const double bytes = in.parameters[at(to)] - in.parameters[at(from)];
   const double cut = std::max(in.costs.cut[at(from)], to == in.full() ? 0 : in.costs.cut[at(to)]);
-  return {layer.below.empty() ? in.costs.work[at(to)] - in.costs.work[at(from)] : layer.below[at(from) * at(in.sets.count()) + at(to)],
+  return {from, to,
+          layer.below.empty() ? in.costs.work[at(to)] - in.costs.work[at(from)] : layer.below[at(from) * at(in.sets.count()) + at(to)],
           bytes / (first ? layer.level.below : 1), in.transfers && !first ? 2 * cut / layer.level.bandwidth : 0};
 }
 
@@ -202,9 +202,10 @@ double value_of(const Layer& layer, const Stage& stage, int workers) {
 // Whether a stage on m workers fits, where `used` workers are taken up to and with it. As the original counts, it keeps
 // ceil((level.size - used) / m) micro-batches and as many times its parameters. That is nothing for the last stage. In any case one
 // micro-batch, shared by its workers, must fit.
-bool holds(const Layer& layer, int from, int to, int m, int used) {
+bool holds(const Layer& layer, const Stage& stage, int m, int used) {
   if (layer.memory == kInfinity) return true;
   const Searched& in = layer.in;
+  const auto [from, to] = std::pair(stage.from, stage.to);
   const int kept = (layer.level.size - used + m - 1) / m;
   if (kept * (in.stash[at(to)] - in.stash[at(from)]) > layer.memory * layer.level.below) return false;
   const double live = in.live[at(to)] - in.live[at(from)] + (from == 0 ? in.first_live : 0);
@@ -213,10 +214,10 @@ bool holds(const Layer& layer, int from, int to, int m, int used) {
 
 // The least number of workers used in [begin, last] with which the stage fits, last + 1 where none is: the more are used, the less it
 // keeps.
-int least_holding(const Layer& layer, int from, int to, int m, int begin, int last) {
+int least_holding(const Layer& layer, const Stage& stage, int m, int begin, int last) {
   if (layer.memory == kInfinity) return begin;
   const auto range = std::views::iota(begin, last + 1);
-  const auto found = std::ranges::partition_point(range, [&](int used) { return !holds(layer, from, to, m, used); });
+  const auto found = std::ranges::partition_point(range, [&](int used) { return !holds(layer, stage, m, used); });
   return begin + static_cast<int>(found - range.begin());
 }
 
@@ -245,7 +246,7 @@ ChainTable chains_from(const Layer& layer, int end, double bound, const std::vec
       const double value = value_of(layer, stage, m);
       if (value > bound) continue;
       const int last = first ? m : most;
-      const int begin = least_holding(layer, from, to, m, least + m, last);
+      const int begin = least_holding(layer, stage, m, least + m, last);
       if (!improves(before + begin - m, best + begin, last - begin + 1, value)) continue;
       for (int used = begin; used <= last; ++used) {
         const double chain = std::max(before[used - m], value);
@@ -301,19 +302,20 @@ Solved solve(const Searched& in, double memory, TimeLimit& limit) {
   return out;
 }
 
-// Appends the stages between two sets on a layer, on each of the equal groups of devices that begin at `devices`; with nodes of the reduced
-// graph.
-void append(const Solved& solved, std::size_t number, int from, int to, const std::vector<int>& devices, std::vector<PlanStage>& out) {
+// A part of a plan: the stages between two sets, on so many workers from the first on.
+struct Part {
+  int from, to, first = 0, workers = 0;
+};
+
+// Appends the stages of a part on a layer, on each of the equal groups of devices that begin at `devices`; with nodes of the reduced graph.
+void append(const Solved& solved, std::size_t number, const Part& whole, const std::vector<int>& devices, std::vector<PlanStage>& out) {
   const Layer& layer = solved.layers[number];
   const bool top = number + 1 == solved.layers.size();
   TimeLimit none;
-  const ChainTable own = top ? ChainTable(0, 0) : chains_from(layer, to, kInfinity, sets_from(layer.in, from), none);
+  const ChainTable own = top ? ChainTable(0, 0) : chains_from(layer, whole.to, kInfinity, sets_from(layer.in, whole.from), none);
   const ChainTable& table = top ? solved.top : own;
-  struct Part {
-    int from, to, first, workers;
-  };
   std::vector<Part> parts;
-  for (int set = to, used = best_of(table, to).workers; set != from;) {
+  for (int set = whole.to, used = best_of(table, set).workers; set != whole.from;) {
     const ChainTable::Last& last = table.last(set)[used];
     used -= last.workers;
     parts.push_back({last.from, set, used, last.workers});
@@ -325,7 +327,7 @@ void append(const Solved& solved, std::size_t number, int from, int to, const st
     for (const int begin : devices)
       for (int worker = part.first; worker < part.first + part.workers; ++worker) begins.push_back(begin + worker * layer.level.below);
     if (number > 0) {
-      append(solved, number - 1, part.from, part.to, begins, out);
+      append(solved, number - 1, part, begins, out);
       continue;
     }
     PlanStage& stage = out.emplace_back();
@@ -365,14 +367,15 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
   Plan plan;
   plan.bottleneck = kInfinity;
   const auto improve = [&](Downsets sets) {
-    const Searched in =
-        searched(std::move(sets), reduced, levels, devices.speed, !options.ignore_transfers, options.straight || !problem.replicas);
+    Searched in = searched(std::move(sets), reduced, levels, devices.speed);
+    in.transfers = !options.ignore_transfers;
+    in.straight = options.straight || !problem.replicas;
     const Solved solved = solve(in, memory, limit);
     if (solved.value == kInfinity && plan.bottleneck == kInfinity)
       fail_memory("pipedream", problem.graph.name, memory, limit, [&](double bytes) { return solve(in, bytes, limit).value < kInfinity; });
     if (solved.value < plan.bottleneck) {
       plan.stages.clear();
-      append(solved, levels.size() - 1, 0, in.full(), {0}, plan.stages);
+      append(solved, levels.size() - 1, {0, in.full()}, {0}, plan.stages);
       plan.bottleneck = solved.value;
     }
     return plan.bottleneck;

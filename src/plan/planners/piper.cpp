@@ -157,10 +157,12 @@ void find_stages(Searched& in, TimeLimit& limit) {
   in.first.push_back(in.stages.size());
 }
 
-Searched searched(const PlanGraph& graph, Downsets sets, const EqualDevices& devices, int batches, bool replicas, TimeLimit& limit) {
+Searched searched(const PlanProblem& problem, Downsets sets, const EqualDevices& devices, TimeLimit& limit) {
+  const PlanGraph& graph = problem.graph;
+  const int batches = std::max(step_samples(problem) / measured_samples(graph), 1);
   const int most_degrees = std::min(batches, devices.count);
   std::vector<int> copies;
-  for (int d = 1; d <= (replicas ? most_degrees : 1); ++d)
+  for (int d = 1; d <= (problem.replicas ? most_degrees : 1); ++d)
     if (batches % d == 0) copies.push_back(d);
   std::vector<Degree> degrees;
   std::vector<double> work(graph.nodes.size(), kInfinity);
@@ -264,10 +266,18 @@ struct State {
   int stage = -1, copies = 0;  // the stage that it adds, and its replicas
 };
 
+// The search for a plan that keeps to the bound.
+struct Attempt {
+  const Searched& in;
+  Values& values;
+  TimeLimit& limit;
+  double bound;
+};
+
 // Continues the states of stage.outer by the stage, each with the fewest replicas that keep to the bound: more would cost more devices
 // here and, for the stages before this one, more memory. A number that one state needs is needed by the next, of more degrees, too.
-void extend(const Searched& in, Values& values, TimeLimit& limit, int number, double bound, const std::vector<State>& states,
-            std::vector<State>& out) {
+void extend(const Attempt& a, int number, const std::vector<State>& states, std::vector<State>& out) {
+  const auto& [in, values, limit, bound] = a;
   const Stage& stage = in.stages[at(number)];
   const int degree = in.degrees[at(stage.degree)].degree;
   const double left = in.work[at(stage.inner)] / bound * (1 - 1e-9);  // least number of devices that the rest needs
@@ -302,7 +312,8 @@ struct Found {
 };
 
 // A plan that keeps to the bound.
-Found attempt(const Searched& in, Values& values, TimeLimit& limit, double bound) {
+Found attempt(const Attempt& a) {
+  const auto& [in, values, limit, bound] = a;
   std::vector<std::vector<State>> states(at(in.sets.count()));  // by downset: ascending in degrees, descending in devices
   states.back() = {{0, 0}};
   std::vector<State> best(at(in.most_degrees) + 1);
@@ -310,7 +321,7 @@ Found attempt(const Searched& in, Values& values, TimeLimit& limit, double bound
     if (limit.is_over(in.most_degrees)) return {};
     best.assign(best.size(), {std::numeric_limits<int>::max(), 0});
     for (std::size_t number = in.first[at(inner)]; number < in.first[at(inner) + 1]; ++number)
-      extend(in, values, limit, static_cast<int>(number), bound, states[at(in.stages[number].outer)], best);
+      extend(a, static_cast<int>(number), states[at(in.stages[number].outer)], best);
     int devices = std::numeric_limits<int>::max();
     for (const State& state : best)
       if (state.devices < devices) {
@@ -335,10 +346,10 @@ Found solve(const Searched& in, Values& values, TimeLimit& limit) {
   // Bounds that are too low are refused quickly, so it begins there.
   for (double over = 1e-2; best.value == kInfinity && over < 1e12 && !limit.is_over(0); over *= 2) {
     const double bound = std::max(low, 1e-300) * (1 + over);
-    best = attempt(in, values, limit, bound);
+    best = attempt({in, values, limit, bound});
     if (best.value == kInfinity) low = bound;
   }
-  if (best.value == kInfinity) best = attempt(in, values, limit, 1e300);
+  if (best.value == kInfinity) best = attempt({in, values, limit, 1e300});
   // The last attempt proves that there is no plan below the best.
   while (best.value < kInfinity && best.value > 1e-290) {
     best.late = limit.is_over(0);
@@ -346,7 +357,7 @@ Found solve(const Searched& in, Values& values, TimeLimit& limit) {
     const double high = best.value;
     const bool close = high - low <= 1e-6 * high;
     const double bound = close ? high * (1 - 1e-12) : (low + high) / 2;
-    Found found = attempt(in, values, limit, bound);
+    Found found = attempt({in, values, limit, bound});
     if (found.value < kInfinity)
       best = std::move(found);
     else if (close || limit.is_over(0))
@@ -388,7 +399,6 @@ Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
   TimeLimit limit(options.seconds, options.clock);
   const EqualDevices devices = equal_devices(problem.cluster);
   const int degrees = static_cast<int>(degrees_of(problem.graph, devices.count).size());
-  const int batches = std::max(step_samples(problem) / measured_samples(problem.graph), 1);
   const Downsets all(problem.graph, most_downsets(problem.graph, kMostListed), limit);
   const CutCosts costs = cut_costs(problem.graph, all, devices);
   std::vector<int> sets = all.all();
@@ -398,12 +408,12 @@ Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
     Downsets chosen = all.only(sets);
     const bool every = chosen.count() <= kMostDownsets && few_stages(chosen, degrees, limit);
     if (!every) chosen = all.only(spread_cuts(costs, sets, static_cast<int>(std::sqrt(2.0 * kMostStages / std::max(degrees, 1)))));
-    const Searched in = searched(problem.graph, std::move(chosen), devices, batches, problem.replicas, limit);
+    const Searched in = searched(problem, std::move(chosen), devices, limit);
     Values values(in, devices.memory, limit);
     const Found found = solve(in, values, limit);
     const auto fits = [&](double memory) {
       Values other(in, memory, limit);
-      return attempt(in, other, limit, 1e300).value < kInfinity;
+      return attempt({in, other, limit, 1e300}).value < kInfinity;
     };
     if (found.value == kInfinity && round == 0) fail_memory("piper", problem.graph.name, devices.memory, limit, fits);
     if (found.value < plan.bottleneck) {

@@ -112,11 +112,11 @@ std::int32_t Recorder::host_work(Opcode opcode) const {
   return static_cast<std::int32_t>(program_.tasks.size()) + static_cast<std::int32_t>(work - kHostWork.begin());
 }
 
-std::int64_t Recorder::transfer(std::size_t from, std::size_t to, const Instruction& send, double begin, double end, std::int64_t cause) {
-  Activity activity = describe(from, send, begin, end, cause);
+std::int64_t Recorder::transfer(std::size_t device, const Instruction& send, double begin, double end, std::int64_t cause) {
+  Activity activity = describe(device, send, begin, end, cause);
   activity.lane = Lane::transfer;
-  activity.peer = static_cast<std::int32_t>(to);
-  activity.bytes = static_cast<double>(slot_bytes(program_.devices[from].slots[send.slot]));
+  activity.peer = send.peer;
+  activity.bytes = static_cast<double>(slot_bytes(program_.devices[device].slots[send.slot]));
   return add(activity);
 }
 

@@ -15,7 +15,7 @@ class Recorder {
   // Each returns the activity's number, for the causes of later ones. `cause`: -1 for none.
   std::int64_t run(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
   std::int64_t host(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
-  std::int64_t transfer(std::size_t from, std::size_t to, const Instruction& send, double begin, double end, std::int64_t cause);
+  std::int64_t transfer(std::size_t device, const Instruction& send, double begin, double end, std::int64_t cause);
   // A host copy or a collective: on a lane beside the device's others.
   std::int64_t beside(std::size_t device, const Instruction& instruction, double begin, double end, std::int64_t cause);
 

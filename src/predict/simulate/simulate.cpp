@@ -324,7 +324,7 @@ void complete_transfer(World& world, std::size_t number, End second) {
   RecordedTransfer& recorded = world.recorded[number];
   const std::int64_t cause = queues ? lane.newest : recorded.before[transfer.started[kReceiver] > transfer.started[kSender]];
   const Instruction& send = world.program.devices[ends.from].instructions[ends.sender];
-  recorded.activity = lane.newest = world.recorder->transfer(at(ends.from), at(ends.to), send, begin, end, cause);
+  recorded.activity = lane.newest = world.recorder->transfer(at(ends.from), send, begin, end, cause);
   if (link.second_end_copies) clock.cause = recorded.activity;
 }
 

@@ -18,9 +18,8 @@ std::int64_t pixels_of(std::int64_t size) {
 
 }  // namespace
 
-ClassImagesDataset::ClassImagesDataset(const std::vector<std::string>& paths, const std::vector<DataPort>& ports, std::int64_t batch,
-                                       double validation, std::int64_t seed)
-    : SyntheticDataset(ports, batch, seed), size_(find_port(ports, "image").type.shape.at(1)) {
+ClassImagesDataset::ClassImagesDataset(const std::vector<std::string>& paths, const std::vector<DataPort>& ports, const SampleDraw& draw)
+    : SyntheticDataset(ports, draw.batch, draw.seed), size_(find_port(ports, "image").type.shape.at(1)) {
   std::int64_t images = 0;
   const std::int64_t bytes = 1 + pixels_of(size_);
   for (const std::string& path : paths) {
@@ -36,7 +35,7 @@ ClassImagesDataset::ClassImagesDataset(const std::vector<std::string>& paths, co
   first_.push_back(images);
   check_classes(find_port(ports, "label").below);
   fingerprint_ = hash_of(files_);
-  order_ = SampleOrder(images, validation, batch, seed);
+  order_ = SampleOrder(images, draw);
   order_.check("images", join(paths, ", "), "files");
 }
 

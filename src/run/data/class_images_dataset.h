@@ -14,8 +14,7 @@ class ClassImagesDataset : public SyntheticDataset {
  public:
   // The files give `ports` "label" and "image". Throws Error: unreadable, a file that holds no whole number of images of the
   // port's size, a class that the port has not, fewer images than a batch takes.
-  ClassImagesDataset(const std::vector<std::string>& paths, const std::vector<DataPort>& ports, std::int64_t batch, double validation,
-                     std::int64_t seed);
+  ClassImagesDataset(const std::vector<std::string>& paths, const std::vector<DataPort>& ports, const SampleDraw& draw);
   // Values of the image are from -kImageSpread / 2, black, to as much above 0.
   void fill(const Port& port, const StepInput& input, std::int64_t first_row, std::int64_t rows, std::span<std::byte> out) const override;
   std::vector<std::int64_t> training_samples(std::int64_t position) const override;

@@ -26,13 +26,14 @@ std::vector<std::pair<std::string, std::vector<std::string>>> named_in(const Con
 
 std::shared_ptr<const Dataset> text_data(const Config& config, const Tokenizer& tokenizer, bool reads_pairs) {
   const Config::Data& data = config.data;
-  const std::int64_t context = context_of(config), batch = config.train.batch, seed = config.train.seed;
+  const std::int64_t context = context_of(config);
+  const SampleDraw draw{config.train.batch, data.validation, config.train.seed};
   const auto of = [&](Sequences all, const std::vector<std::string>& paths) {
-    return std::make_shared<SequenceDataset>(std::move(all), join(paths, ", "), context, batch, data.validation, seed, reads_pairs);
+    return std::make_shared<SequenceDataset>(std::move(all), join(paths, ", "), context, draw, reads_pairs);
   };
   if (!data.documents.empty()) return of(Sequences::of_documents(data.documents, tokenizer), data.documents);
   if (!data.pairs.empty()) return of(Sequences::of_pairs(data.pairs, tokenizer), data.pairs);
-  return std::make_shared<TextDataset>(data.text.empty() ? default_text() : data.text, tokenizer, context, batch, data.validation, seed);
+  return std::make_shared<TextDataset>(data.text.empty() ? default_text() : data.text, tokenizer, context, draw);
 }
 
 }  // namespace
@@ -74,8 +75,8 @@ std::shared_ptr<const Dataset> make_dataset(const Config& config, const Model& m
   const auto named = named_in(config.data);
   const auto has_port = [&](const char* name) { return std::ranges::find(ports, name, &DataPort::name) != ports.end(); };
   if (!reads_text(ports) && has_port("image") && has_port("label") && named.size() == 1 && !config.data.documents.empty())
-    return std::make_shared<ClassImagesDataset>(config.data.documents, ports, config.train.batch, config.data.validation,
-                                                config.train.seed);
+    return std::make_shared<ClassImagesDataset>(config.data.documents, ports,
+                                                SampleDraw{config.train.batch, config.data.validation, config.train.seed});
   if (!reads_text(ports)) {
     if (!named.empty())
       throw Error(
@@ -90,8 +91,8 @@ std::shared_ptr<const Dataset> make_dataset(const Config& config, const Model& m
           "name .jsonl files in data.documents, or leave out both: its data is drawn then");
     if (config.data.documents.empty())
       return std::make_shared<DrawnImagesDataset>(image_ports_of(ports), config.train.batch, config.train.seed);
-    return std::make_shared<ImageFilesDataset>(config.data.documents, image_ports_of(ports), config.train.batch, config.data.validation,
-                                               config.train.seed);
+    return std::make_shared<ImageFilesDataset>(config.data.documents, image_ports_of(ports),
+                                               SampleDraw{config.train.batch, config.data.validation, config.train.seed});
   }
   for (const DataPort& port : ports)
     if (!port.is_text())

@@ -120,8 +120,7 @@ void ImageTextDataset::fill_text(std::int64_t sample, bool targets, std::span<st
   }
 }
 
-ImageFilesDataset::ImageFilesDataset(const std::vector<std::string>& paths, const ImagePorts& ports, std::int64_t batch, double validation,
-                                     std::int64_t seed)
+ImageFilesDataset::ImageFilesDataset(const std::vector<std::string>& paths, const ImagePorts& ports, const SampleDraw& draw)
     : ImageTextDataset(ports) {
   std::vector<SteadyFile> files = open_text(paths).files;
   for (const SteadyFile& file : files) {
@@ -132,7 +131,7 @@ ImageFilesDataset::ImageFilesDataset(const std::vector<std::string>& paths, cons
   for (const Sample& sample : samples_)
     for (const ImageFile& image : sample.images) files.push_back(image.file());
   fingerprint_ = hash_of(files);
-  order_ = SampleOrder(std::ssize(samples_), validation, batch, seed);
+  order_ = SampleOrder(std::ssize(samples_), draw);
   order_.check("texts with images", join(paths, ", "), "files");
 }
 

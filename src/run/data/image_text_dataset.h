@@ -53,8 +53,7 @@ class ImageTextDataset : public Dataset {
 // which names file and line: an image that is not there or of another size, more images than the model takes, no text.
 class ImageFilesDataset : public ImageTextDataset {
  public:
-  ImageFilesDataset(const std::vector<std::string>& paths, const ImagePorts& ports, std::int64_t batch, double validation,
-                    std::int64_t seed);
+  ImageFilesDataset(const std::vector<std::string>& paths, const ImagePorts& ports, const SampleDraw& draw);
 
   std::vector<std::int64_t> training_samples(std::int64_t position) const override { return order_.training(position); }
   std::vector<std::int64_t> validation_samples(std::int64_t batch) const override { return order_.validation(batch); }

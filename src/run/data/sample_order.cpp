@@ -19,9 +19,9 @@ std::int64_t sample_at(const SampleOrder& order, std::int64_t place) {
 
 }  // namespace
 
-SampleOrder::SampleOrder(std::int64_t all, double validation, std::int64_t of_batch, std::int64_t of_run)
-    : samples(all), kept(static_cast<std::int64_t>(static_cast<double>(all) * validation)), batch(of_batch), seed(of_run) {
-  if (validation > 0) kept = std::max<std::int64_t>(kept, 1);
+SampleOrder::SampleOrder(std::int64_t all, const SampleDraw& draw)
+    : samples(all), kept(static_cast<std::int64_t>(static_cast<double>(all) * draw.validation)), batch(draw.batch), seed(draw.seed) {
+  if (draw.validation > 0) kept = std::max<std::int64_t>(kept, 1);
 }
 
 void SampleOrder::check(const std::string& what, const std::string& named, const std::string& sources) const {

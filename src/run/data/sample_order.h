@@ -8,13 +8,20 @@
 
 namespace penstock {
 
+// How samples are drawn: so many for a step, by the run's seed. `validation`: the share that is kept, at least one sample where it is above
+// 0.
+struct SampleDraw {
+  std::int64_t batch = 1;
+  double validation = 0;
+  std::int64_t seed = 0;
+};
+
 struct SampleOrder {
   std::int64_t samples = 0, kept = 0;  // in all, and for validation
   std::int64_t batch = 1, seed = 0;
 
   SampleOrder() = default;
-  // `validation`: the share that is kept, at least one sample where it is above 0.
-  SampleOrder(std::int64_t samples, double validation, std::int64_t batch, std::int64_t seed);
+  SampleOrder(std::int64_t samples, const SampleDraw& draw);
   std::int64_t trained() const { return samples - kept; }
   // Throws Error where a batch takes more than there are to train on: of `what`, which lie in `named`, where the user may name more
   // `sources`.

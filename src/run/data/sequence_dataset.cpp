@@ -11,8 +11,7 @@
 
 namespace penstock {
 
-SequenceDataset::SequenceDataset(Sequences sequences, const std::string& named, std::int64_t context, std::int64_t batch, double validation,
-                                 std::int64_t seed, bool pairs)
+SequenceDataset::SequenceDataset(Sequences sequences, const std::string& named, std::int64_t context, const SampleDraw& draw, bool pairs)
     : sequences_(std::move(sequences)), context_(context), pairs_(pairs) {
   for (std::int64_t i = 0; i < sequences_.size(); ++i) {
     const Sample sample = pairs_ ? pair_of(i) : text_of(i);
@@ -21,7 +20,7 @@ SequenceDataset::SequenceDataset(Sequences sequences, const std::string& named, 
     cut_ += sample.length + sample.input < sequences_.lengths(i).tokens() - (pairs_ ? 0 : 1);
     samples_.push_back(sample);
   }
-  order_ = SampleOrder(std::ssize(samples_), validation, batch, seed);
+  order_ = SampleOrder(std::ssize(samples_), draw);
   order_.check("sequences", named, "documents");
 }
 

@@ -20,8 +20,7 @@ class SequenceDataset : public Dataset {
  public:
   // Sequences in which no token follows on another are left out, but where `pairs` are read apart. Throws Error where there are fewer than
   // a batch of training takes; `named` says in messages where they come from.
-  SequenceDataset(Sequences sequences, const std::string& named, std::int64_t context, std::int64_t batch, double validation,
-                  std::int64_t seed, bool pairs = false);
+  SequenceDataset(Sequences sequences, const std::string& named, std::int64_t context, const SampleDraw& draw, bool pairs = false);
 
   // Ports "tokens", "targets" and "inputs" i64 [rows, length], of any length: behind the sequences of a row stand zeros, and targets of
   // kIgnored. A sequence that is longer is an Error. The ports of data/row_ports.h say where they stand. "rows" gives the samples' numbers,

@@ -33,8 +33,7 @@ std::vector<std::string> default_text() {
   return out;
 }
 
-TextDataset::TextDataset(const std::vector<std::string>& paths, const Tokenizer& tokenizer, std::int64_t context, std::int64_t batch,
-                         double validation, std::int64_t seed)
+TextDataset::TextDataset(const std::vector<std::string>& paths, const Tokenizer& tokenizer, std::int64_t context, const SampleDraw& draw)
     : offsets_{0}, context_(context) {
   const TextFiles text = open_text(paths);
   skipped_ = text.skipped;
@@ -49,10 +48,10 @@ TextDataset::TextDataset(const std::vector<std::string>& paths, const Tokenizer&
   const std::string where = join(paths, ", ");
   if (files_.empty())
     throw Error(concat("no text in ", where.empty() ? "an empty list of paths" : where), {}, "--text takes files and folders");
-  order_ = SampleOrder(std::max<std::int64_t>(size() - 1, 0) / context_, validation, batch, seed);
-  if (training_size() < batch)
+  order_ = SampleOrder(std::max<std::int64_t>(size() - 1, 0) / context_, draw);
+  if (training_size() < draw.batch)
     throw Error(concat("the text is shorter than one batch: ", size(), " tokens in ", where),
-                {concat("one batch takes ", batch, " sequences of ", context_, " tokens; ", std::max<std::int64_t>(training_size(), 0),
+                {concat("one batch takes ", draw.batch, " sequences of ", context_, " tokens; ", std::max<std::int64_t>(training_size(), 0),
                         " sequences are there beside validation")},
                 "name more text, or lower train.batch or model.context");
 }

@@ -22,8 +22,7 @@ class TextDataset : public Dataset {
   // Takes files and, recursively, the text files of folders in the order of their names; hidden files and build folders are left out.
   // Throws Error: unreadable, a named file that is no text, no text at all, or not enough of it for one batch of training (and of
   // validation, if any is wanted).
-  TextDataset(const std::vector<std::string>& paths, const Tokenizer& tokenizer, std::int64_t context, std::int64_t batch,
-              double validation, std::int64_t seed);
+  TextDataset(const std::vector<std::string>& paths, const Tokenizer& tokenizer, std::int64_t context, const SampleDraw& draw);
 
   // Fills ports "tokens" and "targets" i64 [batch, context], "rows" i64 [batch] (numbers of the rows), "seed" i64 []. Throws Error for a
   // file that was changed since, and for samples that do not exist.

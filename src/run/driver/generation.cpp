@@ -64,8 +64,8 @@ std::size_t sample(const std::vector<double>& logits, const GenerationOptions& o
   return order.back();
 }
 
-std::string generate(const Config& config, const ModelRegistry& models, const StateSource& state, std::string_view prompt,
-                     const GenerationOptions& options, const OneDevice& one_device) {
+std::string generate(const Config& config, const ModelRegistry& models, const StateSource& state, const GenerationOptions& options,
+                     const OneDevice& one_device) {
   const Prepared prepared = prepare_sequential(config, models);
   const Program program = compile_generation(config, prepared);
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
@@ -75,7 +75,7 @@ std::string generate(const Config& config, const ModelRegistry& models, const St
   const std::uint64_t hash = cluster->load(program);
   cluster->set_state(state);
 
-  std::vector<std::int32_t> tokens = tokens_of_prompt(*tokenizer, prompt);
+  std::vector<std::int32_t> tokens = tokens_of_prompt(*tokenizer, options.prompt);
   const std::size_t before = tokenizer->decode(tokens).size();
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < options.tokens; ++i) {

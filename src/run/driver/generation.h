@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "config/config.h"
@@ -14,6 +13,7 @@
 namespace penstock {
 
 struct GenerationOptions {
+  std::string prompt;         // an empty one counts as a newline
   std::int64_t tokens = 200;  // how many to add
   double temperature = 0.8;   // divides the logits; 0: always take the likeliest
   std::int64_t top_k = 40;    // draw among the so many likeliest; 0: among all
@@ -27,9 +27,9 @@ std::size_t sample(const std::vector<double>& logits, const GenerationOptions& o
 // Makes a cluster of one device that reads its data from the source.
 using OneDevice = std::function<std::unique_ptr<Cluster>(std::shared_ptr<const DataSource>)>;
 
-// The text that follows `prompt`. The model sees at most its context. An empty prompt counts as a newline. Throws Error (state that does
-// not fit the model, a tokenizer that is not there).
-std::string generate(const Config& config, const ModelRegistry& models, const StateSource& state, std::string_view prompt,
-                     const GenerationOptions& options, const OneDevice& one_device);
+// The text that follows the prompt. The model sees at most its context. Throws Error (state that does not fit the model, a tokenizer that
+// is not there).
+std::string generate(const Config& config, const ModelRegistry& models, const StateSource& state, const GenerationOptions& options,
+                     const OneDevice& one_device);
 
 }  // namespace penstock

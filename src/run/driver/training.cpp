@@ -63,32 +63,6 @@ std::int64_t amount_before(const Dataset& data, std::int64_t position) {
   return out;
 }
 
-// The metrics of step `number` of the `steps` that the program does at once, which take equal parts of its time. `program` has the outputs
-// of training; `flops` are those of all its steps.
-StepMetrics metrics_of(const StepResult& result, const Program& program, const Dataset& data, const StepInput& input, double flops,
-                       std::int64_t number, std::int64_t steps) {
-  StepMetrics metrics;
-  const auto output = [&](const std::string& name) {
-    return scalar_output(program, result, steps == 1 ? name : concat(name, ".", number));
-  };
-  metrics.step = input.step + number;
-  metrics.loss = output("loss");
-  metrics.gradient_norm = output("gradient_norm");
-  metrics.learning_rate = output("learning_rate");
-  metrics.seconds = result.seconds / static_cast<double>(steps);
-  metrics.counted = counted(data);
-  metrics.rate = static_cast<double>(amount_of(data, input.samples)) / result.seconds;
-  metrics.flops = flops / result.seconds;
-  double busy = 0;
-  for (const DeviceReport& device : result.devices) {
-    busy += device.busy;
-    metrics.peak_bytes.push_back(device.measured_bytes);
-  }
-  const double bubble = 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds);
-  metrics.bubble = bubble < 0 ? 0 : bubble;
-  return metrics;
-}
-
 void add_up(const StepResult& step, std::int64_t steps, TrainingResult& result) {
   result.steps += steps;
   result.seconds += step.seconds;
@@ -103,44 +77,39 @@ void add_up(const StepResult& step, std::int64_t steps, TrainingResult& result) 
 
 class Loop {
  public:
-  Loop(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster, const Dataset& data,
-       const TrainingHooks& hooks)
-      : config_(config),
-        programs_(programs),
-        cluster_(cluster),
-        data_(data),
-        hooks_(hooks),
-        step_(start.step),
-        position_(start.position),
-        seen_(static_cast<double>(amount_before(data, start.position))),
-        flops_(step_flops(programs.training)),
-        first_recorded_(std::min(start.step + kFirstRecorded, config.train.steps)) {
-    result_.devices.resize(programs.training.devices.size());
-    result_.last.step = start.step;
-    if (start.state.kind == StateSource::Kind::checkpoint) result_.checkpoint = start.state.path;
+  explicit Loop(const TrainingRun& run)
+      : run_(run),
+        step_(run.start.step),
+        position_(run.start.position),
+        seen_(static_cast<double>(amount_before(run.data, run.start.position))),
+        flops_(step_flops(run.programs.training)),
+        first_recorded_(std::min(run.start.step + kFirstRecorded, run.config.train.steps)) {
+    result_.devices.resize(run.programs.training.devices.size());
+    result_.last.step = run.start.step;
+    if (run.start.state.kind == StateSource::Kind::checkpoint) result_.checkpoint = run.start.state.path;
   }
 
-  TrainingResult run(const TrainingStart& start) {
-    training_ = cluster_.load(programs_.training);
-    if (programs_.evaluation) evaluation_ = cluster_.load(*programs_.evaluation);
-    cluster_.set_state(start.state);
-    if (hooks_.begin) hooks_.begin();
-    fs::create_directories(config_.run.out);
-    write_file((fs::path(config_.run.out) / "config.toml").string(), started_with(config_, start));
-    MetricsFile metrics((fs::path(config_.run.out) / "metrics.jsonl").string());
+  TrainingResult run() {
+    training_ = run_.cluster.load(run_.programs.training);
+    if (run_.programs.evaluation) evaluation_ = run_.cluster.load(*run_.programs.evaluation);
+    run_.cluster.set_state(run_.start.state);
+    if (run_.hooks.begin) run_.hooks.begin();
+    fs::create_directories(run_.config.run.out);
+    write_file((fs::path(run_.config.run.out) / "config.toml").string(), started_with(run_.config, run_.start));
+    MetricsFile metrics((fs::path(run_.config.run.out) / "metrics.jsonl").string());
     bool saved = true;
     begin_stream();
-    while (step_ < config_.train.steps && !stopping()) {
+    while (step_ < run_.config.train.steps && !stopping()) {
       std::vector<StepMetrics> measured = train_steps();
-      if (programs_.evaluation && is_due(config_.train.validation_every)) measured.back().validation_loss = evaluate();
+      if (run_.programs.evaluation && is_due(run_.config.train.validation_every)) measured.back().validation_loss = evaluate();
       check_validation(measured.back());
       if (measured.back().validation_loss) result_.validation_loss = measured.back().validation_loss;
       for (const StepMetrics& of_step : measured) {
         metrics.append(of_step);
-        if (hooks_.step) hooks_.step(of_step);
+        if (run_.hooks.step) run_.hooks.step(of_step);
       }
       result_.last = measured.back();
-      saved = is_due(config_.run.checkpoint_every);
+      saved = is_due(run_.config.run.checkpoint_every);
       if (saved) save();
     }
     if (!saved) save();
@@ -150,24 +119,49 @@ class Loop {
   }
 
  private:
-  bool stopping() const { return stopping_ || (hooks_.stop && hooks_.stop()); }
+  // The metrics of step `number` of those that the program does at once, which take equal parts of its time.
+  StepMetrics metrics_of(const StepResult& result, const StepInput& input, std::int64_t number) const {
+    const std::int64_t steps = run_.programs.steps;
+    StepMetrics metrics;
+    const auto output = [&](const std::string& name) {
+      return scalar_output(run_.programs.training, result, steps == 1 ? name : concat(name, ".", number));
+    };
+    metrics.step = input.step + number;
+    metrics.loss = output("loss");
+    metrics.gradient_norm = output("gradient_norm");
+    metrics.learning_rate = output("learning_rate");
+    metrics.seconds = result.seconds / static_cast<double>(steps);
+    metrics.counted = counted(run_.data);
+    metrics.rate = static_cast<double>(amount_of(run_.data, input.samples)) / result.seconds;
+    metrics.flops = flops_ / result.seconds;
+    double busy = 0;
+    for (const DeviceReport& device : result.devices) {
+      busy += device.busy;
+      metrics.peak_bytes.push_back(device.measured_bytes);
+    }
+    const double bubble = 1 - busy / (static_cast<double>(result.devices.size()) * result.seconds);
+    metrics.bubble = bubble < 0 ? 0 : bubble;
+    return metrics;
+  }
+
+  bool stopping() const { return stopping_ || (run_.hooks.stop && run_.hooks.stop()); }
   StepResult step(std::uint64_t program, const StepInput& input, bool record = false) {
-    StepResult result = cluster_.step(program, input, record);
+    StepResult result = run_.cluster.step(program, input, record);
     stopping_ = stopping_ || result.stopping;
     return result;
   }
   // Whether one of the steps just done is the last, or a multiple.
   bool is_due(std::int64_t every) const {
-    return step_ == config_.train.steps || (every > 0 && step_ / every > (step_ - programs_.steps) / every);
+    return step_ == run_.config.train.steps || (every > 0 && step_ / every > (step_ - run_.programs.steps) / every);
   }
 
   // Where batches have programs of their own, which the stream makes from this step on.
   void begin_stream() {
-    if (!programs_.of_batch) return;
+    if (!run_.programs.of_batch) return;
     const auto make = [this, first = position_](std::int64_t batch) {
-      return programs_.of_batch(data_.training_samples(first + batch * config_.train.batch));
+      return run_.programs.of_batch(run_.data.training_samples(first + batch * run_.config.train.batch));
     };
-    stream_.emplace(make, config_.train.steps - step_, config_.batch.ahead);
+    stream_.emplace(make, run_.config.train.steps - step_, run_.config.batch.ahead);
   }
 
   // Loads the program of the step's batch, and sets its samples in the program's order.
@@ -177,8 +171,8 @@ class Loop {
     batch_ = std::move(next.batch);
     input.samples = batch_.samples;
     input.begins = batch_.begins;
-    const std::uint64_t program = cluster_.load(batch_.program);
-    if (program != training_) cluster_.unload(std::exchange(training_, program));
+    const std::uint64_t program = run_.cluster.load(batch_.program);
+    if (program != training_) run_.cluster.unload(std::exchange(training_, program));
     flops_ = step_flops(*batch_.program);
     const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return {.seconds = next.seconds,
@@ -193,28 +187,28 @@ class Loop {
 
   // The steps that the program does at once.
   std::vector<StepMetrics> train_steps() {
-    StepInput input{.step = step_ + 1, .seed = config_.train.seed, .steps = programs_.steps};
+    StepInput input{.step = step_ + 1, .seed = run_.config.train.seed, .steps = run_.programs.steps};
     std::optional<BatchMetrics> planned;
     if (stream_)
       planned = load_next(input);
     else
-      for (std::int64_t step = 0; step < programs_.steps; ++step)
-        std::ranges::copy(data_.training_samples(position_ + step * config_.train.batch), std::back_inserter(input.samples));
+      for (std::int64_t step = 0; step < run_.programs.steps; ++step)
+        std::ranges::copy(run_.data.training_samples(position_ + step * run_.config.train.batch), std::back_inserter(input.samples));
     const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
     const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
     StepResult result = step(training_, input, record);
     std::vector<StepMetrics> metrics;
-    for (std::int64_t number = 0; number < programs_.steps; ++number) {
-      metrics.push_back(metrics_of(result, programs_.training, data_, input, flops_, number, programs_.steps));
-      seen_ += static_cast<double>(amount_of(data_, input.samples)) / static_cast<double>(programs_.steps);
+    for (std::int64_t number = 0; number < run_.programs.steps; ++number) {
+      metrics.push_back(metrics_of(result, input, number));
+      seen_ += static_cast<double>(amount_of(run_.data, input.samples)) / static_cast<double>(run_.programs.steps);
       metrics.back().seen = seen_;
       metrics.back().planned = planned;
       check_finite(metrics.back());
     }
-    step_ += programs_.steps;
-    position_ += programs_.steps * config_.train.batch;
-    add_up(result, programs_.steps, result_);
-    if (record && programs_.of_batch)
+    step_ += run_.programs.steps;
+    position_ += run_.programs.steps * run_.config.train.batch;
+    add_up(result, run_.programs.steps, result_);
+    if (record && run_.programs.of_batch)
       result_.batches.push_back({step_, batch_, std::move(result)});
     else if (record)
       recorded_.emplace_back(step_, std::move(result));
@@ -254,33 +248,30 @@ class Loop {
   // The validation loss; none where the run is stopped meanwhile: its checkpoint waits for no validation.
   std::optional<double> evaluate() {
     double loss = 0, count = 0;
-    StepInput input{.step = step_, .seed = config_.train.seed, .validation = true};
-    for (std::int64_t batch = 0; batch < config_.train.validation_batches; ++batch) {
+    StepInput input{.step = step_, .seed = run_.config.train.seed, .validation = true};
+    for (std::int64_t batch = 0; batch < run_.config.train.validation_batches; ++batch) {
       if (stopping()) return std::nullopt;
-      input.samples = data_.validation_samples(batch);
+      input.samples = run_.data.validation_samples(batch);
       const StepResult result = step(evaluation_, input);
-      loss += scalar_output(*programs_.evaluation, result, "loss_sum");
-      count += scalar_output(*programs_.evaluation, result, "count");
+      loss += scalar_output(*run_.programs.evaluation, result, "loss_sum");
+      count += scalar_output(*run_.programs.evaluation, result, "count");
     }
     return loss / count;
   }
 
   void save() {
-    const Checkpoint info{.step = step_, .position = position_, .config = print(with_absolute_paths(config_)), .text = data_.fingerprint()};
+    const Checkpoint info{
+        .step = step_, .position = position_, .config = print(with_absolute_paths(run_.config)), .text = run_.data.fingerprint()};
     try {
-      result_.checkpoint = write_checkpoint(config_.run.out, info, static_cast<int>(config_.run.keep),
-                                            [this](const std::string& folder) { return cluster_.save_state(folder); });
+      result_.checkpoint = write_checkpoint(run_.config.run.out, info, static_cast<int>(run_.config.run.keep),
+                                            [this](const std::string& folder) { return run_.cluster.save_state(folder); });
     } catch (const Error& error) {
       throw Error(concat("step ", step_, ": the checkpoint could not be written"), {error.what(), last_checkpoint()},
                   result_.checkpoint.empty() ? "" : "once that is mended, --resume goes on from the last one");
     }
   }
 
-  const Config& config_;
-  const TrainingPrograms& programs_;
-  Cluster& cluster_;
-  const Dataset& data_;
-  const TrainingHooks& hooks_;
+  const TrainingRun& run_;
   std::int64_t step_, position_;
   double seen_, flops_;  // tokens or samples since the first step; what the step's program takes
   std::int64_t first_recorded_;
@@ -434,12 +425,12 @@ void check_run(const Config& config, const TrainingStart& start) {
               concat("--resume ", config.run.out, " continues it, --out names another folder"));
 }
 
-TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
-                     const Dataset& data, const TrainingHooks& hooks) {
+TrainingResult train(const TrainingRun& run) {
+  const auto& [config, programs, start, cluster, data, hooks] = run;
   if (const std::int64_t left = config.train.steps - start.step; left % programs.steps != 0)
     throw Error(concat("train.steps: ", left, " steps are left, and pipeline.window does ", programs.steps, " at a time"), {},
                 concat("--steps ", start.step + left / programs.steps * programs.steps + programs.steps, ", or another window"));
-  return Loop(config, programs, start, cluster, data, hooks).run(start);
+  return Loop(run).run();
 }
 
 }  // namespace penstock

@@ -60,6 +60,16 @@ struct TrainingHooks {
   std::function<bool()> stop;                    // asked after each step and while validating; true: finish early, with a checkpoint
 };
 
+// A run: what it trains, and on what.
+struct TrainingRun {
+  const Config& config;
+  const TrainingPrograms& programs;
+  const TrainingStart& start;
+  Cluster& cluster;
+  const Dataset& data;
+  TrainingHooks hooks;
+};
+
 // A step whose batch had a program of its own.
 struct RecordedBatch {
   std::int64_t step = 0;
@@ -82,7 +92,6 @@ struct TrainingResult {
 
 // Writes config.toml, metrics.jsonl and checkpoints under config.run.out. Throws Error on a loss or gradient that is not finite or a
 // checkpoint that cannot be written (the ones before stay), and what the cluster throws.
-TrainingResult train(const Config& config, const TrainingPrograms& programs, const TrainingStart& start, Cluster& cluster,
-                     const Dataset& data, const TrainingHooks& hooks);
+TrainingResult train(const TrainingRun& run);
 
 }  // namespace penstock

@@ -245,12 +245,11 @@ Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, const Attentio
   return emit("scaled_dot_product_attention", {q, k, v, bias_of(q, options.attn_mask)}, attributes);
 }
 
-Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, std::int64_t reach, Tensor bias, std::optional<double> scale,
-                           bool is_causal) {
+Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, const RangesOptions& options) {
   std::vector<Tensor> operands = {q, k, v, ranges};
-  if (bias) operands.push_back(bias);
-  Attributes attributes = {{"reach", reach}, {"scale", scale_of(q, scale)}};
-  if (is_causal) attributes["is_causal"] = true;
+  if (options.bias) operands.push_back(options.bias);
+  Attributes attributes = {{"reach", options.reach}, {"scale", scale_of(q, options.scale)}};
+  if (options.is_causal) attributes["is_causal"] = true;
   return emit_all("attention_in_ranges", operands, std::move(attributes))[0];
 }
 

@@ -247,51 +247,52 @@ std::span<const OpDefinition> convolution_ops() {
   return all;
 }
 
-Tensor convolution(Tensor x, Tensor weight, Tensor bias, Integers stride, Integers padding, Integers dilation, bool transposed,
-                   Integers output_padding, std::int64_t groups) {
+Tensor convolution(Tensor x, Tensor weight, Tensor bias, ConvolutionOptions options) {
   const std::size_t dims = static_cast<std::size_t>(std::max(x.rank() - 2, 1));
   const auto of_all = [&](Integers numbers) { return numbers.size() == 1 ? Integers(dims, numbers[0]) : std::move(numbers); };
-  Attributes attributes = {{"stride", of_all(std::move(stride))}, {"padding", of_all(std::move(padding))}};
-  if (std::ranges::any_of(dilation, [](std::int64_t n) { return n != 1; })) attributes["dilation"] = of_all(std::move(dilation));
-  if (groups != 1) attributes["groups"] = groups;
-  if (transposed) attributes["transposed"] = true;
-  if (std::ranges::any_of(output_padding, [](std::int64_t n) { return n != 0; }))
-    attributes["output_padding"] = of_all(std::move(output_padding));
+  const auto other_than = [](const Integers& numbers, std::int64_t usual) {
+    return std::ranges::any_of(numbers, [&](std::int64_t n) { return n != usual; });
+  };
+  Attributes attributes = {{"stride", of_all(std::move(options.stride))}, {"padding", of_all(std::move(options.padding))}};
+  if (other_than(options.dilation, 1)) attributes["dilation"] = of_all(std::move(options.dilation));
+  if (options.groups != 1) attributes["groups"] = options.groups;
+  if (options.transposed) attributes["transposed"] = true;
+  if (other_than(options.output_padding, 0)) attributes["output_padding"] = of_all(std::move(options.output_padding));
   if (!bias) return emit("convolution", {x, weight}, std::move(attributes));
   return emit("convolution", {x, weight, bias}, std::move(attributes));
 }
 
-Tensor conv1d(Tensor x, Tensor weight, Tensor bias, std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups) {
+Tensor conv1d(Tensor x, Tensor weight, Tensor bias, ConvolutionOptions options) {
   require_dims("conv1d", x, 1);
-  return convolution(x, weight, bias, {stride}, {padding}, {dilation}, false, {0}, groups);
+  return convolution(x, weight, bias, std::move(options));
 }
 
-Tensor conv2d(Tensor x, Tensor weight, Tensor bias, std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups) {
+Tensor conv2d(Tensor x, Tensor weight, Tensor bias, ConvolutionOptions options) {
   require_dims("conv2d", x, 2);
-  return convolution(x, weight, bias, {stride}, {padding}, {dilation}, false, {0}, groups);
+  return convolution(x, weight, bias, std::move(options));
 }
 
-Tensor conv3d(Tensor x, Tensor weight, Tensor bias, std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups) {
+Tensor conv3d(Tensor x, Tensor weight, Tensor bias, ConvolutionOptions options) {
   require_dims("conv3d", x, 3);
-  return convolution(x, weight, bias, {stride}, {padding}, {dilation}, false, {0}, groups);
+  return convolution(x, weight, bias, std::move(options));
 }
 
-Tensor conv_transpose1d(Tensor x, Tensor weight, Tensor bias, std::int64_t stride, std::int64_t padding, std::int64_t output_padding,
-                        std::int64_t groups, std::int64_t dilation) {
+Tensor conv_transpose1d(Tensor x, Tensor weight, Tensor bias, ConvolutionOptions options) {
   require_dims("conv_transpose1d", x, 1);
-  return convolution(x, weight, bias, {stride}, {padding}, {dilation}, true, {output_padding}, groups);
+  options.transposed = true;
+  return convolution(x, weight, bias, std::move(options));
 }
 
-Tensor conv_transpose2d(Tensor x, Tensor weight, Tensor bias, std::int64_t stride, std::int64_t padding, std::int64_t output_padding,
-                        std::int64_t groups, std::int64_t dilation) {
+Tensor conv_transpose2d(Tensor x, Tensor weight, Tensor bias, ConvolutionOptions options) {
   require_dims("conv_transpose2d", x, 2);
-  return convolution(x, weight, bias, {stride}, {padding}, {dilation}, true, {output_padding}, groups);
+  options.transposed = true;
+  return convolution(x, weight, bias, std::move(options));
 }
 
-Tensor conv_transpose3d(Tensor x, Tensor weight, Tensor bias, std::int64_t stride, std::int64_t padding, std::int64_t output_padding,
-                        std::int64_t groups, std::int64_t dilation) {
+Tensor conv_transpose3d(Tensor x, Tensor weight, Tensor bias, ConvolutionOptions options) {
   require_dims("conv_transpose3d", x, 3);
-  return convolution(x, weight, bias, {stride}, {padding}, {dilation}, true, {output_padding}, groups);
+  options.transposed = true;
+  return convolution(x, weight, bias, std::move(options));
 }
 
 Tensor max_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {

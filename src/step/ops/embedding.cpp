@@ -148,20 +148,19 @@ EmbeddingRow row_of_gradient(const LayoutSite& site, std::size_t result, const L
 }
 
 // Says which rows a member has of a table, if it has not all of them.
-void mark_part(const LayoutSite& site, const Layout& table, std::int64_t rows, std::int64_t member, Op& local) {
+void mark_part(const LocalSite& site, const Layout& table, std::int64_t rows, Op& local) {
   if (!table.is_split() || table.dim != 0) return;
-  const std::int64_t begin = range_of(table, rows, site.members, member).begin;
-  local.attributes["begin"] = attribute_or(site.op, "begin", std::int64_t{0}) + begin;
-  local.attributes["whole"] = attribute_or(site.op, "whole", rows);
+  local.attributes["begin"] = attribute_or(site.whole.op, "begin", std::int64_t{0}) + site.range(table, rows).begin;
+  local.attributes["whole"] = attribute_or(site.whole.op, "whole", rows);
 }
 
-void local_embedding(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
-  mark_part(site, row.operands[0], site.operands[0].shape[0], member, local);
+void local_embedding(const LocalSite& site, Op& local) {
+  mark_part(site, site.row.operands[0], site.whole.operands[0].shape[0], local);
 }
 
-void local_backward(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types results, Op& local) {
-  local.attributes["num_weights"] = results[0].shape[0];
-  mark_part(site, row.results[0], site.results[0].shape[0], member, local);
+void local_backward(const LocalSite& site, Op& local) {
+  local.attributes["num_weights"] = site.results[0].shape[0];
+  mark_part(site, site.row.results[0], site.whole.results[0].shape[0], local);
 }
 
 // Bytes: only the rows that the indices name are read.

@@ -43,25 +43,20 @@ std::vector<std::vector<int>> numbers_of_all(std::string_view names, Types types
   return out;
 }
 
-// The layouts of tensors where the dim of that number and size is split; without it they are `otherwise`. Broadcast dims, of size 1, are
+// The layouts where the dim of that number and size is split; operands without it are whole, results terms. Broadcast dims, of size 1, are
 // not split.
-std::vector<Layout> split_alike(const std::vector<std::vector<int>>& numbers, Types types, int number, std::int64_t size, Layout split,
-                                const Layout& otherwise) {
-  std::vector<Layout> out;
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    out.push_back(otherwise);
-    for (std::size_t d = 0; d < types[i].shape.size(); ++d)
-      if (numbers[i][d] == number && types[i].shape[d] == size) {
-        split.dim = static_cast<std::int32_t>(d);
-        out.back() = split;
-      }
-  }
-  return out;
-}
-
-LayoutRow row_of_number(const DimNumbers& numbers, const LayoutSite& site, int number, std::int64_t size, const Layout& split) {
-  return {split_alike(numbers.operands, site.operands, number, size, split, kWhole),
-          split_alike(numbers.results, site.results, number, size, split, kTerm)};
+LayoutRow row_of_number(const DimNumbers& numbers, const LayoutSite& site, int number, std::int64_t size, Layout split) {
+  const auto alike = [&](const std::vector<std::vector<int>>& of, Types types, const Layout& otherwise) {
+    std::vector<Layout> out(types.size(), otherwise);
+    for (std::size_t i = 0; i < types.size(); ++i)
+      for (std::size_t d = 0; d < types[i].shape.size(); ++d)
+        if (of[i][d] == number && types[i].shape[d] == size) {
+          split.dim = static_cast<std::int32_t>(d);
+          out[i] = split;
+        }
+    return out;
+  };
+  return {alike(numbers.operands, site.operands, kWhole), alike(numbers.results, site.results, kTerm)};
 }
 
 // The row that holds for any range of the operand's elements. A scalar is whole beside it, any other shape would be stretched; and an op
@@ -124,7 +119,7 @@ Op local_op(const LayoutSite& site, const LayoutRow& row, std::int64_t member) {
     operands.push_back(local_type(site.operands[i], row.operands[i], site.members, member));
   for (std::size_t i = 0; i < site.results.size(); ++i)
     results.push_back(local_type(site.results[i], row.results[i], site.members, member));
-  definition->local(site, row, member, operands, results, local);
+  definition->local({site, row, member, operands, results}, local);
   return local;
 }
 
@@ -170,8 +165,8 @@ DimNumbers all_dims_but_one(const LayoutSite& site) {
   return numbers;
 }
 
-void local_bias(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
-  if (row.results[0].is_term() && member > 0 && site.operands.size() == 3) local.operands.pop_back();
+void local_bias(const LocalSite& site, Op& local) {
+  if (site.row.results[0].is_term() && site.member > 0 && site.operands.size() == 3) local.operands.pop_back();
 }
 
 }  // namespace penstock

@@ -80,12 +80,10 @@ inline constexpr LayoutRule other_dims = by<all_dims_but_one>;
 
 // The attribute of this name is the shape of result 0.
 template <TextArgument Name>
-void local_shape(const LayoutSite&, const LayoutRow&, std::int64_t, std::span<const TensorType>, std::span<const TensorType> results,
-                 Op& local) {
-  local.attributes[Name.text] = results[0].shape;
+void local_shape(const LocalSite& site, Op& local) {
+  local.attributes[Name.text] = site.results[0].shape;
 }
 // The last of three operands is added to the result: where that is a term, by the first member alone.
-void local_bias(const LayoutSite& site, const LayoutRow& row, std::int64_t member, std::span<const TensorType> operands,
-                std::span<const TensorType> results, Op& local);
+void local_bias(const LocalSite& site, Op& local);
 
 }  // namespace penstock

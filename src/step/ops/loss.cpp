@@ -88,12 +88,12 @@ std::optional<LayoutRow> layout_of_backward(const LayoutSite& site, std::size_t 
 
 // Says where the member's classes begin, where they are split: those of operand `Logits`.
 template <std::size_t Logits>
-void local_classes(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types operands, Types, Op& local) {
-  const Layout& split = row.operands[Logits];
+void local_classes(const LocalSite& site, Op& local) {
+  const Layout& split = site.row.operands[Logits];
   if (!split.is_split() || split.dim != 1) return;
-  const LayoutRange range = range_of(split, site.operands[Logits].shape[1], site.members, member);
-  local.attributes["begin"] = attribute_or(site.op, "begin", std::int64_t{0}) + range.begin;
-  if (local.attributes.contains("ends")) local.attributes["ends"] = Integers{operands[Logits].shape[1]};
+  const std::int64_t begin = site.range(split, site.whole.operands[Logits].shape[1]).begin;
+  local.attributes["begin"] = attribute_or(site.whole.op, "begin", std::int64_t{0}) + begin;
+  if (local.attributes.contains("ends")) local.attributes["ends"] = Integers{site.operands[Logits].shape[1]};
 }
 
 // (x, targets) -> the loss of each element; "reduction" is ATen's number for none

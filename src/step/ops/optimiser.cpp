@@ -182,17 +182,17 @@ std::span<const OpDefinition> optimiser_ops() {
   return all;
 }
 
-AdamWResult adamw(Tensor parameter, Tensor gradient, Tensor first, Tensor second, Tensor learning_rate, Tensor step, double beta1,
-                  double beta2, double eps, double weight_decay) {
-  const Tensor operands[] = {parameter, gradient, first, second, learning_rate, step};
+AdamWState adamw(const AdamWState& now, Tensor gradient, Tensor learning_rate, Tensor step, const ParameterGroup& numbers) {
+  const Tensor operands[] = {now.parameter, gradient, now.first, now.second, learning_rate, step};
   const std::vector<Tensor> out =
-      emit_all("adamw", operands, {{"beta1", beta1}, {"beta2", beta2}, {"eps", eps}, {"weight_decay", weight_decay}});
+      emit_all("adamw", operands,
+               {{"beta1", numbers.beta1}, {"beta2", numbers.beta2}, {"eps", numbers.eps}, {"weight_decay", numbers.weight_decay}});
   return {out[0], out[1], out[2]};
 }
 
-SgdResult sgd(Tensor parameter, Tensor gradient, Tensor velocity, Tensor learning_rate, double momentum, double weight_decay) {
-  const Tensor operands[] = {parameter, gradient, velocity, learning_rate};
-  const std::vector<Tensor> out = emit_all("sgd", operands, {{"momentum", momentum}, {"weight_decay", weight_decay}});
+SgdState sgd(const SgdState& now, Tensor gradient, Tensor learning_rate, const ParameterGroup& numbers) {
+  const Tensor operands[] = {now.parameter, gradient, now.velocity, learning_rate};
+  const std::vector<Tensor> out = emit_all("sgd", operands, {{"momentum", numbers.momentum}, {"weight_decay", numbers.weight_decay}});
   return {out[0], out[1]};
 }
 

@@ -118,8 +118,8 @@ DimNumbers addmm_numbers(const LayoutSite& site) {
 }
 
 // Where the product is a term, the first member alone adds to it.
-void local_addmm(const LayoutSite&, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
-  if (!row.results[0].is_term() || member == 0) return;
+void local_addmm(const LocalSite& site, Op& local) {
+  if (!site.row.results[0].is_term() || site.member == 0) return;
   local.name = "mm";
   local.operands.erase(local.operands.begin());
 }

@@ -45,13 +45,13 @@ std::optional<LayoutRow> layout_of_dropout(const LayoutSite& site, std::size_t o
   return by<named<"r*,,r,r->r*">>(site, operand, split);
 }
 
-void local_dropout(const LayoutSite& site, const LayoutRow& row, std::int64_t member, Types, Types, Op& local) {
-  const Layout& split = row.operands[0];
+void local_dropout(const LocalSite& site, Op& local) {
+  const Layout& split = site.row.operands[0];
   if (!split.is_split() || split.dim == 0) return;
-  const LayoutView view = view_of(split, site.operands[0].shape);
-  const LayoutRange range = range_of(split, view.size, site.members, member);
+  const LayoutView view = view_of(split, site.whole.operands[0].shape);
+  const LayoutRange range = site.range(split, view.size);
   const auto append = [&](const char* name, std::int64_t elements) {
-    auto values = attribute_or(site.op, name, std::vector<std::int64_t>{});
+    auto values = attribute_or(site.whole.op, name, std::vector<std::int64_t>{});
     values.push_back(elements * view.inner);
     local.attributes[name] = std::move(values);
   };

@@ -118,8 +118,8 @@ DimNumbers reduction_numbers(const LayoutSite& site) {
 }
 
 // A range of the elements has one dim.
-void local_sum(const LayoutSite&, const LayoutRow& row, std::int64_t, Types, Types, Op& local) {
-  if (row.operands[0].is_flat()) local.attributes["dim"] = std::vector<std::int64_t>{0};
+void local_sum(const LocalSite& site, Op& local) {
+  if (site.row.operands[0].is_flat()) local.attributes["dim"] = std::vector<std::int64_t>{0};
 }
 
 double flops_add_n(const Op&, Types operands, Types results) {

@@ -165,13 +165,10 @@ constexpr Interpolation kInterpolations[] = {
     {"trilinear", 3, "upsample_trilinear3d", true},
 };
 
-Tensor averaged(std::string_view op, Tensor x, Integers kernel, Integers stride, Integers padding, bool ceil_mode, bool count_include_pad) {
-  return emit(op, {x},
-              {{"kernel_size", std::move(kernel)},
-               {"stride", std::move(stride)},
-               {"padding", std::move(padding)},
-               {"ceil_mode", ceil_mode},
-               {"count_include_pad", count_include_pad}});
+Tensor averaged(std::string_view op, Tensor x, Attributes windows, const AvgPoolOptions& options) {
+  windows["ceil_mode"] = options.ceil_mode;
+  windows["count_include_pad"] = options.count_include_pad;
+  return emit(op, {x}, std::move(windows));
 }
 
 }  // namespace
@@ -200,16 +197,22 @@ std::span<const OpDefinition> resampling_ops() {
   return all;
 }
 
-Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool ceil_mode, bool count_include_pad) {
-  return squeeze(averaged("avg_pool2d", unsqueeze(x, -2), {1, kernel}, {1, stride}, {0, padding}, ceil_mode, count_include_pad), -2);
+Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options) {
+  const Attributes windows = {
+      {"kernel_size", Integers{1, kernel}}, {"stride", Integers{1, stride}}, {"padding", Integers{0, options.padding}}};
+  return squeeze(averaged("avg_pool2d", unsqueeze(x, -2), windows, options), -2);
 }
 
-Tensor avg_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool ceil_mode, bool count_include_pad) {
-  return averaged("avg_pool2d", x, Integers(2, kernel), Integers(2, stride), Integers(2, padding), ceil_mode, count_include_pad);
+Tensor avg_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options) {
+  return averaged("avg_pool2d", x,
+                  {{"kernel_size", Integers(2, kernel)}, {"stride", Integers(2, stride)}, {"padding", Integers(2, options.padding)}},
+                  options);
 }
 
-Tensor avg_pool3d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool ceil_mode, bool count_include_pad) {
-  return averaged("avg_pool3d", x, Integers(3, kernel), Integers(3, stride), Integers(3, padding), ceil_mode, count_include_pad);
+Tensor avg_pool3d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options) {
+  return averaged("avg_pool3d", x,
+                  {{"kernel_size", Integers(3, kernel)}, {"stride", Integers(3, stride)}, {"padding", Integers(3, options.padding)}},
+                  options);
 }
 
 Tensor interpolate(Tensor x, std::vector<std::int64_t> size, std::string_view mode, bool align_corners) {

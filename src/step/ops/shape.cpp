@@ -317,26 +317,32 @@ std::optional<LayoutRow> blocks_along_dim(const LayoutSite& site, std::size_t op
   return LayoutRow{std::move(*operands), std::move(*results)};
 }
 
-// Sets a slice's range where it is cut itself. `part` is the type of what the slice takes of `whole` (a member's `local_whole`).
-void set_slice(const LayoutSite& site, const Layout& layout, const TensorType& whole, const TensorType& local_whole, const TensorType& part,
-               Op& local) {
-  const std::size_t dim = dim_attribute(site.op, site.operands, "dim", whole.shape.size());
+// The types on both sides of a slice of one member: what it takes, and of what.
+struct SliceTypes {
+  const TensorType &whole, &part;
+};
+
+// Sets a slice's range where it is cut itself, which is out of `shape` on all members.
+void set_slice(const LocalSite& site, const Layout& layout, const Shape& shape, const SliceTypes& local_types, Op& local) {
+  const LayoutSite& whole = site.whole;
+  const std::size_t dim = dim_attribute(whole.op, whole.operands, "dim", shape.size());
   if (!layout.is_split() || static_cast<std::size_t>(layout.dim) != dim) return;
-  const std::int64_t blocks = range_of(site.op, site.operands, whole.shape[dim]).start / (whole.shape[dim] / layout.outer);
-  const std::int64_t start = blocks * (local_whole.shape[dim] / layout.outer);
+  const std::int64_t blocks = range_of(whole.op, whole.operands, shape[dim]).start / (shape[dim] / layout.outer);
+  const std::int64_t start = blocks * (local_types.whole.shape[dim] / layout.outer);
   local.attributes["start"] = start;
-  local.attributes["end"] = start + part.shape[dim];
+  local.attributes["end"] = start + local_types.part.shape[dim];
 }
-void local_slice(const LayoutSite& site, const LayoutRow& row, std::int64_t, Types operands, Types results, Op& local) {
-  set_slice(site, row.operands[0], site.operands[0], operands[0], results[0], local);
+void local_slice(const LocalSite& site, Op& local) {
+  set_slice(site, site.row.operands[0], site.whole.operands[0].shape, {site.operands[0], site.results[0]}, local);
 }
-void local_slice_backward(const LayoutSite& site, const LayoutRow& row, std::int64_t, Types operands, Types results, Op& local) {
-  local.attributes["input_sizes"] = results[0].shape;
-  set_slice(site, row.results[0], site.results[0], results[0], operands[0], local);
+void local_slice_backward(const LocalSite& site, Op& local) {
+  local.attributes["input_sizes"] = site.results[0].shape;
+  set_slice(site, site.row.results[0], site.whole.results[0].shape, {site.results[0], site.operands[0]}, local);
 }
 
-void local_split(const LayoutSite& site, const LayoutRow&, std::int64_t, Types, Types results, Op& local) {
-  local.attributes["split_size"] = results[0].shape[dim_attribute(site.op, site.operands, "dim", site.operands[0].shape.size())];
+void local_split(const LocalSite& site, Op& local) {
+  const LayoutSite& whole = site.whole;
+  local.attributes["split_size"] = site.results[0].shape[dim_attribute(whole.op, whole.operands, "dim", whole.operands[0].shape.size())];
 }
 
 Builder& builder_of(Tensor like) {
@@ -345,15 +351,8 @@ Builder& builder_of(Tensor like) {
 }
 
 constexpr OpDefinition view(std::string_view name, decltype(OpDefinition::infer) infer, decltype(OpDefinition::vjp) vjp, LayoutRule layout,
-                            LocalRule local = nullptr, LayoutRule layout_result = nullptr) {
-  return {.name = name,
-          .infer = infer,
-          .vjp = vjp,
-          .views = 0,
-          .layout = layout,
-          .layout_result = layout_result,
-          .local = local,
-          .linear = Linearity::all};
+                            LocalRule local = nullptr) {
+  return {.name = name, .infer = infer, .vjp = vjp, .views = 0, .layout = layout, .local = local, .linear = Linearity::all};
 }
 
 // An op that moves elements to a tensor of its own.
@@ -366,7 +365,14 @@ constexpr OpDefinition kShapeOps[] = {
     view("reshape", infer_reshape, reshape_vjp, as_reshaped, local_shape<"shape">),
     view("transpose", infer_transpose, transpose_vjp, by<transposed_numbers>),
     view("permute", infer_permute, permute_vjp, by<permuted_numbers>),
-    view("expand", infer_expand, expand_vjp, all_dims, local_shape<"size">, result_by<named<"*->*">>),
+    {.name = "expand",
+     .infer = infer_expand,
+     .vjp = expand_vjp,
+     .views = 0,
+     .layout = all_dims,
+     .layout_result = result_by<named<"*->*">>,
+     .local = local_shape<"size">,
+     .linear = Linearity::all},
     view("unsqueeze", infer_unsqueeze, reshape_vjp, as_reshaped),
     view("squeeze", infer_squeeze, reshape_vjp, as_reshaped),
     view("slice", infer_slice, taken_vjp, blocks_along_dim, local_slice),

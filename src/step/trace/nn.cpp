@@ -15,39 +15,42 @@ namespace {
 constexpr double kMostElements = 1.0 * (std::int64_t{1} << 38);
 constexpr std::size_t kMostParameters = 100'000;
 
-void add(std::vector<ParameterSpec>& specs, ParameterSpec spec) {
+// A parameter none of whose dims has a name has no list of them.
+void add(ParameterList& specs, ParameterSpec spec) {
   double elements = 1;
   for (const std::int64_t size : spec.type.shape) elements *= static_cast<double>(size);
   if (elements > kMostElements)
     throw Error(concat("parameter ", quote(spec.name), " has ", elements, " elements; it may have ", kMostElements), {},
                 "make the model's width, rows or vocabulary smaller");
-  if (specs.size() >= kMostParameters)
+  if (specs.list.size() >= kMostParameters)
     throw Error(concat("the model has more than ", kMostParameters, " parameter tensors: ", quote(spec.name), " is one too many"), {},
                 "make it of fewer layers or branches");
-  specs.push_back(std::move(spec));
+  if (std::ranges::all_of(spec.dims, [](const DimName& dim) { return dim.name.empty(); })) spec.dims.clear();
+  specs.list.push_back(std::move(spec));
 }
 
-// A parameter none of whose dims has a name has no list of them.
-std::vector<DimName> named(std::vector<DimName> dims) {
-  if (std::all_of(dims.begin(), dims.end(), [](const DimName& dim) { return dim.name.empty(); })) dims.clear();
-  return dims;
+void add_normal(ParameterList& specs, std::string name, Shape shape, double deviation, std::vector<DimName> dims) {
+  add(specs, {std::move(name), {specs.dtype, std::move(shape)}, {Initialiser::Kind::normal, deviation}, true, std::move(dims)});
 }
 
-void add_normal(std::vector<ParameterSpec>& specs, std::string name, TensorType type, double deviation, std::vector<DimName> dims) {
-  add(specs, {std::move(name), std::move(type), {Initialiser::Kind::normal, deviation}, true, named(std::move(dims))});
+void add_constant(ParameterList& specs, std::string name, Initialiser::Kind kind, Shape shape, std::vector<DimName> dims) {
+  add(specs, {std::move(name), {specs.dtype, std::move(shape)}, {kind, 0}, false, std::move(dims)});
 }
 
-void add_constant(std::vector<ParameterSpec>& specs, std::string name, TensorType type, Initialiser::Kind kind, std::vector<DimName> dims) {
-  add(specs, {std::move(name), std::move(type), {kind, 0}, false, named(std::move(dims))});
+void add_bias(ParameterList& specs, const Module& of, std::int64_t size, const DimName& dim) {
+  add_constant(specs, of.at("bias"), Initialiser::Kind::zeros, {size}, {dim});
+}
+
+void add_scale(ParameterList& specs, const Module& of, std::int64_t size, const DimName& dim) {
+  add_constant(specs, of.at("weight"), Initialiser::Kind::ones, {size}, {dim});
 }
 
 }  // namespace
 
-Linear::Linear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, bool bias,
-               DType dtype, const DimName& in_dim, const DimName& out_dim)
-    : Module(std::move(path)), bias_(bias) {
-  add_normal(specs, at("weight"), {dtype, {out, in}}, deviation, {out_dim, in_dim});
-  if (bias) add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, {out_dim});
+Linear::Linear(ParameterList& specs, std::string path, const LinearShape& shape, double deviation)
+    : Module(std::move(path)), bias_(shape.bias) {
+  add_normal(specs, at("weight"), {shape.out, shape.in}, deviation, {shape.dims.out, shape.dims.in});
+  if (bias_) add_bias(specs, *this, shape.out, shape.dims.out);
 }
 
 Tensor Linear::operator()(const Parameters& p, Tensor x) const {
@@ -56,11 +59,9 @@ Tensor Linear::operator()(const Parameters& p, Tensor x) const {
   return bias_ ? linear(x, weight, to(p[at("bias")], x.dtype())) : linear(x, weight);
 }
 
-Conv1D::Conv1D(std::vector<ParameterSpec>& specs, std::string path, std::int64_t in, std::int64_t out, double deviation, DType dtype,
-               const DimName& in_dim, const DimName& out_dim)
-    : Module(std::move(path)) {
-  add_normal(specs, at("weight"), {dtype, {in, out}}, deviation, {in_dim, out_dim});
-  add_constant(specs, at("bias"), {dtype, {out}}, Initialiser::Kind::zeros, {out_dim});
+Conv1D::Conv1D(ParameterList& specs, std::string path, const LinearShape& shape, double deviation) : Module(std::move(path)) {
+  add_normal(specs, at("weight"), {shape.in, shape.out}, deviation, {shape.dims.in, shape.dims.out});
+  add_bias(specs, *this, shape.out, shape.dims.out);
 }
 
 Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
@@ -71,11 +72,11 @@ Tensor Conv1D::operator()(const Parameters& p, Tensor x) const {
   return reshape(addmm(bias, reshape(x, {-1, weight.size(0)}), weight), shape);
 }
 
-BatchedLinear::BatchedLinear(std::vector<ParameterSpec>& specs, std::string path, std::int64_t count, std::int64_t in, std::int64_t out,
-                             double deviation, DType dtype, const DimName& count_dim, const DimName& in_dim, const DimName& out_dim)
+BatchedLinear::BatchedLinear(ParameterList& specs, std::string path, const BatchedLinearShape& shape, double deviation)
     : Module(std::move(path)) {
-  add_normal(specs, at("weight"), {dtype, {count, in, out}}, deviation, {count_dim, in_dim, out_dim});
-  add_constant(specs, at("bias"), {dtype, {count, out}}, Initialiser::Kind::zeros, {count_dim, out_dim});
+  const auto& [count, in, out, count_dim, dims] = shape;
+  add_normal(specs, at("weight"), {count, in, out}, deviation, {count_dim, dims.in, dims.out});
+  add_constant(specs, at("bias"), Initialiser::Kind::zeros, {count, out}, {count_dim, dims.out});
 }
 
 Tensor BatchedLinear::operator()(const Parameters& p, Tensor x) const {
@@ -84,10 +85,10 @@ Tensor BatchedLinear::operator()(const Parameters& p, Tensor x) const {
   return bmm(x, weight) + unsqueeze(bias, 1);
 }
 
-LayerNorm::LayerNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps, const DimName& dim)
+LayerNorm::LayerNorm(ParameterList& specs, std::string path, std::int64_t width, double eps, const DimName& dim)
     : Module(std::move(path)), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones, {dim});
-  add_constant(specs, at("bias"), {dtype, {width}}, Initialiser::Kind::zeros, {dim});
+  add_scale(specs, *this, width, dim);
+  add_bias(specs, *this, width, dim);
 }
 
 Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
@@ -96,9 +97,9 @@ Tensor LayerNorm::operator()(const Parameters& p, Tensor x) const {
   return layer_norm(x, weight, bias, eps_);
 }
 
-RMSNorm::RMSNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t width, DType dtype, double eps, const DimName& dim)
+RMSNorm::RMSNorm(ParameterList& specs, std::string path, std::int64_t width, double eps, const DimName& dim)
     : Module(std::move(path)), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {width}}, Initialiser::Kind::ones, {dim});
+  add_scale(specs, *this, width, dim);
 }
 
 Tensor RMSNorm::operator()(const Parameters& p, Tensor x) const {
@@ -107,23 +108,19 @@ Tensor RMSNorm::operator()(const Parameters& p, Tensor x) const {
   return to(rms_norm(to(x, weight.dtype()), weight, eps_), x.dtype());
 }
 
-GroupNorm::GroupNorm(std::vector<ParameterSpec>& specs, std::string path, std::int64_t groups, std::int64_t channels, DType dtype,
-                     double eps, const DimName& dim)
-    : Module(std::move(path)), groups_(groups), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones, {dim});
-  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros, {dim});
+GroupNorm::GroupNorm(ParameterList& specs, std::string path, const GroupNormShape& shape) : Module(std::move(path)), shape_(shape) {
+  add_scale(specs, *this, shape.channels, shape.dim);
+  add_bias(specs, *this, shape.channels, shape.dim);
 }
 
 Tensor GroupNorm::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
   const Tensor weight = p[at("weight")];
-  return to(group_norm(to(x, weight.dtype()), groups_, weight, p[at("bias")], eps_), x.dtype());
+  return to(group_norm(to(x, weight.dtype()), shape_.groups, weight, p[at("bias")], shape_.eps), x.dtype());
 }
 
-Embedding::Embedding(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,
-                     DType dtype, const DimName& rows_dim, const DimName& width_dim)
-    : Module(std::move(path)) {
-  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation, {rows_dim, width_dim});
+Embedding::Embedding(ParameterList& specs, std::string path, const EmbeddingShape& shape, double deviation) : Module(std::move(path)) {
+  add_normal(specs, at("weight"), {shape.rows, shape.width}, deviation, {shape.rows_dim, shape.width_dim});
 }
 
 Tensor Embedding::operator()(const Parameters& p, Tensor indices) const {
@@ -131,10 +128,9 @@ Tensor Embedding::operator()(const Parameters& p, Tensor indices) const {
   return embedding(p[at("weight")], indices);
 }
 
-EmbeddingBag::EmbeddingBag(std::vector<ParameterSpec>& specs, std::string path, std::int64_t rows, std::int64_t width, double deviation,
-                           DType dtype, const DimName& rows_dim, const DimName& width_dim)
+EmbeddingBag::EmbeddingBag(ParameterList& specs, std::string path, const EmbeddingShape& shape, double deviation)
     : Module(std::move(path)) {
-  add_normal(specs, at("weight"), {dtype, {rows, width}}, deviation, {rows_dim, width_dim});
+  add_normal(specs, at("weight"), {shape.rows, shape.width}, deviation, {shape.rows_dim, shape.width_dim});
 }
 
 Tensor EmbeddingBag::operator()(const Parameters& p, Tensor indices) const {
@@ -142,27 +138,26 @@ Tensor EmbeddingBag::operator()(const Parameters& p, Tensor indices) const {
   return embedding_bag(p[at("weight")], indices);
 }
 
-Conv2d::Conv2d(std::vector<ParameterSpec>& specs, std::string path, const Conv2dShape& shape, double deviation, bool bias, DType dtype,
-               const DimName& in_dim, const DimName& out_dim)
-    : Module(std::move(path)), shape_(shape), bias_(bias) {
+Conv2d::Conv2d(ParameterList& specs, std::string path, const Conv2dShape& shape, double deviation)
+    : Module(std::move(path)), shape_(shape) {
   if (shape.groups < 1 || shape.in % shape.groups != 0)
     throw Error(concat("Conv2d ", quote(this->path()), ": ", shape.in, " channels do not divide into ", shape.groups, " groups"));
-  add_normal(specs, at("weight"), {dtype, {shape.out, shape.in / shape.groups, shape.kernel, shape.kernel}}, deviation,
-             {out_dim, in_dim, {}, {}});
-  if (bias) add_constant(specs, at("bias"), {dtype, {shape.out}}, Initialiser::Kind::zeros, {out_dim});
+  add_normal(specs, at("weight"), {shape.out, shape.in / shape.groups, shape.kernel, shape.kernel}, deviation,
+             {shape.dims.out, shape.dims.in, {}, {}});
+  if (shape.bias) add_bias(specs, *this, shape.out, shape.dims.out);
 }
 
 Tensor Conv2d::operator()(const Parameters& p, Tensor x) const {
   const Origin origin(path());
   const Tensor weight = to(p[at("weight")], x.dtype());
-  return conv2d(x, weight, bias_ ? to(p[at("bias")], x.dtype()) : Tensor(), shape_.stride, shape_.padding, shape_.dilation, shape_.groups);
+  return conv2d(x, weight, shape_.bias ? to(p[at("bias")], x.dtype()) : Tensor(),
+                {.stride = {shape_.stride}, .padding = {shape_.padding}, .dilation = {shape_.dilation}, .groups = shape_.groups});
 }
 
-BatchNorm2d::BatchNorm2d(std::vector<ParameterSpec>& specs, std::string path, std::int64_t channels, DType dtype, double eps,
-                         const DimName& dim)
+BatchNorm2d::BatchNorm2d(ParameterList& specs, std::string path, std::int64_t channels, double eps, const DimName& dim)
     : Module(std::move(path)), eps_(eps) {
-  add_constant(specs, at("weight"), {dtype, {channels}}, Initialiser::Kind::ones, {dim});
-  add_constant(specs, at("bias"), {dtype, {channels}}, Initialiser::Kind::zeros, {dim});
+  add_scale(specs, *this, channels, dim);
+  add_bias(specs, *this, channels, dim);
 }
 
 Tensor BatchNorm2d::operator()(const Parameters& p, Tensor x) const {
@@ -182,6 +177,11 @@ AttentionHeads checked(AttentionHeads shape, const std::string& path) {
   return shape;
 }
 
+// The map to so many heads.
+LinearShape map_in(const AttentionHeads& shape, std::int64_t heads) {
+  return {shape.width, shape.width / shape.heads * heads, {{shape.embed}, {shape.heads_dim, 1, heads}}, shape.bias};
+}
+
 // [batch, length, heads * n] -> [batch, heads, length, n]
 Tensor by_heads(Tensor x, std::int64_t heads) {
   return transpose(reshape(x, {x.size(0), x.size(1), heads, -1}), 1, 2);
@@ -195,16 +195,13 @@ Tensor activated(Tensor x, const std::string& activation) {
 
 }  // namespace
 
-Attention::Attention(std::vector<ParameterSpec>& specs, std::string path, const AttentionHeads& shape, double deviation, DType dtype,
-                     const std::string& embed, const std::string& heads_dim)
+Attention::Attention(ParameterList& specs, std::string path, const AttentionHeads& shape, double deviation)
     : Module(std::move(path)),
       shape_(checked(shape, this->path())),
-      q_(specs, at("q_proj"), shape.width, shape.width, deviation, shape.bias, dtype, {embed}, {heads_dim, 1, shape_.heads}),
-      k_(specs, at("k_proj"), shape.width, shape.width / shape_.heads * shape_.kv_heads, deviation, shape.bias, dtype, {embed},
-         {heads_dim, 1, shape_.kv_heads}),
-      v_(specs, at("v_proj"), shape.width, shape.width / shape_.heads * shape_.kv_heads, deviation, shape.bias, dtype, {embed},
-         {heads_dim, 1, shape_.kv_heads}),
-      o_(specs, at("o_proj"), shape.width, shape.width, deviation, shape.bias, dtype, {heads_dim, 1, shape_.heads}, {embed}) {}
+      q_(specs, at("q_proj"), map_in(shape_, shape_.heads), deviation),
+      k_(specs, at("k_proj"), map_in(shape_, shape_.kv_heads), deviation),
+      v_(specs, at("v_proj"), map_in(shape_, shape_.kv_heads), deviation),
+      o_(specs, at("o_proj"), {shape.width, shape.width, {{shape.heads_dim, 1, shape.heads}, {shape.embed}}, shape.bias}, deviation) {}
 
 Tensor Attention::operator()(const Parameters& p, Tensor x, const AttentionOptions& options, Tensor memory) const {
   const Origin origin(path());
@@ -215,15 +212,14 @@ Tensor Attention::operator()(const Parameters& p, Tensor x, const AttentionOptio
   return o_(p, reshape(transpose(scaled_dot_product_attention(q, k, v, with), 1, 2), x.shape()));
 }
 
-MLP::MLP(std::vector<ParameterSpec>& specs, std::string path, const MLPShape& shape, double deviation, DType dtype,
-         const DimName& width_dim, const DimName& hidden_dim)
+MLP::MLP(ParameterList& specs, std::string path, const MLPShape& shape, double deviation)
     : Module(std::move(path)),
       shape_(shape),
-      up_(specs, at("up_proj"), shape.width, shape.hidden, deviation, shape.bias, dtype, width_dim, hidden_dim),
-      gate_(shape.gated ? std::optional<Linear>(std::in_place, specs, at("gate_proj"), shape.width, shape.hidden, deviation, shape.bias,
-                                                dtype, width_dim, hidden_dim)
+      up_(specs, at("up_proj"), {shape.width, shape.hidden, shape.dims, shape.bias}, deviation),
+      gate_(shape.gated ? std::optional<Linear>(std::in_place, specs, at("gate_proj"),
+                                                LinearShape{shape.width, shape.hidden, shape.dims, shape.bias}, deviation)
                         : std::nullopt),
-      down_(specs, at("down_proj"), shape.hidden, shape.width, deviation, shape.bias, dtype, hidden_dim, width_dim) {
+      down_(specs, at("down_proj"), {shape.hidden, shape.width, {shape.dims.out, shape.dims.in}, shape.bias}, deviation) {
   const std::vector<std::string> known = {"relu", "gelu", "gelu_tanh", "silu"};
   if (std::ranges::find(known, shape.activation) == known.end())
     throw Error(concat("MLP ", quote(this->path()), ": no activation ", quote(shape.activation)), {},

@@ -91,7 +91,7 @@ Updated sgd_by_ops(const Site& site) {
 // Sutskever et al. 2013: it looks ahead by its momentum.
 Updated nesterov(const Site& site) {
   const auto& [p, g, kept, rate, step, n] = site;
-  const Tensor velocity = sgd(p, g, kept[0], rate, n.momentum, n.weight_decay).velocity;
+  const Tensor velocity = sgd({p, kept[0]}, g, rate, n).velocity;
   const Tensor gradient = n.weight_decay == 0 ? g : g + p * n.weight_decay;
   return {p - times(gradient + velocity * n.momentum, rate), {velocity}};
 }
@@ -167,7 +167,7 @@ Tensor orthogonal(Tensor x) {
 Updated muon(const Site& site) {
   const auto& [p, g, kept, rate, step, n] = site;
   if (!is_matrix(p.type())) {
-    const AdamWResult by_adamw = adamw(p, g, kept[0], kept[1], rate, step, n.beta1, n.beta2, n.eps, n.weight_decay);
+    const AdamWState by_adamw = adamw({p, kept[0], kept[1]}, g, rate, step, n);
     return {by_adamw.parameter, {by_adamw.first, by_adamw.second}};
   }
   const Tensor mean = between(kept[0], g, 1 - n.momentum);

@@ -54,14 +54,15 @@ std::int64_t size_in_batch(const DataPort& port, int batch, const TextRows& rows
 
 // The ports of the whole batch: the model's own, and those that say where samples stand. Throws Error where the model does not read such
 // rows.
-Inputs ports_of(const Model& model, int batch, int context, const TextRows& rows) {
+Inputs ports_of(const Model& model, const StepShape& shape) {
+  const auto& [batch, context, microbatches, count, rows] = shape;
   if (!model.reads(rows)) fail_unread(model, rows);
   Inputs out;
   for (const DataPort& port : model.data(context)) {
     TensorType& type = out.emplace_back(port.name, port.type).second;
     if (!port.whole) type.shape.insert(type.shape.begin(), size_in_batch(port, batch, rows));
   }
-  const auto add = [&](const char* name, Shape shape) { out.emplace_back(name, TensorType{DType::i64, std::move(shape)}); };
+  const auto add = [&](const char* name, Shape sizes) { out.emplace_back(name, TensorType{DType::i64, std::move(sizes)}); };
   if (rows.several) add("positions", {batch, context});
   if (rows.several || rows.inputs > 0) add("ranges", {batch, context, 2});
   if (rows.inputs == 0) return out;
@@ -141,12 +142,12 @@ void add_state(Inputs& inputs, const std::vector<ParameterSpec>& specs) {
   for (const ParameterSpec& spec : specs) inputs.emplace_back(spec.name, spec.type);
 }
 
-// `of_token`: the length of a row in which each token says of which sample it is; 0: rows have a sample each.
-void add_batch(Inputs& inputs, const Inputs& ports, int batch, int of_token, BatchCount count = BatchCount::of_model) {
+// Where rows have several samples, each token says of which it is.
+void add_batch(Inputs& inputs, const Inputs& ports, const StepShape& shape) {
   inputs.insert(inputs.end(), ports.begin(), ports.end());
-  inputs.emplace_back("rows", TensorType{DType::i64, of_token > 0 ? Shape{batch, of_token} : Shape{batch}});
+  inputs.emplace_back("rows", TensorType{DType::i64, shape.rows.several ? Shape{shape.batch, shape.context} : Shape{shape.batch}});
   inputs.emplace_back("seed", TensorType{DType::i64, {}});
-  if (count == BatchCount::port) inputs.emplace_back("count", TensorType{DType::i64, {}});
+  if (shape.count == BatchCount::port) inputs.emplace_back("count", TensorType{DType::i64, {}});
 }
 
 // Throws Error where a name is declared twice. Parameters are declared once each, so the second one is a data port.
@@ -220,11 +221,12 @@ struct CarriedBatch {
   Tensor numbers;  // of the micro-batches; none: nothing asks for them
 };
 
-Sums loss_and_gradients(const Model& model, const Parameters& parameters, const BatchTensors& data, int context, int microbatches,
+Sums loss_and_gradients(const Model& model, const Parameters& parameters, const BatchTensors& data, const StepShape& shape,
                         const CarriedBatch& carrying = {}) {
+  const int microbatches = shape.microbatches;
   Model::Batch batch = data.batch;
   const Tensor count = data.count ? data.count : model.count(batch);
-  const CutBatch cut{batch, cut_ports(model, batch, context)};
+  const CutBatch cut{batch, cut_ports(model, batch, shape.context)};
   const Parameters shared = model.shared(parameters, data.batch, microbatches);
   for (const auto& [name, tensor] : shared.entries()) batch.ports.set(name, tensor);
   std::vector<Tensor> split = cut.tensors();
@@ -321,9 +323,8 @@ Graph reading_step(const std::string& name, const std::vector<ParameterSpec>& sp
 
 }  // namespace
 
-Graph training_step(const Model& model, int batch, int context, int microbatches, const OptimiserOptions& options, BatchCount count,
-                    const TextRows& rows) {
-  if (count == BatchCount::port && model.equal_batches())
+Graph training_step(const Model& model, const StepShape& shape, const OptimiserOptions& options) {
+  if (shape.count == BatchCount::port && model.equal_batches())
     throw Error("the model's loss is no sum over the targets of a batch, whichever way that is cut",
                 {"so micro-batches of shapes of their own would weigh samples as the cut has it"}, "--set batch.planner=pad");
   const std::vector<ParameterSpec> specs = parameters_of(model), trained = trained_of(specs);
@@ -333,25 +334,25 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   inputs.insert(inputs.end(), kept.begin(), kept.end());
   inputs.emplace_back("step", TensorType{DType::i64, {}});
   const int state_size = static_cast<int>(inputs.size());
-  const Inputs ports = ports_of(model, batch, context, rows);
-  add_batch(inputs, ports, batch, rows.several ? context : 0, count);
+  const Inputs ports = ports_of(model, shape);
+  add_batch(inputs, ports, shape);
   if (find_decay(options.decay).given) {
     const auto groups = static_cast<std::int64_t>(std::max<std::size_t>(1, options.groups.size()));
     inputs.emplace_back("learning_rates", TensorType{DType::f64, {groups}});
   }
   const std::vector<Carried> carried = model.carried();
   const bool numbered = std::ranges::any_of(carried, [](const Carried& c) { return c.keep != 1; });
-  if (numbered) inputs.emplace_back(kMicrobatchPort, TensorType{DType::i64, {microbatches}});
+  if (numbered) inputs.emplace_back(kMicrobatchPort, TensorType{DType::i64, {shape.microbatches}});
   check_names(inputs);
 
   Graph graph = trace("training_step", inputs, [&](const std::vector<Tensor>& tensors) {
     Reader reader(tensors);
     const TrainingState state = take_state(reader, specs, kept);
-    BatchTensors data = reader.take_batch(ports, count);
+    BatchTensors data = reader.take_batch(ports, shape.count);
     data.batch.step = state.step;
-    data.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
+    data.batch.parts = shape.rows.parts.value_or(std::vector<std::int64_t>());
     const CarriedBatch carrying{carried, numbered ? tensors.back() : Tensor()};
-    const Sums sums = loss_and_gradients(model, state.parameters, data, context, microbatches, carrying);
+    const Sums sums = loss_and_gradients(model, state.parameters, data, shape, carrying);
     const Tensor norm = over(global_norm(sums.gradients), sums.count);
     // The mean and the clipping are one factor, so that they take one pass over the gradients.
     const auto unclipped = [&] { return over(full_like(norm, 1), sums.count); };
@@ -373,35 +374,35 @@ Graph training_step(const Model& model, int batch, int context, int microbatches
   return graph;
 }
 
-Graph gradient_step(const Model& model, int batch, int context, int microbatches, BatchCount count, const TextRows& rows) {
+Graph gradient_step(const Model& model, const StepShape& shape) {
   const std::vector<ParameterSpec> specs = parameters_of(model);
-  const Inputs ports = ports_of(model, batch, context, rows);
+  const Inputs ports = ports_of(model, shape);
   Inputs data;
-  add_batch(data, ports, batch, rows.several ? context : 0, count);
+  add_batch(data, ports, shape);
   std::vector<std::string> outputs = {"loss"};
   for (const ParameterSpec& spec : trained_of(specs)) outputs.push_back("gradient:" + spec.name);
   return reading_step("gradient_step", specs, data, outputs, [&](const Parameters& parameters, Reader& reader) {
-    BatchTensors whole = reader.take_batch(ports, count);
+    BatchTensors whole = reader.take_batch(ports, shape.count);
     whole.batch.step = full_like(whole.batch.seed, 0);
-    whole.batch.parts = rows.parts.value_or(std::vector<std::int64_t>());
-    const Sums sums = loss_and_gradients(model, parameters, whole, context, microbatches);
+    whole.batch.parts = shape.rows.parts.value_or(std::vector<std::int64_t>());
+    const Sums sums = loss_and_gradients(model, parameters, whole, shape);
     std::vector<Tensor> out = {sums.loss / sums.count};
     for (const auto& entry : sums.gradients.entries()) out.push_back(over(entry.second, sums.count));
     return out;
   });
 }
 
-Graph evaluation_step(const Model& model, int batch, int context, int microbatches, const TextRows& rows, bool outputs) {
+Graph evaluation_step(const Model& model, const StepShape& shape, bool outputs) {
   std::vector<std::string> names = {"loss_sum", "count"};
-  const Inputs ports = ports_of(model, batch, context, rows);
+  const Inputs ports = ports_of(model, shape);
   Inputs data;
-  add_batch(data, ports, batch, rows.several ? context : 0);
+  add_batch(data, ports, shape);
   Graph graph =
       reading_step("evaluation_step", parameters_of(model), data, {}, [&](const Parameters& parameters, Reader& reader) -> Tensors {
-        Model::Batch whole = reader.take_batch(ports, BatchCount::of_model).batch;
+        auto [whole, given_count] = reader.take_batch(ports, shape.count);
         whole.training = false;
-        const CutBatch cut{whole, cut_ports(model, whole, context)};
-        const Parameters shared = model.shared(parameters, whole, microbatches);
+        const CutBatch cut{whole, cut_ports(model, whole, shape.context)};
+        const Parameters shared = model.shared(parameters, whole, shape.microbatches);
         for (const auto& [name, tensor] : shared.entries()) whole.ports.set(name, tensor);
         const auto body = [&](const Tensors& parts) -> Tensors {
           const Parameters read = captured(parameters);
@@ -410,12 +411,12 @@ Graph evaluation_step(const Model& model, int batch, int context, int microbatch
           const Parameters given = outputs ? model.outputs(read, part) : Parameters();
           for (const auto& [name, tensor] : given.entries()) {
             names.push_back("output:" + name);
-            out.push_back(in_batch(tensor, part.rows, microbatches));
+            out.push_back(in_batch(tensor, part.rows, shape.microbatches));
           }
           return out;
         };
-        const Tensor count = model.count(whole);
-        Tensors results = accumulate(cut.tensors(), microbatches, body);
+        const Tensor count = given_count ? given_count : model.count(whole);
+        Tensors results = accumulate(cut.tensors(), shape.microbatches, body);
         results.insert(results.begin() + 1, count);
         return results;
       });

@@ -87,23 +87,28 @@ KeysAndValues keys_of(const InParts& p, const KeysAndValues& all, const Part& pa
   return {p.chunk(all.k, part.keys), p.chunk(all.v, part.keys)};
 }
 
-// Returns what the member `by` places on gives, of that length. The messages of an op come one after the other: the first `behind` others.
-ValueId shifted(const InParts& p, ValueId given, std::int64_t by, std::int64_t length, std::int64_t number, std::int64_t behind) {
+// A message of an op to the member `by` places back. Those of an op come one after the other: this one behind so many others.
+struct Message {
+  std::int64_t by, number, behind = 0;
+};
+
+// Returns what the member `by` places on gives, of that length.
+ValueId shifted(const InParts& p, ValueId given, std::int64_t length, const Message& message) {
   return add_beside(p.s, "shift_members", {given},
                     {{"axis", p.s.axis.name},
                      {"size", p.members()},
-                     {"by", by},
+                     {"by", message.by},
                      {"dim", std::int64_t{kLength}},
                      {"length", length},
-                     {"message", 2 * p.members() * p.op_number + number},
-                     {"behind", behind}});
+                     {"message", 2 * p.members() * p.op_number + message.number},
+                     {"behind", message.behind}});
 }
 
 // Keys and values of the member `step` places on; `own` goes to the one as many places back.
 KeysAndValues received(const InParts& p, ValueId own, std::int64_t step) {
   const std::int64_t giver = p.member(step), reader = p.member(-step);
   const ValueId given = p.first(own, p.length_read(reader, p.s.member));
-  return unpacked(p, shifted(p, given, step, p.length_read(p.s.member, giver), step, step - 1));
+  return unpacked(p, shifted(p, given, p.length_read(p.s.member, giver), {step, step, step - 1}));
 }
 
 // Gradients of what this member has of keys and values, from the one that read them as many places back; those of the keys it read itself
@@ -111,7 +116,7 @@ KeysAndValues received(const InParts& p, ValueId own, std::int64_t step) {
 KeysAndValues returned(const InParts& p, const KeysAndValues& gradients, std::int64_t step) {
   const std::int64_t reader = p.member(-step);
   const ValueId given = packed(p, gradients);
-  return unpacked(p, shifted(p, given, p.members() - step, p.length_read(reader, p.s.member), p.members() + step, 0));
+  return unpacked(p, shifted(p, given, p.length_read(reader, p.s.member), {p.members() - step, p.members() + step}));
 }
 
 // (q, k, v) -> (out, logsumexp)

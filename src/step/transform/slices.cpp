@@ -336,18 +336,18 @@ ValueId sum_of(const ConversionSite& site, const Values& terms) {
   return terms.size() == 1 ? terms[0] : add_beside(site, "add_n", terms, {{"in_place", true}});
 }
 
-// The slice's term of a gradient of keys or values of slice `j`. Where the block is apart it waits for a slice that has one of its own, as
-// these are added up where they are made.
-void add_term(Slicing& s, const Op& op, ValueId result, std::int64_t slice, std::int64_t j, ValueId term) {
-  Values& waiting = s.waiting[{result, j}];
-  if (s.is_apart(op, slice, j)) {
+// The slice's term of a gradient of keys or values, and of which slice these are (`of`). Where the block is apart it waits for a slice that
+// has one of its own, as these are added up where they are made.
+void add_term(Slicing& s, const Op& op, std::int64_t slice, const std::pair<ValueId, std::int64_t>& of, ValueId term) {
+  Values& waiting = s.waiting[of];
+  if (s.is_apart(op, slice, of.second)) {
     waiting.push_back(term);
     return;
   }
   for (const ValueId other : waiting)
     term = in_slice(s, op, slice, [&](const ConversionSite& site) { return add_beside(site, "add", {term, other}, {}); });
   waiting.clear();
-  s.terms[{result, j}].push_back(term);
+  s.terms[of].push_back(term);
 }
 
 // Whether a result of attention's backward belongs to keys or values, and not to queries.
@@ -372,7 +372,7 @@ void add_attention_backward(Slicing& s, const Attending& a, std::int64_t slice) 
     };
     const Values made = in_slice(s, op, slice, add, in);
     if (in != kNoBlock) apart.push_back(made[0]);
-    for (const std::size_t r : {1, 2}) add_term(s, op, op.results[r], slice, j, made[r]);
+    for (const std::size_t r : {1, 2}) add_term(s, op, slice, {op.results[r], j}, made[r]);
   }
   for (const ValueId term : apart)
     sums[0] = in_slice(s, before_attention(s, op), slice,
