@@ -21,7 +21,7 @@ class ClassImages : public testing::Test {
     write_file(folder_.file("b.bin"), images(2, 5));
     std::vector<DataPort> ports = image_ports(2, 3, DType::f64);
     ports.push_back({.name = "noise", .type = {DType::f64, {}}, .kind = DataPort::Kind::normal, .below = 0, .of = {}});
-    data_.emplace(std::vector<std::string>{folder_.file("a.bin"), folder_.file("b.bin")}, ports, 2, 0.2, 0);
+    data_.emplace(std::vector<std::string>{folder_.file("a.bin"), folder_.file("b.bin")}, ports, SampleDraw{2, 0.2, 0});
   }
 
   static std::string images(int begin, int end) {
