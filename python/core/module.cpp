@@ -85,8 +85,8 @@ OptimiserOptions optimiser_from(const std::string& name, const std::vector<std::
   return out;
 }
 
-BatchCount count_of(const ExportedModel& model) {
-  return model.equal_batches() ? BatchCount::of_model : BatchCount::port;
+StepShape shape_of(const ExportedModel& model, int batch, int microbatches) {
+  return {.batch = batch, .microbatches = microbatches, .count = model.equal_batches() ? BatchCount::of_model : BatchCount::port};
 }
 
 void bind_model(py::module_& module) {
@@ -241,16 +241,18 @@ void bind_program(py::module_& module) {
       "training_step",
       [](const ExportedModel& model, int batch, int microbatches, const std::string& optimiser,
          const std::vector<std::map<std::string, double>>& groups, const std::map<std::string, std::string>& updates, double clip) {
-        return training_step(model, batch, 0, microbatches, optimiser_from(optimiser, groups, updates, clip), count_of(model));
+        return training_step(model, shape_of(model, batch, microbatches), optimiser_from(optimiser, groups, updates, clip));
       },
       py::call_guard<py::gil_scoped_release>());
   module.def(
       "gradient_step",
-      [](const ExportedModel& model, int batch, int microbatches) { return gradient_step(model, batch, 0, microbatches, count_of(model)); },
+      [](const ExportedModel& model, int batch, int microbatches) { return gradient_step(model, shape_of(model, batch, microbatches)); },
       py::call_guard<py::gil_scoped_release>());
   module.def(
       "evaluation_step",
-      [](const ExportedModel& model, int batch, int microbatches) { return evaluation_step(model, batch, 0, microbatches, {}, true); },
+      [](const ExportedModel& model, int batch, int microbatches) {
+        return evaluation_step(model, {.batch = batch, .microbatches = microbatches}, /*outputs=*/true);
+      },
       py::call_guard<py::gil_scoped_release>());
   module.def("kept", &kept);
   module.def("counting_step", &counting_step, py::call_guard<py::gil_scoped_release>());

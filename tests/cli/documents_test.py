@@ -24,6 +24,7 @@ SMALL_FILE = [
 SMALL_COMMAND = [
     (r"steps([ =])20+\b", r"steps\g<1>4"),
     (r"steps([ =])400", r"steps\g<1>8"),
+    (r"model\.layers=62\b(.*)--batch 512", r"model.layers=16\1--batch 128"),
     (r"model\.width=256\b", "model.width=32"),
     (r"model\.context=128\b", "model.context=16"),
     (r"--tokens \d+", "--tokens 3"),

@@ -182,7 +182,7 @@ class Loop {
             .classes = batch_.classes,
             .new_classes = batch_.new_classes,
             .slices = most_slices(batch_.plan),
-            .recompute = recompute_of(config_, batch_.plan)};
+            .recompute = recompute_of(run_.config, batch_.plan)};
   }
 
   // The steps that the program does at once.
