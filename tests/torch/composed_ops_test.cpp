@@ -248,7 +248,7 @@ void images(Rows& rows) {
   rows.push_back({"conv2d, dilated, by channel",
                   {f({3, 4, 9, 8}), f({4, 1, 3, 3})},
                   [](O x) -> Ours { return {conv2d(x[0], x[1], {}, {.padding = {2}, .dilation = {2}, .groups = 4})}; },
-                  [=](X x) -> Theirs { return {at::conv2d(x[0], x[1], {}, {.padding = {2}, .dilation = {2}, .groups = 4})}; }});
+                  [=](X x) -> Theirs { return {at::conv2d(x[0], x[1], {}, 1, 2, 2, 4)}; }});
   rows.push_back({"conv3d",
                   {f({2, 3, 5, 6, 7}), f({4, 3, 3, 2, 3}), f({4})},
                   [](O x) -> Ours { return {conv3d(x[0], x[1], x[2], {.stride = {2}, .padding = {1}})}; },
@@ -279,15 +279,15 @@ void pools_and_norms(Rows& rows) {
     rows.push_back({concat("avg_pool1d ", ceil),
                     {f({3, 4, 10})},
                     [=](O x) -> Ours { return {avg_pool1d(x[0], 3, 2, {1, ceil, !ceil})}; },
-                    [=](X x) -> Theirs { return {at::avg_pool1d(x[0], 3, 2, {1, ceil, !ceil})}; }});
+                    [=](X x) -> Theirs { return {at::avg_pool1d(x[0], 3, 2, 1, ceil, !ceil)}; }});
     rows.push_back({concat("avg_pool2d ", ceil),
                     {f({3, 4, 9, 10})},
                     [=](O x) -> Ours { return {avg_pool2d(x[0], 3, 2, {1, ceil})}; },
-                    [=](X x) -> Theirs { return {at::avg_pool2d(x[0], 3, 2, {1, ceil})}; }});
+                    [=](X x) -> Theirs { return {at::avg_pool2d(x[0], 3, 2, 1, ceil)}; }});
     rows.push_back({concat("avg_pool3d ", ceil),
                     {f({2, 3, 5, 7, 6})},
                     [=](O x) -> Ours { return {avg_pool3d(x[0], 2, 2, {1, ceil, false})}; },
-                    [=](X x) -> Theirs { return {at::avg_pool3d(x[0], 2, 2, {1, ceil, false})}; }});
+                    [=](X x) -> Theirs { return {at::avg_pool3d(x[0], 2, 2, 1, ceil, false)}; }});
   }
   rows.push_back(
       {"group_norm",
