@@ -232,7 +232,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
       set_later_aside(config, start);
     };
     const auto show = [&](const StepMetrics& metrics) { progress.show(metrics); };
-    result = train({config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested}});
+    result = penstock::train({config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested}});
   }
   if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
   const std::string timeline = written_timeline(config, prepared, programs, result);

@@ -239,27 +239,30 @@ void images(Rows& rows) {
   const auto bias = [](X x, std::size_t i) { return std::optional<T>(x[i]); };
   rows.push_back({"conv1d",
                   {f({3, 4, 11}), f({6, 2, 3}), f({6})},
-                  [](O x) -> Ours { return {conv1d(x[0], x[1], x[2], 2, 3, 2, 2)}; },
+                  [](O x) -> Ours { return {conv1d(x[0], x[1], x[2], {.stride = {2}, .padding = {3}, .dilation = {2}, .groups = 2})}; },
                   [=](X x) -> Theirs { return {at::conv1d(x[0], x[1], bias(x, 2), 2, 3, 2, 2)}; }});
   rows.push_back({"conv2d, in groups",
                   {f({3, 6, 9, 8}), f({3, 2, 3, 3}), f({3})},
-                  [](O x) -> Ours { return {conv2d(x[0], x[1], x[2], 2, 1, 1, 3)}; },
+                  [](O x) -> Ours { return {conv2d(x[0], x[1], x[2], {.stride = {2}, .padding = {1}, .groups = 3})}; },
                   [=](X x) -> Theirs { return {at::conv2d(x[0], x[1], bias(x, 2), 2, 1, 1, 3)}; }});
   rows.push_back({"conv2d, dilated, by channel",
                   {f({3, 4, 9, 8}), f({4, 1, 3, 3})},
-                  [](O x) -> Ours { return {conv2d(x[0], x[1], {}, 1, 2, 2, 4)}; },
+                  [](O x) -> Ours { return {conv2d(x[0], x[1], {}, {.padding = {2}, .dilation = {2}, .groups = 4})}; },
                   [=](X x) -> Theirs { return {at::conv2d(x[0], x[1], {}, 1, 2, 2, 4)}; }});
   rows.push_back({"conv3d",
                   {f({2, 3, 5, 6, 7}), f({4, 3, 3, 2, 3}), f({4})},
-                  [](O x) -> Ours { return {conv3d(x[0], x[1], x[2], 2, 1)}; },
+                  [](O x) -> Ours { return {conv3d(x[0], x[1], x[2], {.stride = {2}, .padding = {1}})}; },
                   [=](X x) -> Theirs { return {at::conv3d(x[0], x[1], bias(x, 2), 2, 1)}; }});
-  rows.push_back({"conv_transpose1d",
-                  {f({3, 4, 5}), f({4, 3, 3}), f({6})},
-                  [](O x) -> Ours { return {conv_transpose1d(x[0], x[1], x[2], 3, 1, 2, 2, 2)}; },
-                  [=](X x) -> Theirs { return {at::conv_transpose1d(x[0], x[1], bias(x, 2), 3, 1, 2, 2, 2)}; }});
+  rows.push_back(
+      {"conv_transpose1d",
+       {f({3, 4, 5}), f({4, 3, 3}), f({6})},
+       [](O x) -> Ours {
+         return {conv_transpose1d(x[0], x[1], x[2], {.stride = {3}, .padding = {1}, .dilation = {2}, .output_padding = {2}, .groups = 2})};
+       },
+       [=](X x) -> Theirs { return {at::conv_transpose1d(x[0], x[1], bias(x, 2), 3, 1, 2, 2, 2)}; }});
   rows.push_back({"conv_transpose2d",
                   {f({3, 4, 5, 4}), f({4, 3, 3, 2}), f({3})},
-                  [](O x) -> Ours { return {conv_transpose2d(x[0], x[1], x[2], 2, 1, 1)}; },
+                  [](O x) -> Ours { return {conv_transpose2d(x[0], x[1], x[2], {.stride = {2}, .padding = {1}, .output_padding = {1}})}; },
                   [=](X x) -> Theirs { return {at::conv_transpose2d(x[0], x[1], bias(x, 2), 2, 1, 1)}; }});
   rows.push_back({"conv_transpose3d",
                   {f({2, 3, 3, 4, 2}), f({3, 2, 2, 3, 2})},
@@ -267,7 +270,7 @@ void images(Rows& rows) {
                   [=](X x) -> Theirs { return {at::conv_transpose3d(x[0], x[1])}; }});
   rows.push_back({"convolution",
                   {f({3, 4, 9, 8}), f({6, 4, 3, 2})},
-                  [](O x) -> Ours { return {convolution(x[0], x[1], {}, {2, 1}, {0, 3}, {2, 3}, false, {0}, 1)}; },
+                  [](O x) -> Ours { return {convolution(x[0], x[1], {}, {.stride = {2, 1}, .padding = {0, 3}, .dilation = {2, 3}})}; },
                   [=](X x) -> Theirs { return {at::convolution(x[0], x[1], {}, {2, 1}, {0, 3}, {2, 3}, false, {0, 0}, 1)}; }});
 }
 
@@ -275,15 +278,15 @@ void pools_and_norms(Rows& rows) {
   for (const bool ceil : {false, true}) {
     rows.push_back({concat("avg_pool1d ", ceil),
                     {f({3, 4, 10})},
-                    [=](O x) -> Ours { return {avg_pool1d(x[0], 3, 2, 1, ceil, !ceil)}; },
+                    [=](O x) -> Ours { return {avg_pool1d(x[0], 3, 2, {1, ceil, !ceil})}; },
                     [=](X x) -> Theirs { return {at::avg_pool1d(x[0], 3, 2, 1, ceil, !ceil)}; }});
     rows.push_back({concat("avg_pool2d ", ceil),
                     {f({3, 4, 9, 10})},
-                    [=](O x) -> Ours { return {avg_pool2d(x[0], 3, 2, 1, ceil)}; },
+                    [=](O x) -> Ours { return {avg_pool2d(x[0], 3, 2, {1, ceil})}; },
                     [=](X x) -> Theirs { return {at::avg_pool2d(x[0], 3, 2, 1, ceil)}; }});
     rows.push_back({concat("avg_pool3d ", ceil),
                     {f({2, 3, 5, 7, 6})},
-                    [=](O x) -> Ours { return {avg_pool3d(x[0], 2, 2, 1, ceil, false)}; },
+                    [=](O x) -> Ours { return {avg_pool3d(x[0], 2, 2, {1, ceil, false})}; },
                     [=](X x) -> Theirs { return {at::avg_pool3d(x[0], 2, 2, 1, ceil, false)}; }});
   }
   rows.push_back(

@@ -54,8 +54,8 @@ class ManyOps : public Model {
 
   Tensor tokens(const Parameters& p, Tensor image) const {
     Tensor x = softplus(group_norm_(p, convolution_(p, pad(image, {1, 1, 1, 0}, "reflect"))), 2, 10);
-    x = avg_pool2d(x, 3, 2, 1, true);
-    x = conv_transpose2d(interpolate(x, {3, 4}, "bilinear"), p["back"], {}, 2);
+    x = avg_pool2d(x, 3, 2, {.padding = 1, .ceil_mode = true});
+    x = conv_transpose2d(interpolate(x, {3, 4}, "bilinear"), p["back"], {}, {.stride = {2}});
     x = slice(clamp(x, -1, 1.5), 3, 0, -3);
     return transpose(reshape(x, {x.size(0), kWidth, kTokens}), 1, 2);
   }
