@@ -241,9 +241,9 @@ TEST_P(Bf16Test, Gemm) {
     const std::string size = concat(m, " x ", n, " x ", k);
     const double slack = 1e-6 * static_cast<double>(4 * k + 4);
     const bool start = pick(2) == 1;
-    loops().gemm({m, n, k}, strided(a), strided(b), {data(c), n + 3}, start ? data(bias) : nullptr);
+    loops().gemm(m, n, k, strided(a), strided(b), data(c), n + 3, start ? data(bias) : nullptr);
     expect_rounded(c, start ? product + wide(bias) : product, size, slack);
-    loops().gemm_f32({m, n, k}, strided(a), strided(b), {floats(sums), n + 3}, start);
+    loops().gemm_f32(m, n, k, strided(a), strided(b), floats(sums), n + 3, start);
     EXPECT_LT((wide(sums) - (start ? product + before : product)).abs().max().item().toDouble(), slack) << size;
   }
 }
@@ -255,7 +255,7 @@ TEST_P(Bf16Test, GemmHasTheSameBitsFromEveryLayout) {
     const T a = normal({m, k}), b = normal({k, n});
     const auto sums = [&](const T& x, const T& y) {
       const T c = at::ones({x.size(0), n});
-      loops().gemm_f32({x.size(0), n, k}, strided(x), strided(y), {floats(c), n}, true);
+      loops().gemm_f32(x.size(0), n, k, strided(x), strided(y), floats(c), n, true);
       return c;
     };
     const T all = sums(a, b);
@@ -274,16 +274,15 @@ TEST_P(Bf16Test, Attention) {
       const auto part = [&](const T& of, std::int64_t i) { return of.select(2, i).transpose(1, 2); };
       const T out = low({2, 2, length, head}), logsumexp = at::empty({2, 2, length}), gradients = at::empty_like(qkv);
       const AttentionShape shape{2, 2, length, length, head, causal, 0.4f};
-      loops().attention({read(part(qkv, 0)), read(part(qkv, 1)), read(part(qkv, 2)), write(out), floats(logsumexp)}, shape);
+      loops().attention(read(part(qkv, 0)), read(part(qkv, 1)), read(part(qkv, 2)), write(out), floats(logsumexp), shape);
       const T q = wide(part(qkv, 0)), k = wide(part(qkv, 1)), v = wide(part(qkv, 2));
       const auto [out2, logsumexp2] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, {}, double{0.4f});
       const std::string size = concat(length, " x ", head);
       expect_near(out, out2, 2 * kRounding, "out " + size);
       expect_near(logsumexp, logsumexp2, 1e-5, "logsumexp, not rounded " + size);
       const T sums = at::empty({2, length, head});
-      loops().attention_backward({read(d), read(part(qkv, 0)), read(part(qkv, 1)), read(part(qkv, 2)), read(out), floats(logsumexp),
-                                  write(part(gradients, 0)), write(part(gradients, 1)), write(part(gradients, 2))},
-                                 shape, floats(sums));
+      loops().attention_backward(read(d), read(part(qkv, 0)), read(part(qkv, 1)), read(part(qkv, 2)), read(out), floats(logsumexp),
+                                 write(part(gradients, 0)), write(part(gradients, 1)), write(part(gradients, 2)), shape, floats(sums));
       const auto expected =
           at::_scaled_dot_product_flash_attention_for_cpu_backward(wide(d), q, k, v, out2, logsumexp2, 0.0, causal, {}, double{0.4f});
       const T all = at::zeros_like(wide(gradients));

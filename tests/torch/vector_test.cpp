@@ -253,7 +253,7 @@ TEST_P(VectorTest, Dropout) {
   for (std::int64_t n : kSizes) {
     const T x = normal({n}, 1, 2), y = at::empty({n});
     for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{0xffffffff}}) {
-      kernels().dropout(floats(x), floats(y), n, first, {row, key, 0x60000000, 2.0f});
+      kernels().dropout(floats(x), floats(y), n, first, row, key, 0x60000000, 2.0f);
       for (std::int64_t e = 0; e < n; ++e) {
         const bool kept = philox(first + static_cast<std::uint64_t>(e / 4), row, key)[static_cast<std::size_t>(e % 4)] >= 0x60000000;
         EXPECT_EQ(floats(y)[e], kept ? floats(x)[e] * 2 : 0) << e << " of " << n << " from block " << first;
@@ -274,9 +274,9 @@ TEST_P(VectorTest, Gemm) {
     const T bias = normal({n}), c = normal({m, n + 3}).slice(1, 0, n), before = wide(c).clone();
     const int start = static_cast<int>(pick(3));
     if (start == 1)
-      kernels().gemm({m, n, k}, strided(a), strided(b), {floats(c), n + 3}, floats(bias));
+      kernels().gemm(m, n, k, strided(a), strided(b), floats(c), n + 3, floats(bias));
     else
-      kernels().gemm_f32({m, n, k}, strided(a), strided(b), {floats(c), n + 3}, start == 2);
+      kernels().gemm_f32(m, n, k, strided(a), strided(b), floats(c), n + 3, start == 2);
     T expected = wide(a).matmul(wide(b));
     if (start == 1) expected = expected + wide(bias);
     if (start == 2) expected = expected + before;
@@ -290,7 +290,7 @@ TEST_P(VectorTest, GemmHasTheSameBitsFromEveryLayout) {
     const T a = normal({m, k}), b = normal({k, n}), bias = normal({n});
     const auto product = [&](const T& x, const T& y) {
       const T c = at::empty({x.size(0), n});
-      kernels().gemm({x.size(0), n, k}, strided(x), strided(y), {floats(c), n}, floats(bias));
+      kernels().gemm(x.size(0), n, k, strided(x), strided(y), floats(c), n, floats(bias));
       return c;
     };
     const T all = product(a, b);
@@ -322,7 +322,7 @@ TEST_P(VectorTest, Attention) {
       const auto part = [&](std::int64_t i) { return part_of(qkv, i); };
       const T out = at::empty({2, 2, length, head}), logsumexp = at::empty({2, 2, length});
       const AttentionShape shape{2, 2, length, keys, head, causal, 0.4f};
-      kernels().attention({read(part(0)), read(part(1)), read(part(2)), write(out), floats(logsumexp)}, shape);
+      kernels().attention(read(part(0)), read(part(1)), read(part(2)), write(out), floats(logsumexp), shape);
       const T q = wide(part(0)), k = wide(part(1)), v = wide(part(2));
       const auto [out2, logsumexp2] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, {}, double{0.4f});
       const std::string size = concat(length, ", ", keys, " x ", head);
@@ -330,9 +330,8 @@ TEST_P(VectorTest, Attention) {
       expect_near(logsumexp, logsumexp2, 2e-6, "logsumexp " + size);
       const T gradients = at::empty_like(qkv);
       const auto gradient = [&](std::int64_t i) { return part_of(gradients, i); };
-      kernels().attention_backward({read(d), read(part(0)), read(part(1)), read(part(2)), read(out), floats(logsumexp), write(gradient(0)),
-                                    write(gradient(1)), write(gradient(2))},
-                                   shape, nullptr);
+      kernels().attention_backward(read(d), read(part(0)), read(part(1)), read(part(2)), read(out), floats(logsumexp), write(gradient(0)),
+                                   write(gradient(1)), write(gradient(2)), shape, nullptr);
       const auto expected =
           at::_scaled_dot_product_flash_attention_for_cpu_backward(wide(d), q, k, v, out2, logsumexp2, 0.0, causal, {}, double{0.4f});
       EXPECT_LT((wide(gradient(0)) - std::get<0>(expected)).abs().max().item().toDouble(), 2e-5) << size;
@@ -361,11 +360,11 @@ TEST_P(VectorTest, AttentionInRanges) {
       const RangesShape shape{1, heads, length, length, head, reach, ranges.data(), biased ? floats(bias) : nullptr, 0.4f};
       const T out = at::empty({1, heads, length, head}), logsumexp = at::empty({1, heads, length}), gradients = at::empty_like(qkv);
       const T dbias = at::empty_like(bias);
-      kernels().attention_in_ranges({read(part(0)), read(part(1)), read(part(2)), write(out), floats(logsumexp)}, shape);
+      kernels().attention_in_ranges(read(part(0)), read(part(1)), read(part(2)), write(out), floats(logsumexp), shape);
       const auto gradient = [&](std::int64_t i) { return gradients.select(2, i).transpose(1, 2); };
-      kernels().attention_in_ranges_backward({read(d), read(part(0)), read(part(1)), read(part(2)), read(out), floats(logsumexp),
-                                              write(gradient(0)), write(gradient(1)), write(gradient(2))},
-                                             biased ? floats(dbias) : nullptr, shape);
+      kernels().attention_in_ranges_backward(read(d), read(part(0)), read(part(1)), read(part(2)), read(out), floats(logsumexp),
+                                             write(gradient(0)), write(gradient(1)), write(gradient(2)), biased ? floats(dbias) : nullptr,
+                                             shape);
       const auto leaf = [](const T& x) { return wide(x).clone().requires_grad_(true); };
       const T q = leaf(part(0)), k = leaf(part(1)), v = leaf(part(2)), b = leaf(bias);
       const T ends = at::from_blob(ranges.data(), {length, 2}, at::kLong), keys = at::arange(length),

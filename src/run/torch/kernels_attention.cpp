@@ -64,8 +64,8 @@ Bound bind_attention(const Site& site) {
   const AttentionShape shape = shape_of(site.op, q, k);
   const std::optional<T> bias = site.operands.size() > 3 ? std::optional<T>(site.operands[3]) : std::nullopt;
   const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    const AttentionViews<E> x{heads<const E>(q), heads<const E>(k), heads<const E>(v), heads<E>(out), mutable_floats(logsumexp)};
-    return [f = own.attention, x, shape] { f(x, shape); };
+    return [f = own.attention, a = heads<const E>(q), b = heads<const E>(k), c = heads<const E>(v), o = heads<E>(out),
+            l = mutable_floats(logsumexp), shape] { f(a, b, c, o, l, shape); };
   };
   if (!bias && is_dense_f32(logsumexp))
     if (Bound own = bind_heads(bind, {q, k, v, out}, shape)) return own;
@@ -77,14 +77,6 @@ Bound bind_attention(const Site& site) {
   };
 }
 
-// Operands: dout, q, k, v, out, logsumexp, ...; results: dq, dk, dv, ....
-template <class E>
-AttentionBackwardViews<E> backward_views(const Site& site) {
-  const auto read = [&](std::size_t i) { return heads<const E>(site.operands[i]); };
-  const auto made = [&](std::size_t i) { return heads<E>(site.results[i]); };
-  return {read(0), read(1), read(2), read(3), read(4), floats(site.operands[5]), made(0), made(1), made(2)};
-}
-
 // Operands: dout, q, k, v, out, logsumexp, bias?.
 Bound bind_attention_backward(const Site& site) {
   const T &dout = site.operands[0], &q = site.operands[1], &k = site.operands[2], &v = site.operands[3], &out = site.operands[4];
@@ -92,9 +84,10 @@ Bound bind_attention_backward(const Site& site) {
   const AttentionShape shape = shape_of(site.op, q, k);
   const std::optional<T> bias = site.operands.size() > 6 ? std::optional<T>(site.operands[6]) : std::nullopt;
   const auto bind = [&]<class E>(const ElementKernels<E>& own) -> Bound {
-    return [f = own.attention_backward, x = backward_views<E>(site), shape] {
+    return [f = own.attention_backward, d = heads<const E>(dout), a = heads<const E>(q), b = heads<const E>(k), c = heads<const E>(v),
+            o = heads<const E>(out), l = floats(logsumexp), da = heads<E>(dq), db = heads<E>(dk), dc = heads<E>(dv), shape] {
       const T sums = sizeof(E) < sizeof(float) ? at::empty({2, shape.keys, shape.head}) : T();
-      f(x, shape, mutable_floats(sums));
+      f(d, a, b, c, o, l, da, db, dc, shape, mutable_floats(sums));
     };
   };
   if (!bias && is_dense_f32(logsumexp))
@@ -190,35 +183,23 @@ Scalar dot(const Scalar* a, const Scalar* b, std::int64_t n) {
   return std::inner_product(a, a + n, b, Scalar(0));
 }
 
-// What attention by plain loops reads; the bias may be null.
 template <class Scalar>
-struct PlainAttention {
-  const Scalar *q, *k, *v, *bias;
-  Scalar scale;
-  const RangesShape& s;
-
-  // Of a row of q and one of k, with the bias of that number.
-  Scalar score(std::int64_t row, std::int64_t key, std::int64_t of_bias) const {
-    return scale * dot(q + row * s.head, k + key * s.head, s.head) + (bias ? bias[of_bias] : 0);
-  }
-};
-
-template <class Scalar>
-void attend_plainly(const PlainAttention<Scalar>& a, Scalar* out, Scalar* logsumexp) {
-  const RangesShape& s = a.s;
+void attend_plainly(const Scalar* q, const Scalar* k, const Scalar* v, const Scalar* bias, Scalar* out, Scalar* logsumexp, Scalar scale,
+                    const RangesShape& s) {
   std::vector<Scalar> scores(static_cast<std::size_t>(s.reach));
   for_queries<Scalar>(s, [&](std::int64_t row, std::int64_t key, std::int64_t count, std::int64_t shift) {
     Scalar* to = out + row * s.head;
     std::fill_n(to, s.head, Scalar(0));
     logsumexp[row] = -std::numeric_limits<Scalar>::infinity();
     if (count == 0) return;
-    for (std::int64_t j = 0; j < count; ++j) scores[j] = a.score(row, key + j, shift + j);
+    for (std::int64_t j = 0; j < count; ++j)
+      scores[j] = scale * dot(q + row * s.head, k + (key + j) * s.head, s.head) + (bias ? bias[shift + j] : 0);
     const Scalar top = *std::max_element(scores.begin(), scores.begin() + count);
     Scalar sum = 0;
     for (std::int64_t j = 0; j < count; ++j) sum += std::exp(scores[j] - top);
     logsumexp[row] = top + std::log(sum);
     for (std::int64_t j = 0; j < count; ++j)
-      for (std::int64_t c = 0; c < s.head; ++c) to[c] += std::exp(scores[j] - logsumexp[row]) * a.v[(key + j) * s.head + c];
+      for (std::int64_t c = 0; c < s.head; ++c) to[c] += std::exp(scores[j] - logsumexp[row]) * v[(key + j) * s.head + c];
   });
 }
 
@@ -228,21 +209,21 @@ struct PlainGradients {
 };
 
 template <class Scalar>
-void attend_backward_plainly(const PlainAttention<Scalar>& a, const Scalar* dout, const Scalar* out, const Scalar* logsumexp,
-                             const PlainGradients<Scalar>& to) {
-  const RangesShape& s = a.s;
+void attend_backward_plainly(const Scalar* dout, const Scalar* q, const Scalar* k, const Scalar* v, const Scalar* out,
+                             const Scalar* logsumexp, const Scalar* bias, const PlainGradients<Scalar>& to, Scalar scale,
+                             const RangesShape& s) {
   for_queries<Scalar>(s, [&](std::int64_t row, std::int64_t key, std::int64_t count, std::int64_t shift) {
     const Scalar* d = dout + row * s.head;
     const Scalar delta = dot(d, out + row * s.head, s.head);
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t at = (key + j) * s.head;
-      const Scalar weight = std::exp(a.score(row, key + j, shift + j) - logsumexp[row]);
-      const Scalar dscore = weight * (dot(d, a.v + at, s.head) - delta);
+      const Scalar score = scale * dot(q + row * s.head, k + at, s.head) + (bias ? bias[shift + j] : 0);
+      const Scalar weight = std::exp(score - logsumexp[row]), dscore = weight * (dot(d, v + at, s.head) - delta);
       if (to.dbias) to.dbias[shift + j] += dscore;
       for (std::int64_t c = 0; c < s.head; ++c) {
         to.dv[at + c] += weight * d[c];
-        to.dk[at + c] += a.scale * dscore * a.q[row * s.head + c];
-        to.dq[row * s.head + c] += a.scale * dscore * a.k[at + c];
+        to.dk[at + c] += scale * dscore * q[row * s.head + c];
+        to.dq[row * s.head + c] += scale * dscore * k[at + c];
       }
     }
   });
@@ -253,18 +234,11 @@ void attend_backward_plainly(const PlainAttention<Scalar>& a, const Scalar* dout
 struct ReadRanges {
   T ranges, bias;
   RangesShape shape;
-  double scale;
 
   explicit ReadRanges(const InRanges& in)
-      : ranges(checked_ranges(in)), bias(in.bias.defined() ? widened_dense(in.bias) : in.bias), shape(in.shape), scale(in.scale) {
+      : ranges(checked_ranges(in)), bias(in.bias.defined() ? widened_dense(in.bias) : in.bias), shape(in.shape) {
     shape.ranges = data_of<const std::int64_t>(ranges);
     if (bias.defined() && bias.scalar_type() == at::kFloat) shape.bias = data_of<const float>(bias);
-  }
-  // With q, k and v, dense.
-  template <class Scalar>
-  PlainAttention<Scalar> operands(const T& q, const T& k, const T& v) const {
-    return {data_of<const Scalar>(q),    data_of<const Scalar>(k),   data_of<const Scalar>(v),
-            data_of<const Scalar>(bias), static_cast<Scalar>(scale), shape};
   }
 };
 
@@ -279,14 +253,18 @@ Bound bind_in_ranges(const Site& site) {
   const T &q = site.operands[0], &k = site.operands[1], &v = site.operands[2], &out = site.results[0], &logsumexp = site.results[1];
   const InRanges in = in_ranges(site.op, q, k, site.operands.subspan(3));
   if (are_for_ours({q, k, v, out}, in, logsumexp))
-    return [f = vector_kernels().attention_in_ranges,
-            x = AttentionViews<float>{heads<const float>(q), heads<const float>(k), heads<const float>(v), heads<float>(out),
-                                      mutable_floats(logsumexp)},
-            in] { f(x, ReadRanges(in).shape); };
+    return [f = vector_kernels().attention_in_ranges, a = heads<const float>(q), b = heads<const float>(k), c = heads<const float>(v),
+            o = heads<float>(out), l = mutable_floats(logsumexp), in] {
+      const ReadRanges read(in);
+      f(a, b, c, o, l, read.shape);
+    };
   return [=] {
     const ReadRanges read(in);
     const T a = widened_dense(q), b = widened_dense(k), c = widened_dense(v), to = at::empty_like(a), sums = widened_dense(logsumexp);
-    by_scalar(a, [&]<class Scalar>(Scalar) { attend_plainly(read.operands<Scalar>(a, b, c), data_of<Scalar>(to), data_of<Scalar>(sums)); });
+    by_scalar(a, [&]<class Scalar>(Scalar) {
+      attend_plainly(data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(read.bias),
+                     data_of<Scalar>(to), data_of<Scalar>(sums), static_cast<Scalar>(in.scale), read.shape);
+    });
     out.copy_(to);
     logsumexp.copy_(sums);
   };
@@ -299,9 +277,11 @@ Bound bind_in_ranges_backward(const Site& site) {
   const InRanges in = in_ranges(site.op, q, k, site.operands.subspan(6));
   const T dbias = in.bias.defined() ? site.results[3] : T();
   if (are_for_ours({dout, q, k, v, out, dq, dk, dv}, in, logsumexp) && (!dbias.defined() || is_dense_f32(dbias)))
-    return [f = vector_kernels().attention_in_ranges_backward, x = backward_views<float>(site), dbias, in] {
+    return [f = vector_kernels().attention_in_ranges_backward, d = heads<const float>(dout), a = heads<const float>(q),
+            b = heads<const float>(k), c = heads<const float>(v), o = heads<const float>(out), l = floats(logsumexp), da = heads<float>(dq),
+            db = heads<float>(dk), dc = heads<float>(dv), dbias, in] {
       const ReadRanges read(in);
-      f(x, data_of<float>(dbias), read.shape);
+      f(d, a, b, c, o, l, da, db, dc, data_of<float>(dbias), read.shape);
     };
   return [=] {
     const ReadRanges read(in);
@@ -309,9 +289,10 @@ Bound bind_in_ranges_backward(const Site& site) {
     const T sums = widened_dense(logsumexp), da = at::zeros_like(a), db = at::zeros_like(b), dc = at::zeros_like(c);
     const T dd = read.bias.defined() ? at::zeros_like(read.bias) : T();
     by_scalar(a, [&]<class Scalar>(Scalar) {
-      attend_backward_plainly<Scalar>(read.operands<Scalar>(a, b, c), data_of<const Scalar>(d), data_of<const Scalar>(o),
-                                      data_of<const Scalar>(sums),
-                                      {data_of<Scalar>(da), data_of<Scalar>(db), data_of<Scalar>(dc), data_of<Scalar>(dd)});
+      attend_backward_plainly<Scalar>(
+          data_of<const Scalar>(d), data_of<const Scalar>(a), data_of<const Scalar>(b), data_of<const Scalar>(c), data_of<const Scalar>(o),
+          data_of<const Scalar>(sums), data_of<const Scalar>(read.bias),
+          {data_of<Scalar>(da), data_of<Scalar>(db), data_of<Scalar>(dc), data_of<Scalar>(dd)}, static_cast<Scalar>(in.scale), read.shape);
     });
     dq.copy_(da);
     dk.copy_(db);

@@ -60,14 +60,15 @@ bool is_of(const Product& p) {
 
 template <class E>
 Bound bind_ours(const ElementKernels<E>& own, const Product& p) {
-  const GemmShape shape{p.out.size(0), p.out.size(1), p.a.size(1)};
+  const auto m = p.out.size(0), n = p.out.size(1), k = p.a.size(1), ldc = p.out.stride(0);
   const auto a = strided<E>(p.a), b = strided<E>(p.b);
   if (p.out.scalar_type() == at::kFloat && !p.bias.defined())
-    return [f = own.gemm_f32, shape, a, b, c = MatrixRows<float>{mutable_floats(p.out), p.out.stride(0)}, accumulate = p.accumulate] {
-      f(shape, a, b, c, accumulate);
+    return [f = own.gemm_f32, m, n, k, a, b, c = mutable_floats(p.out), ldc, accumulate = p.accumulate] {
+      f(m, n, k, a, b, c, ldc, accumulate);
     };
-  return [f = own.gemm, shape, a, b, c = MatrixRows<E>{Place<E>(p.out), p.out.stride(0)},
-          bias = p.bias.defined() ? Place<const E>(p.bias) : nullptr] { f(shape, a, b, c, bias); };
+  return [f = own.gemm, m, n, k, a, b, c = Place<E>(p.out), ldc, bias = p.bias.defined() ? Place<const E>(p.bias) : nullptr] {
+    f(m, n, k, a, b, c, ldc, bias);
+  };
 }
 // No call where our own kernel does not take it.
 Bound bind_ours(const Product& p) {

@@ -14,19 +14,21 @@ using T = at::Tensor;
 // Dropout of elements `first` to first + n of a row: element e uses word e % 4 of the block at counter (e / 4, row). Kept elements are
 // scaled by 1 / (1 - p).
 template <class Scalar>
-void dropout_words(const Scalar* x, Scalar* y, std::int64_t n, std::int64_t first, DropoutRow<Scalar> of) {
+void dropout_words(const Scalar* x, Scalar* y, std::int64_t n, std::int64_t first, std::uint64_t row, std::uint64_t key,
+                   std::uint32_t threshold, Scalar scale) {
   for (std::int64_t e = 0; e < n;) {
-    const PhiloxBlock bits = philox(static_cast<std::uint64_t>((first + e) / 4), of.row, of.key);
+    const PhiloxBlock bits = philox(static_cast<std::uint64_t>((first + e) / 4), row, key);
     for (std::int64_t word = (first + e) % 4; word < 4 && e < n; ++word, ++e)
-      y[e] = bits[static_cast<std::size_t>(word)] >= of.threshold ? x[e] * of.scale : 0;
+      y[e] = bits[static_cast<std::size_t>(word)] >= threshold ? x[e] * scale : 0;
   }
 }
 
 // The same with our own loop from the first whole block on.
-void dropout_floats(const float* x, float* y, std::int64_t n, std::int64_t first, DropoutRow<float> of) {
+void dropout_floats(const float* x, float* y, std::int64_t n, std::int64_t first, std::uint64_t row, std::uint64_t key,
+                    std::uint32_t threshold, float scale) {
   const std::int64_t head = std::min(n, (4 - first % 4) % 4);
-  dropout_words(x, y, head, first, of);
-  vector_kernels().dropout(x + head, y + head, n - head, static_cast<std::uint64_t>((first + head) / 4), of);
+  dropout_words(x, y, head, first, row, key, threshold, scale);
+  vector_kernels().dropout(x + head, y + head, n - head, static_cast<std::uint64_t>((first + head) / 4), row, key, threshold, scale);
 }
 
 template <class Scalar, class Words>
@@ -44,8 +46,8 @@ Bound bind_dropout_of(const Site& site, double p, Words dropout) {
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t begin = position ? position[r] * places.whole_width(width) : 0;
       places.for_ranges(width, [&](std::int64_t e, std::int64_t place, std::int64_t n) {
-        dropout(from + r * width + e, to + r * width + e, n, begin + place,
-                DropoutRow<Scalar>{static_cast<std::uint64_t>(row[r]), static_cast<std::uint64_t>(*key), threshold, scale});
+        dropout(from + r * width + e, to + r * width + e, n, begin + place, static_cast<std::uint64_t>(row[r]),
+                static_cast<std::uint64_t>(*key), threshold, scale);
       });
     }
   };

@@ -24,16 +24,6 @@ struct MatrixView {
 };
 using StridedMatrix = MatrixView<float>;
 
-// The rows of a matrix that is written.
-template <class T>
-struct MatrixRows {
-  T* data;
-  std::int64_t row;
-};
-struct GemmShape {
-  std::int64_t m, n, k;
-};
-
 struct NormShape {
   std::int64_t rows, width;
 };
@@ -46,14 +36,6 @@ struct AdamwScalars {
   float correction;    // 1 / sqrt(1 - beta2^step)
 };
 
-// What a row of a dropout draws by, and the factor of what is kept.
-template <class Scalar>
-struct DropoutRow {
-  std::uint64_t row, key;
-  std::uint32_t threshold;
-  Scalar scale;
-};
-
 // Strides in elements of batch, head and position, for one attention over [batch, heads, length, head]; the last dim is dense.
 struct HeadStrides {
   std::int64_t batch, head, position;
@@ -63,24 +45,11 @@ struct AttentionShape {
   bool causal;  // query i sees keys 0 .. i
   float scale;
 };
-// Where an operand of attention lies, or a result.
+// Where attention's operands lie. Outputs are written through the same kind of view.
 template <class T>
 struct HeadsView {
   T* data;
   HeadStrides strides;
-};
-// logsumexp: [batch, heads, queries], dense.
-template <class T>
-struct AttentionViews {
-  HeadsView<const T> q, k, v;
-  HeadsView<T> out;
-  float* logsumexp;
-};
-template <class T>
-struct AttentionBackwardViews {
-  HeadsView<const T> dout, q, k, v, out;
-  const float* logsumexp;
-  HeadsView<T> dq, dk, dv;
 };
 // Attention of query i of each row to keys ranges[row, i, 0] up to and without ranges[row, i, 1].
 struct RangesShape {
@@ -127,14 +96,19 @@ struct ElementKernels {
   void (*cross_entropy_backward)(const T* logits, const std::int64_t* targets, const float* logsumexp, T* dlogits, NormShape shape,
                                  std::int64_t ignore, std::int64_t begin, float factor);
 
-  // c [m, n] = a [m, k] * b [k, n], plus bias [n] where it is not null.
-  void (*gemm)(GemmShape shape, MatrixView<T> a, MatrixView<T> b, MatrixRows<T> c, const T* bias);
+  // c [m, n] (row stride ldc) = a [m, k] * b [k, n], plus bias [n] where it is not null.
+  void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, T* c, std::int64_t ldc, const T* bias);
   // The same into f32, plus c itself where `accumulate`.
-  void (*gemm_f32)(GemmShape shape, MatrixView<T> a, MatrixView<T> b, MatrixRows<float> c, bool accumulate);
+  void (*gemm_f32)(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, float* c, std::int64_t ldc,
+                   bool accumulate);
 
-  void (*attention)(const AttentionViews<T>& x, AttentionShape shape);
+  // logsumexp: [batch, heads, queries], dense.
+  void (*attention)(HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out, float* logsumexp,
+                    AttentionShape shape);
   // sums: memory for 2 * keys * head numbers, for types that cannot hold a sum of dk or dv; null for f32.
-  void (*attention_backward)(const AttentionBackwardViews<T>& x, AttentionShape shape, float* sums);
+  void (*attention_backward)(HeadsView<const T> dout, HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v,
+                             HeadsView<const T> out, const float* logsumexp, HeadsView<T> dq, HeadsView<T> dk, HeadsView<T> dv,
+                             AttentionShape shape, float* sums);
 };
 
 struct VectorKernels : ElementKernels<float> {
@@ -149,14 +123,18 @@ struct VectorKernels : ElementKernels<float> {
 
   // Dropout of a part of a row: element e is kept, times scale, where word e % 4 of philox(first + e / 4, row, key) is at least threshold;
   // else zero.
-  void (*dropout)(const float* x, float* y, std::int64_t n, std::uint64_t first, DropoutRow<float> row);
+  void (*dropout)(const float* x, float* y, std::int64_t n, std::uint64_t first, std::uint64_t row, std::uint64_t key,
+                  std::uint32_t threshold, float scale);
 
   void (*adamw)(const float* p, const float* g, const float* m, const float* v, float* p_out, float* m_out, float* v_out, std::int64_t n,
                 AdamwScalars s);
 
-  void (*attention_in_ranges)(const AttentionViews<float>& x, RangesShape shape);
+  void (*attention_in_ranges)(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out,
+                              float* logsumexp, RangesShape shape);
   // dbias like the bias; null where there is none.
-  void (*attention_in_ranges_backward)(const AttentionBackwardViews<float>& x, float* dbias, RangesShape shape);
+  void (*attention_in_ranges_backward)(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k,
+                                       HeadsView<const float> v, HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq,
+                                       HeadsView<float> dk, HeadsView<float> dv, float* dbias, RangesShape shape);
 };
 
 // The best set of loops that this machine can run, and all that it can run (for tests).

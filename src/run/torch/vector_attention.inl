@@ -227,27 +227,9 @@ Vec weigh(const QueryBlock& b, const KeyBlock& k, std::int64_t v, float scale, S
   return factor;
 }
 
-// Where a block of a head's queries begins, and its keys.
-struct BlockPlace {
-  std::int64_t batch, head, query, key;
-};
-// The operands of a head, from the block's first query and key on.
+// All operands begin with the block's first query or key.
 template <class T>
-struct AttentionRows {
-  HeadRows<const T> q, k, v;
-  HeadRows<T> out;
-  float* logsumexp;
-};
-template <class T, class Shape>
-AttentionRows<T> rows_at(const AttentionViews<T>& x, const Shape& s, BlockPlace at) {
-  const auto& [b, h, query, key] = at;
-  return {head_of(x.q, b, h).from(query), head_of(x.k, b, h).from(key), head_of(x.v, b, h).from(key), head_of(x.out, b, h).from(query),
-          x.logsumexp + (b * s.heads + h) * s.queries + query};
-}
-
-template <class T>
-void attend(const QueryBlock& b, const AttentionRows<T>& rows) {
-  const auto& [q, k, v, out, logsumexp] = rows;
+void attend(const QueryBlock& b, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v, HeadRows<T> out, float* logsumexp) {
   alignas(64) float queries[kMaxAttentionHead * kColumns], sums[kMaxAttentionHead * kColumns];
   Scores scores;
   Softmax softmax[kMaxVectors];
@@ -297,44 +279,28 @@ template <class T, class... Views>
 }
 
 template <class T>
-void attention(const AttentionViews<T>& x, AttentionShape s) {
+void attention(HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out, float* logsumexp, AttentionShape s) {
   for (std::int64_t b = 0; b < s.batch; ++b)
-    for (std::int64_t h = 0; h < s.heads; ++h)
-      for_blocks(s, [&](const QueryBlock& block, std::int64_t first) { attend(block, rows_at(x, s, {b, h, first, 0})); });
+    for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries)
+      for_blocks(s, [&](const QueryBlock& block, std::int64_t first) {
+        attend(block, head_of(q, b, h).from(first), head_of(k, b, h), head_of(v, b, h), head_of(out, b, h).from(first), logsumexp + first);
+      });
 }
 
-// What is read, and dq, from the block's first query and key on.
 template <class T>
-struct BackwardRows {
-  HeadRows<const T> dout, q, k, v, out;
-  const float* logsumexp;
+struct AttentionGradients {
   HeadRows<T> dq;
-};
-template <class T, class Shape>
-BackwardRows<T> rows_at(const AttentionBackwardViews<T>& x, const Shape& s, BlockPlace at) {
-  const auto& [b, h, query, key] = at;
-  return {head_of(x.dout, b, h).from(query), head_of(x.q, b, h).from(query),   head_of(x.k, b, h).from(key),
-          head_of(x.v, b, h).from(key),      head_of(x.out, b, h).from(query), x.logsumexp + (b * s.heads + h) * s.queries + query,
-          head_of(x.dq, b, h).from(query)};
-}
-// Sums over blocks of queries.
-struct BackwardSums {
   HeadRows<float> dk, dv;
   float* dbias;  // as the block's bias; null: there is none
 };
 
-// By query of a block: its logsumexp, and the sum of dout * out.
-struct QuerySums {
-  float logsumexp[kColumns], delta[kColumns];
-};
-
 // Scores become the probabilities, and dP becomes dS, both in T.
 template <class T>
-void score_backward(const QueryBlock& b, const KeyBlock& k, const QuerySums& of, Scores& scores, Scores& dscores) {
-  const float scale = shift(b, k, scores);
+void score_backward(const QueryBlock& b, const KeyBlock& k, float scale, const float* logsumexp, const float* delta, Scores& scores,
+                    Scores& dscores) {
   const HeadRows<T> p = scores.in<T>(), ds = dscores.in<T>();
   for (std::int64_t v = 0; v < b.vectors(); ++v) {
-    const Vec all = load(of.logsumexp + v * kLanes), lost = load(of.delta + v * kLanes);
+    const Vec all = load(logsumexp + v * kLanes), lost = load(delta + v * kLanes);
     down(b, k, v, [&](std::int64_t key, auto sees) {
       const Vec weight = sees(exp(load(scores.row(key) + v * kLanes) * scale - all), Vec{});
       store(ds.at(key) + v * kLanes, sees(weight * (load(dscores.row(key) + v * kLanes) - lost) * scale, Vec{}));
@@ -360,15 +326,15 @@ inline void bias_backward(const QueryBlock& b, const KeyBlock& k, float* dbias, 
 
 // Adds to dbias and to the block's keys' dk and dv.
 template <class T>
-void attend_backward(const QueryBlock& b, const BackwardRows<T>& rows, const BackwardSums& to) {
-  const auto& [dout, q, k, v, out, logsumexp, dq] = rows;
+void attend_backward(const QueryBlock& b, HeadRows<const T> dout, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v,
+                     HeadRows<const T> out, const float* logsumexp, const AttentionGradients<T>& to) {
   constexpr std::int64_t kPanel = kMaxAttentionHead * kColumns;
   alignas(64) float queries[kPanel], query_rows[kPanel], douts[kPanel], dout_rows[kPanel], sums[kPanel];
   Scores scores, dscores;
-  QuerySums of{};
+  float all[kColumns] = {}, delta[kColumns] = {};
   for (std::int64_t i = 0; i < b.queries; ++i) {
-    of.logsumexp[i] = logsumexp[i];
-    of.delta[i] = row_sum(b.head, [&](std::int64_t c, auto read) { return read(dout.at(i) + c) * read(out.at(i) + c); });
+    all[i] = logsumexp[i];
+    delta[i] = row_sum(b.head, [&](std::int64_t c, auto read) { return read(dout.at(i) + c) * read(out.at(i) + c); });
   }
   pack_columns(b, q, queries);
   pack_columns(b, dout, douts);
@@ -378,7 +344,7 @@ void attend_backward(const QueryBlock& b, const BackwardRows<T>& rows, const Bac
     const KeyBlock keys = key_block(b, key);
     score(b, keys, k, queries, scores);
     score(b, keys, v, douts, dscores);
-    score_backward<T>(b, keys, of, scores, dscores);
+    score_backward<T>(b, keys, shift(b, keys, scores), all, delta, scores, dscores);
     if constexpr (sizeof(T) == sizeof(float))
       if (to.dbias) bias_backward(b, keys, to.dbias, dscores);
     add_over_queries<T>(b, keys, scores, dout_rows, to.dv);
@@ -387,7 +353,7 @@ void attend_backward(const QueryBlock& b, const BackwardRows<T>& rows, const Bac
   }
   Vec one[kMaxVectors];
   for (Vec& factor : one) factor = broadcast(1);
-  write_transposed(b, sums, one, dq);
+  write_transposed(b, sums, one, to.dq);
 }
 
 // Where the gradients of a head's keys or values are summed: there, or in `sums`, from where they are rounded.
@@ -406,17 +372,23 @@ inline void clear_rows(HeadRows<float> x, std::int64_t rows, std::int64_t head) 
 }
 
 template <class T>
-void attention_backward(const AttentionBackwardViews<T>& x, AttentionShape s, float* sums) {
+void attention_backward(HeadsView<const T> dout, HeadsView<const T> q, HeadsView<const T> k, HeadsView<const T> v, HeadsView<const T> out,
+                        const float* logsumexp, HeadsView<T> dq, HeadsView<T> dk, HeadsView<T> dv, AttentionShape s, float* sums) {
   for (std::int64_t b = 0; b < s.batch; ++b) {
-    fetch<T>(s, b, x.q, x.k, x.v, x.dout, x.out);
-    for (std::int64_t h = 0; h < s.heads; ++h) {
-      const HeadRows<T> dk = head_of(x.dk, b, h), dv = head_of(x.dv, b, h);
-      const BackwardSums to{summed(dk, sums, s.head), summed(dv, sums ? sums + s.keys * s.head : sums, s.head), nullptr};
-      clear_rows(to.dk, s.keys, s.head);
-      clear_rows(to.dv, s.keys, s.head);
-      for_blocks(s, [&](const QueryBlock& block, std::int64_t first) { attend_backward(block, rows_at(x, s, {b, h, first, 0}), to); });
-      round_sums(to.dk, dk, s);
-      round_sums(to.dv, dv, s);
+    fetch<T>(s, b, q, k, v, dout, out);
+    for (std::int64_t h = 0; h < s.heads; ++h, logsumexp += s.queries) {
+      const HeadRows<T> dk_rows = head_of(dk, b, h), dv_rows = head_of(dv, b, h);
+      const HeadRows<float> dk_sums = summed(dk_rows, sums, s.head),
+                            dv_sums = summed(dv_rows, sums ? sums + s.keys * s.head : sums, s.head);
+      clear_rows(dk_sums, s.keys, s.head);
+      clear_rows(dv_sums, s.keys, s.head);
+      for_blocks(s, [&](const QueryBlock& block, std::int64_t first) {
+        attend_backward(block, head_of(dout, b, h).from(first), head_of(q, b, h).from(first), head_of(k, b, h), head_of(v, b, h),
+                        head_of(out, b, h).from(first), logsumexp + first,
+                        AttentionGradients<T>{head_of(dq, b, h).from(first), dk_sums, dv_sums, nullptr});
+      });
+      round_sums(dk_sums, dk_rows, s);
+      round_sums(dv_sums, dv_rows, s);
     }
   }
 }
@@ -457,30 +429,35 @@ void for_runs(const RangesShape& s, F f, None none) {
     }
 }
 
-void attention_in_ranges(const AttentionViews<float>& x, RangesShape s) {
+void attention_in_ranges(HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v, HeadsView<float> out,
+                         float* logsumexp, RangesShape s) {
+  const auto sums = [&](std::int64_t b, std::int64_t h) { return logsumexp + (b * s.heads + h) * s.queries; };
   for_runs(
       s,
       [&](std::int64_t b, std::int64_t h, const QueryRun& run, const QueryBlock& block) {
-        attend(block, rows_at(x, s, {b, h, run.begin, run.first}));
+        attend(block, head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first), head_of(v, b, h).from(run.first),
+               head_of(out, b, h).from(run.begin), sums(b, h) + run.begin);
       },
       [&](std::int64_t b, std::int64_t h, std::int64_t query) {
-        const AttentionRows<float> rows = rows_at(x, s, {b, h, query, 0});
-        clear(rows.out.data, s.head);
-        *rows.logsumexp = kMinusInfinity;
+        clear(head_of(out, b, h).at(query), s.head);
+        sums(b, h)[query] = kMinusInfinity;
       });
 }
 
-void attention_in_ranges_backward(const AttentionBackwardViews<float>& x, float* dbias, RangesShape s) {
+void attention_in_ranges_backward(HeadsView<const float> dout, HeadsView<const float> q, HeadsView<const float> k, HeadsView<const float> v,
+                                  HeadsView<const float> out, const float* logsumexp, HeadsView<float> dq, HeadsView<float> dk,
+                                  HeadsView<float> dv, float* dbias, RangesShape s) {
   if (dbias) clear(dbias, s.heads * (2 * s.reach - 1));
   for (std::int64_t b = 0; b < s.batch; ++b)
-    for (std::int64_t h = 0; h < s.heads; ++h)
-      for (const HeadsView<float>& sum : {x.dk, x.dv}) clear_rows(head_of(sum, b, h), s.keys, s.head);
+    for (std::int64_t h = 0; h < s.heads; ++h) clear_rows(head_of(dk, b, h), s.keys, s.head), clear_rows(head_of(dv, b, h), s.keys, s.head);
   for_runs(
       s,
       [&](std::int64_t b, std::int64_t h, const QueryRun& run, const QueryBlock& block) {
-        attend_backward(
-            block, rows_at(x, s, {b, h, run.begin, run.first}),
-            {head_of(x.dk, b, h).from(run.first), head_of(x.dv, b, h).from(run.first), dbias ? dbias + (block.bias - s.bias) : nullptr});
+        attend_backward(block, head_of(dout, b, h).from(run.begin), head_of(q, b, h).from(run.begin), head_of(k, b, h).from(run.first),
+                        head_of(v, b, h).from(run.first), head_of(out, b, h).from(run.begin),
+                        logsumexp + (b * s.heads + h) * s.queries + run.begin,
+                        AttentionGradients<float>{head_of(dq, b, h).from(run.begin), head_of(dk, b, h).from(run.first),
+                                                  head_of(dv, b, h).from(run.first), dbias ? dbias + (block.bias - s.bias) : nullptr});
       },
-      [&](std::int64_t b, std::int64_t h, std::int64_t query) { clear(head_of(x.dq, b, h).at(query), s.head); });
+      [&](std::int64_t b, std::int64_t h, std::int64_t query) { clear(head_of(dq, b, h).at(query), s.head); });
 }

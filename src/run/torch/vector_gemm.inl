@@ -329,44 +329,38 @@ PanelSource<T> source_at(MatrixView<T> b, std::int64_t n, std::int64_t k, std::i
   return {from(b, p, j), least(k - p, kDepth<T> * kPerWord<T>), least(n - j, kColumns)};
 }
 
-// What a product is added to: nothing, c itself, or a bias.
 template <class T>
-struct Begin {
-  Start start;
-  const T* bias;
-};
-
-template <class T>
-void gemm_to_f32(GemmShape shape, MatrixView<T> a, MatrixView<T> b, MatrixRows<float> c, Begin<T> begin) {
-  const auto& [m, n, k] = shape;
+void gemm_with_bias(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, float* c, std::int64_t ldc,
+                    const T* bias, bool accumulate) {
   constexpr bool kPacks = kPerWord<T> > 1;
   alignas(64) float panel[kDepth<T> * kColumns], packed[kPacks ? kDepth<T> * kBlockRows : 1];
   const std::int64_t most = kDepth<T> * kPerWord<T>, block = kPacks && a.column != 1 ? kBlockRows : m;
   for (std::int64_t p = 0; p == 0 || p < k; p += most) {
     const std::int64_t depth = least(k - p, most);
-    const Start start = p > 0 ? Start::add : begin.start;
+    const Start start = p > 0 || accumulate ? Start::add : bias ? Start::bias : Start::zero;
     for (std::int64_t i = 0; i < m; i += block) {
       const std::int64_t rows = least(m - i, block);
       const MatrixView<T> words = readable(from(a, i, p), rows, depth, packed);
       for (std::int64_t j = 0; j < n; j += kColumns) {
         const std::int64_t next = j + kColumns;
         rows_of_columns<T>(rows, {source_at(b, n, k, p, j), next < n ? source_at(b, n, k, p, next) : source_at(b, n, k, p + most, 0), words,
-                                  panel, c.data + i * c.row + j, c.row, begin.bias ? begin.bias + j : nullptr, start, 0, nullptr, 0});
+                                  panel, c + i * ldc + j, ldc, bias ? bias + j : nullptr, start, 0, nullptr, 0});
       }
     }
   }
 }
 template <class T>
-void gemm_f32(GemmShape shape, MatrixView<T> a, MatrixView<T> b, MatrixRows<float> c, bool accumulate) {
-  gemm_to_f32<T>(shape, a, b, c, {accumulate ? Start::add : Start::zero, nullptr});
+void gemm_f32(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> a, MatrixView<T> b, float* c, std::int64_t ldc,
+              bool accumulate) {
+  gemm_with_bias<T>(m, n, k, a, b, c, ldc, nullptr, accumulate);
 }
 
-void gemm(GemmShape shape, StridedMatrix a, StridedMatrix b, MatrixRows<float> c, const float* bias) {
-  gemm_to_f32<float>(shape, a, b, c, {bias ? Start::bias : Start::zero, bias});
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, StridedMatrix a, StridedMatrix b, float* c, std::int64_t ldc, const float* bias) {
+  gemm_with_bias(m, n, k, a, b, c, ldc, bias, false);
 }
 // Where one panel is not as deep as the product, sums are kept in f32 until the last one.
-void gemm(GemmShape shape, MatrixView<Bf16> a, MatrixView<Bf16> b, MatrixRows<Bf16> c, const Bf16* bias) {
-  const auto& [m, n, k] = shape;
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<Bf16> a, MatrixView<Bf16> b, Bf16* c, std::int64_t ldc,
+          const Bf16* bias) {
   alignas(64) float panel[kDepth<Bf16> * kColumns], packed[kPerWord<Bf16> > 1 ? kDepth<Bf16> * kBlockRows : 1], sums[kSumRows * kColumns];
   const std::int64_t most = kDepth<Bf16> * kPerWord<Bf16>, block = a.column != 1 ? kBlockRows : k > most ? kSumRows : m;
   for (std::int64_t i = 0; i < m; i += block)
@@ -374,9 +368,9 @@ void gemm(GemmShape shape, MatrixView<Bf16> a, MatrixView<Bf16> b, MatrixRows<Bf
       for (std::int64_t p = 0; p == 0 || p < k; p += most) {
         const std::int64_t rows = least(m - i, block), depth = least(k - p, most), next = p + most;
         const Start start = p > 0 ? Start::add : bias ? Start::bias : Start::zero;
-        Bf16* const to = next >= k ? c.data + i * c.row + j : nullptr;
+        Bf16* const to = next >= k ? c + i * ldc + j : nullptr;
         rows_of_columns<Bf16>(rows, {source_at(b, n, k, p, j), next < k ? source_at(b, n, k, next, j) : source_at(b, n, k, 0, j + kColumns),
                                      readable(from(a, i, p), rows, depth, packed), panel, k > most ? sums : nullptr, kColumns,
-                                     bias ? bias + j : nullptr, start, 0, to, c.row});
+                                     bias ? bias + j : nullptr, start, 0, to, ldc});
       }
 }

@@ -4,9 +4,7 @@ constexpr int kBlocks = kLanes / 2;  // one block per 64-bit lane
 using Wide = std::uint64_t __attribute__((vector_size(kLanes * 4)));
 using Words = std::uint32_t __attribute__((vector_size(kLanes * 4)));
 
-inline Wide wide(std::uint64_t x) {
-  return x - Wide{};
-}
+inline Wide wide(std::uint64_t x) { return x - Wide{}; }
 
 // The low halves' product.
 inline Wide multiply(Wide a, std::uint64_t b) {
@@ -35,8 +33,9 @@ inline PhiloxWords philox(Wide block, std::uint64_t row, std::uint64_t key) {
   return {c0 | c1 << 32, c2 | c3 << 32};
 }
 
-// Element e is kept, times the scale, where word e % 4 of the row's block `block` + e / 4 is at least the threshold; else zero.
-void dropout(const float* x, float* y, std::int64_t n, std::uint64_t block, DropoutRow<float> of) {
+// Element e is kept, times `scale`, where word e % 4 of the row's block `block` + e / 4 is at least `threshold`; else zero.
+void dropout(const float* x, float* y, std::int64_t n, std::uint64_t block, std::uint64_t row, std::uint64_t key,
+             std::uint32_t threshold, float scale) {
   Wide lane, first, second;
   for (int i = 0; i < kBlocks; ++i) {
     lane[i] = static_cast<std::uint64_t>(i);
@@ -47,10 +46,10 @@ void dropout(const float* x, float* y, std::int64_t n, std::uint64_t block, Drop
   const auto apply = [&](Wide bits, Vec v) {
     Words words;
     __builtin_memcpy(&words, &bits, sizeof words);
-    return words >= of.threshold ? v * of.scale : Vec{};
+    return words >= threshold ? v * scale : Vec{};
   };
   for (std::int64_t e = 0; e < n; e += 2 * kLanes) {
-    const PhiloxWords words = philox(lane + (block + static_cast<std::uint64_t>(e / 4)), of.row, of.key);
+    const PhiloxWords words = philox(lane + (block + static_cast<std::uint64_t>(e / 4)), row, key);
     const Wide bits[2] = {__builtin_shuffle(words.even, words.odd, first), __builtin_shuffle(words.even, words.odd, second)};
     for (int half = 0; half < 2; ++half) {
       const std::int64_t at = e + half * kLanes, rest = n - at;
