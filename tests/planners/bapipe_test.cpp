@@ -93,7 +93,7 @@ TEST(Bapipe, SaysTheSmallestMemory) {
   PlanProblem problem = problem_of(chain_graph({1, 1, 1, 1}), uniform_cluster(2, 1e9, 0, 2.5), 8);
   EXPECT_EQ(message_of([&] { make_plan("bapipe", problem); }),
             "no plan of chain fits into devices of 2 B\n"
-            "  the smallest memory of each device that would do is 3 B (3.0 bytes)\n"
+            "  the smallest memory of each device that would do is 3 B (3 bytes)\n"
             "  hint: take devices with more memory, or more of them");
   for (ClusterDevice& device : problem.cluster.devices) device.memory = 3;
   EXPECT_EQ(make_plan("bapipe", problem).peak_bytes, (std::vector<double>{2, 3}));
