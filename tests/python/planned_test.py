@@ -162,7 +162,7 @@ class Refusals(unittest.TestCase):
             plan.write_text("{}")
             cases = [
                 (lambda: planned(module, batch, planner="piperr"), 'did you mean "piper"?'),
-                (lambda: planned(module, batch, memory=100, planner="pipedream"), "the smallest memory of each device that would do is"),
+                (lambda: planned(module, batch, memory=100, planner="pipedream"), "a memory of each device that would do is"),
                 (lambda: planned(module, batch, cluster=Path(folder) / "none.toml"), "none.toml cannot be read"),
                 (lambda: planned(module, batch, cluster=wrong), "wrong.toml:2"),
                 (lambda: penstock.Planned.load(plan), "is no plan"),
