@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "batch/chunk_schedule.h"
 #include "batch/slice_sequences.h"
 #include "penstock/error.h"
