@@ -210,7 +210,7 @@ double least_time(const GraphpipePlans& plans) {
   return time;
 }
 
-// Of half of them no graph is series-parallel.
+// Half of the graphs are not series-parallel.
 PlanProblem random_problem(Random& random, bool memory) {
   const int nodes = test::draw(random, 3, 8), devices = test::draw(random, 2, 4);
   PlanProblem problem =
@@ -265,7 +265,7 @@ TEST(GraphpipeTest, BranchesShareStages) {
   EXPECT_EQ(nodes_of(make_plan("graphpipe", problem, {.seconds = 600})), (std::vector<std::vector<int>>{{0, 2}, {1, 3}, {4}}));
 }
 
-// Of graphs whose splits are not all tried, what the lines miss is found by small changes.
+// Small changes find what the lines miss, where a graph has too many splits to try all.
 TEST(GraphpipeTest, SmallChangesImproveLargerGraphs) {
   int better = 0;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {

@@ -148,7 +148,7 @@ void collect_states(const LowerInput& input, const Graph& graph, const ValueFact
     for (ValueId operand : graph.ops[op].operands) collect_states(input, graph, facts, operand, out);
 }
 
-// What is decided of the ops so far: from it the next one's place follows.
+// The next op's place follows from what is decided of the ops before it.
 struct Decided {
   const LowerInput& input;
   const Graph& graph;

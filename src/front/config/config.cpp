@@ -320,12 +320,10 @@ std::string full_key(const Override& override, const std::vector<ConfigKey>& key
   return found.front();
 }
 
-// Throws Error where another override says something else of an axis than --mesh, which would write over it.
-void check_axes_said_once(const std::vector<Override>& overrides, const Config& config, const std::vector<ConfigKey>& keys) {
-  const auto mesh = std::ranges::find(overrides, "mesh", &Override::key);
-  if (mesh == overrides.end()) return;
-  for (const Override& axis : parse_mesh(mesh->value, config.axis_names))
-    for (const Override& other : with_mesh(overrides, config))
+// Throws Error where one of the overrides says something else of an axis than the mesh, which would write over it.
+void check_axes_said_once(const std::vector<Override>& mesh, const std::vector<Override>& overrides, const std::vector<ConfigKey>& keys) {
+  for (const Override& axis : mesh)
+    for (const Override& other : overrides)
       if (other.value != axis.value && full_key(other, keys) == axis.key)
         throw Error(concat(other.source, " is ", other.value, ", and ", axis.source, " ", axis.value),
                     {"--mesh says the members of all axes: those that it does not name have one"}, "say it in --mesh alone");
@@ -567,7 +565,8 @@ Config parse_config(std::string_view toml, std::string_view file, const std::vec
   add_dims(config, assignments, overrides);
 
   const std::vector<ConfigKey> keys = all_keys(config);
-  check_axes_said_once(given, config, keys);
+  if (const auto mesh = std::ranges::find(given, "mesh", &Override::key); mesh != given.end())
+    check_axes_said_once(parse_mesh(mesh->value, config.axis_names), overrides, keys);
   for (const Override& override : overrides)
     if (override.key != "model.name" && override.key != "name" && !override.key.starts_with("axes.")) add(override, keys);
   apply(assignments, keys, config.model.name);

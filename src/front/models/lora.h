@@ -17,7 +17,7 @@ struct LoraConfig {
   double scale = 1;                     // alpha / rank
   bool attention = false, mlp = false;  // which matrices have adapters
 
-  // What there is for matrices of one kind.
+  // The configuration for matrices of one kind: without a rank where these have no adapters.
   LoraConfig of_attention() const { return attention ? *this : LoraConfig(); }
   LoraConfig of_mlp() const { return mlp ? *this : LoraConfig(); }
 };

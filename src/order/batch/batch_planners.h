@@ -17,7 +17,7 @@ namespace penstock {
 enum class BatchesOf { alike, sequences, images };
 enum class BatchRows { padded, ragged, either };   // either: batch.rows says it
 enum class TextsIn { one_piece, slices, groups };  // groups of an actor's devices have a part each
-// What a planner has computed again, as far as batch.recompute allows it. actions: whole stages, by R in its tables; modes: a part of what
+// A planner has this computed again, as far as batch.recompute allows it. actions: whole stages, by R in its tables; modes: a part of what
 // all backwards of a batch read (BatchShape::recompute).
 enum class Recomputes { nothing, actions, modes };
 

@@ -25,7 +25,7 @@ StageCostsOf measured_costs(const BatchFit& fit);
 // holds as much less than that as the fits say. No fits: the costs as they are.
 StageCostsOf holding(StageCostsOf costs, HeldFits held, bool bytes);
 
-// What measured costs are asked for.
+// A run needs measured costs of this.
 struct NeededFit {
   std::string backend;
   int stages = 1;

@@ -29,7 +29,7 @@ struct StageCosting {
   int equal_size = 0;  // the micro-batch of stages with equal_batches nodes; 0: there are no such nodes
 };
 
-// What a stage sends and is sent: bytes of a sample, in and out, each output once; latency in seconds for each micro-batch.
+// A stage's border is what it sends and is sent: bytes of a sample, each output once; latency in seconds for each micro-batch.
 struct StageBorder {
   float bytes = 0, latency = 0;
 };

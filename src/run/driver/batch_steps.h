@@ -34,7 +34,7 @@ void set_program(ShapePrograms& programs, BatchStep& step);
 // The configured planner, for messages.
 std::string planner_text(const Config& config);
 
-// What times of batches are measured under, and are right for: BatchFit::under.
+// Times of batches are measured under these settings, and are right for them (BatchFit::under).
 std::string measured_under(const Config& config);
 // Whether tables of batches may have R.
 bool plans_recomputation(const Config& config);
