@@ -50,7 +50,7 @@ class Schedules : public testing::TestWithParam<std::string> {};
 
 TEST_P(Schedules, EqualTheSequentialStepInF64) {
   const StepGradients expected = sequential_step(small(GetParam(), {"dtype=f64"}));
-  test::Sample sample(2);
+  test::Sample sample(4);
   int done = 0;
   for (const ScheduleInfo& schedule : schedules()) {
     for (int actors : {1, 2, 3, 4}) {
@@ -68,18 +68,19 @@ TEST_P(Schedules, EqualTheSequentialStepInF64) {
       }
     }
   }
-  EXPECT_GE(done, test::is_soak() ? 400 : test::rounds(200));
+  EXPECT_GE(done, test::is_soak() ? 400 : test::rounds(100));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Schedules, testing::Values("gpt", "two-branch"),
                          [](const auto& test) { return test.param == "gpt" ? "gpt" : "two_branch"; });
 
 TEST_P(Schedules, AreTheSameToTheBitOnDevicesThatWaitByThemselves) {
+  test::Sample sample(2);
   int done = 0;
   for (const ScheduleInfo& schedule : schedules())
     for (const char* settings : {"pipeline.data=1", "pipeline.data=2"}) {
       SCOPED_TRACE(concat(schedule.name, ", ", settings));
-      if (schedule.name == "bidirectional") continue;
+      if (schedule.name == "bidirectional" || !sample.takes()) continue;
       std::optional<Prepared> prepared;
       const Config config =
           small(GetParam(), {"schedule=" + schedule.name, "actors=2", settings, schedule.chunked ? "chunks=2" : "chunks=1"});
@@ -94,7 +95,7 @@ TEST_P(Schedules, AreTheSameToTheBitOnDevicesThatWaitByThemselves) {
       EXPECT_EQ(host.gradients, lanes.gradients);
       ++done;
     }
-  EXPECT_GE(done, 10);
+  EXPECT_GE(done, test::is_soak() ? 10 : test::rounds(10));
 }
 
 // Actors of several devices, each with a part of every micro-batch.
@@ -121,7 +122,7 @@ TEST_P(Schedules, OfGroupsEqualTheSequentialStepInF64) {
 // The same with state in shares, and with as many units of ZeroPP as there can be.
 TEST_P(Schedules, OfShardedGroupsEqualTheSequentialStepInF64) {
   const StepGradients expected = sequential_step(small(GetParam(), {"dtype=f64"}));
-  test::Sample sample(4);
+  test::Sample sample(8);
   int done = 0;
   const auto expect_sharded = [&](int actors, int data, int zero, const std::vector<std::string>& more) {
     if (!sample.takes()) return;
@@ -141,12 +142,12 @@ TEST_P(Schedules, OfShardedGroupsEqualTheSequentialStepInF64) {
         for (int unit = 1; unit <= 7; ++unit)
           expect_sharded(actors, data, zero, {"schedule=zeropp", "microbatches=7", concat("unit=", unit), "chunks=2"});
       }
-  EXPECT_GE(done, test::is_soak() ? 300 : 60);
+  EXPECT_GE(done, test::is_soak() ? 300 : 30);
   for (const int data : {2, 4})  // nodes of two devices
     for (const ScheduleInfo& schedule : schedules())
       expect_sharded(2, data, 3,
                      {"schedule=" + schedule.name, "microbatches=7", schedule.chunked ? "chunks=2" : "chunks=1", "pipeline.local=2"});
-  EXPECT_GE(done, test::is_soak() ? 320 : 65);
+  EXPECT_GE(done, test::is_soak() ? 320 : 32);
 }
 
 // Groups of different sizes: what flows between them is cut on the way.
