@@ -57,18 +57,19 @@ class DeviceMatrix(ProgramTest):
     def test_every_schedule(self):
         names = [line.split()[0] for line in run("schedule", "list").out.splitlines()]
         self.assertLessEqual(set(FLAGS), set(names))
-        for name in names:
+        for name in sampled(names, 10):
             with self.subTest(name):
                 self.check(name)
 
     def test_axes_and_sharding(self):
-        for name, axes in sampled([(name, axes) for name in ON_AXES for axes in AXES], 17):
+        for name, axes in sampled([(name, axes) for name in ON_AXES for axes in AXES], 7):
             with self.subTest(name, axes=axes):
                 self.check(name, axes)
 
     def losses(self, name, device, arguments):
         folder = self.folder / f"{name} {device}"
-        result = run("train", *arguments, "--dtype", "f64", "--device", device, "--steps", 6, "--set", "validation_every=0", "--out", folder)
+        run_there = ["--dtype", "f64", "--device", device, "--steps", 6, "--set", "validation_every=0", "--out", folder]
+        result = run("train", *arguments, *run_there, "--json")  # without a sample of text, which the stand-in takes long to generate
         self.assertEqual(result.code, 0, result.err)
         return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -87,7 +88,7 @@ class DeviceMatrix(ProgramTest):
         lines = [{"text": "".join(generator.choice("abcdefgh ") for _ in range(generator.randint(2, 150)))} for _ in range(40)]
         documents = self.folder / "documents.jsonl"
         documents.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        for name, arguments in BATCHES.items():
+        for name, arguments in sampled(BATCHES.items(), 4):
             planner = name.split()[0]
             with self.subTest(name):
                 data = [] if planner == "dip" else ["--set", f"data.documents={documents}", "--set", "data.validation=0"]

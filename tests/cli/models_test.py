@@ -22,7 +22,7 @@ GENERATING_MODELS = ["moe"]
 
 class Models(ProgramTest):
     def train_model(self, name, steps):
-        settings = [f"model.name={name}", *MODELS[name][0], f"steps={steps}", "validation_every=0", "batch=64", "microbatches=4"]
+        settings = [f"model.name={name}", *MODELS[name][0], f"steps={steps}", "validation_every=0", "batch=32", "microbatches=4"]
         arguments = [argument for setting in settings for argument in ["--set", setting]]
         text = ["--text", self.text] if name in TEXT_MODELS else []
         return run("train", *arguments, *text, "--actors", 2, "--out", self.folder / name)

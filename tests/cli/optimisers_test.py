@@ -3,7 +3,7 @@
 import array
 import unittest
 
-from support import ProgramTest, read_metrics, read_state, run
+from support import ProgramTest, read_metrics, read_state, run, sampled
 
 STEPS = 4
 KEYS = "attn.c_attn.bias"  # has keys' biases, whose gradient is nothing but rounding, as they move all scores of a query alike
@@ -55,17 +55,15 @@ class Optimisers(ProgramTest):
         self.assert_alike(self.trained(f"{optimiser}, {plan}", *chosen, *flags), expected, 1e-6 if optimiser == "adafactor" else 1e-9)
 
     def test_plans(self):
-        for optimiser in OPTIMISERS:
-            for plan, flags in PLANS.items():
+        for shift in sampled(range(len(PLANS)), 2):  # each time every optimiser, and every plan
+            for optimiser, (plan, flags) in zip(OPTIMISERS, [*PLANS.items()][shift:] + [*PLANS.items()][:shift], strict=True):
                 with self.subTest(optimiser, plan=plan):
                     self.compare(optimiser, plan, flags)
 
     def test_parts_of_tensors(self):
         mesh = ("--mesh", "pipe=2,tensor=2")
-        for optimiser in OPTIMISERS:
-            if optimiser == "adafactor":
-                self.refused("which no gradient is in\n  members of a mesh axis have parts of a state", optimiser, *mesh)
-                continue
+        self.refused("which no gradient is in\n  members of a mesh axis have parts of a state", "adafactor", *mesh)
+        for optimiser in sampled((optimiser for optimiser in OPTIMISERS if optimiser != "adafactor"), 3):
             with self.subTest(optimiser):
                 for out, flags in (("parts", mesh), ("whole", ("--mesh", "pipe=1"))):
                     self.trained(f"{optimiser} {out}", "--set", f"optimiser={optimiser}", *flags)
@@ -84,12 +82,11 @@ class Optimisers(ProgramTest):
                     self.refused(f"the optimiser {optimiser} makes no update that can be validated", optimiser, *VALIDATED)
 
     def test_versions(self):
-        for optimiser in OPTIMISERS:
-            for schedule in VERSIONS:
-                with self.subTest(optimiser, schedule=schedule):
-                    result = run("check", *MODEL, *LATE, "--set", f"optimiser={optimiser}", "--schedule", schedule)
-                    self.assertEqual(result.code, 0, result.err)
-                    self.assertTrue(result.json()["equal"], result.out)
+        for optimiser, schedule in sampled([(optimiser, schedule) for optimiser in OPTIMISERS for schedule in VERSIONS], 5):
+            with self.subTest(optimiser, schedule=schedule):
+                result = run("check", *MODEL, *LATE, "--set", f"optimiser={optimiser}", "--schedule", schedule)
+                self.assertEqual(result.code, 0, result.err)
+                self.assertTrue(result.json()["equal"], result.out)
 
     def test_processes_and_a_resumed_run_have_the_same_bits(self):
         for optimiser in ("lion", "adafactor"):

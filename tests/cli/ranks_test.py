@@ -115,7 +115,7 @@ class Ranks(ProgramTest):
                 self.assert_fails(result, "the loss is" if rank == 0 and name == "wild" else "could not be written" if rank == 0 else "the run has failed")
         seed = drawn_seed()
         draws = random.Random(seed)
-        for round in range(100 if SOAK else 4):
+        for round in range(100 if SOAK else 2):
             out = f"killed-{round}"
             processes = start_all(3, *self.train_arguments(out, 100000, "--backend", "gloo", "--actors", 3, "--set", "deadline=10",
                                                            "--set", f"checkpoint_every={draws.choice([0, 1])}"))  # fmt: skip

@@ -15,7 +15,7 @@ from support import SMALL, SOAK, ProgramTest, Result, drawn_seed, run, start
 
 # A machine may be busy. What the soak test prints is how long it took.
 LIMIT = 60
-ROUNDS = 72 if SOAK else 4
+ROUNDS = 72 if SOAK else 2
 STEPS = 30
 
 

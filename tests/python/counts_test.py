@@ -1,6 +1,6 @@
 """Losses that take something of the whole batch, drawn: whatever micro-batches make of them is the whole batch's, or refused, or noted.
 
-usage: counts_test.py   20 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 a thousand.
+usage: counts_test.py   10 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 a thousand.
 """
 
 import math
@@ -10,12 +10,12 @@ from collections import Counter
 
 import torch
 import torch.nn as nn
-from evaluate import SOAK, drawn_seed  # finds the package
+from evaluate import SOAK, drawn_seed, sampled  # finds the package
 
 import penstock
 
 SEED = drawn_seed()
-DRAWN = 1000 if SOAK else 20
+DRAWN = 1000 if SOAK else 10
 SAMPLES, PLACES = 12, 5
 
 
@@ -129,7 +129,7 @@ class Counts(unittest.TestCase):
         noted = ("l.sum() / 12", "l.mean() * (4 / l.shape[0])", "l.mean() * math.log(l.shape[0])", "l.mean() + p.sum() / l.shape[0]",
                  "l.mean() * torch.ones(l.shape[0]).sum()", "l.mean() * torch.tensor(float(l.shape[0]))",
                  "F.binary_cross_entropy_with_logits(l, k, pos_weight=(k.numel() - k.sum()) / k.sum())")
-        for text in noted:
+        for text in sampled(noted, 4):
             self.assertEqual(self.outcome(text, 3, False, 5), "noted", text)
         self.assertEqual(self.outcome("F.kl_div(l, w, reduction='batchmean')", 3, False, 5), "equal")
 
@@ -145,7 +145,7 @@ class Counts(unittest.TestCase):
         texts = (f"F.cross_entropy({scores}, {classes})", f"F.cross_entropy({scores}, {classes}, ignore_index=1)", f"F.cross_entropy({scores}, {classes}, weight={weights})",
                  f"F.cross_entropy({scores}[..., None], {classes}[..., None], weight={weights}, ignore_index=2, label_smoothing=0.1)",
                  f"F.nll_loss({scores}.log_softmax(1), {classes}, weight={weights})", f"F.cross_entropy({scores}, {classes}, reduction='sum') / {classes}.numel()")
-        for i, text in enumerate(texts):
+        for i, text in sampled(enumerate(texts), 3):
             microbatches, dynamic = ((3, False), (12, False), (2, True))[i % 3]
             self.assertEqual(self.outcome(text, microbatches, dynamic, 5), "equal", (text, microbatches, dynamic))
 

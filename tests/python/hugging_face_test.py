@@ -3,8 +3,6 @@
 usage: hugging_face_test.py
 """
 
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -34,9 +32,9 @@ if zoo.have("transformers", "accelerate"):
             self.seen.append({name: value for name, value in logs.items() if name in names})
 
 
-def gpt2(dropout=0.0):
+def gpt2(dropout=0.0, layers=1):
     torch.manual_seed(0)
-    config = transformers.GPT2Config(vocab_size=zoo.VOCABULARY, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0,
+    config = transformers.GPT2Config(vocab_size=zoo.VOCABULARY, n_positions=64, n_embd=16, n_layer=layers, n_head=2, bos_token_id=0, eos_token_id=0,
                                      resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout)
     return transformers.GPT2LMHeadModel(config).double()
 
@@ -97,26 +95,27 @@ class Case(unittest.TestCase):
 class Scripts(Case):
     """Each script once with Trainer, once with Trainer and a pipeline."""
 
-    def compare(self, pipeline, bound=1e-6, make=lambda: None, **given):
-        theirs, ours = self.trainer(None, make(), **given), self.trainer(pipeline, make(), **given)
+    def compare(self, *pipelines, bound=1e-6, make=lambda: None, **given):
+        start, theirs = make() or gpt2(), self.trainer(None, make(), **given)
         theirs.train()
-        ours.train()
-        start = make() or gpt2()
-        self.assertGreater(max(relative(value, ours.model.get_parameter(name)) for name, value in start.named_parameters()), 1e-2)  # it was trained
-        self.assert_alike(ours, theirs, bound)
-        self.assertIsNone(ours.step)
+        for pipeline in pipelines:
+            with self.subTest(pipeline=pipeline):
+                ours = self.trainer(pipeline, make(), **given)
+                ours.train()
+                changes = [relative(value, ours.model.get_parameter(name)) for name, value in start.named_parameters()]
+                self.assertGreater(max(changes), 1e-2)  # it was trained
+                self.assert_alike(ours, theirs, bound)
+                self.assertIsNone(ours.step)
 
     def test_an_optimizer_whose_step_is_exported(self):
-        self.compare({"microbatches": 4}, 1e-5, optim="adafactor")  # it normalises the keys' gradients, which are rounding alone
+        self.compare({"microbatches": 4}, bound=1e-5, optim="adafactor")  # it normalises the keys' gradients, which are rounding alone
 
     def test_schedules_and_a_smaller_last_batch(self):
-        for schedule, actors in (("1f1b", 2), ("zb-h1", 2)):
-            with self.subTest(schedule):
-                self.compare({"actors": actors, "schedule": schedule, "microbatches": 4}, eval_strategy="epoch")  # of 22 samples 6 are left
+        plans = ({"actors": 2, "schedule": schedule, "microbatches": 4} for schedule in ("1f1b", "zb-h1"))
+        self.compare(*plans, eval_strategy="epoch")  # of 22 samples 6 are left
 
     def test_accumulated_batches_are_micro_batches(self):
-        self.compare({}, per_device_train_batch_size=4, gradient_accumulation_steps=2)
-        self.compare({"microbatches": 4}, per_device_train_batch_size=4, gradient_accumulation_steps=2, lr_scheduler_type="cosine")
+        self.compare({}, {"microbatches": 4}, per_device_train_batch_size=4, gradient_accumulation_steps=2, lr_scheduler_type="cosine")
 
     def test_a_loss_that_does_not_take_the_count(self):
         self.compare({"microbatches": 4}, make=bert, data=classes(), optim="sgd", learning_rate=0.3)
@@ -169,13 +168,13 @@ class Checkpoints(Case):
             whole[kind] = self.trainer(pipeline, name=kind, save_strategy="epoch")
             whole[kind].train()
         self.assert_alike(whole["ours"], whole["theirs"])
-        for begun in whole:
-            for pipeline in (None, {"microbatches": 2, "schedule": "zb-h1"}):
-                with self.subTest(begun, pipeline=pipeline):
-                    resumed = self.trainer(pipeline, name="resumed")
-                    resumed.train(resume_from_checkpoint=str(self.folder / begun / "checkpoint-3"))
-                    resumed.logs[:0] = whole["theirs"].logs[:3]
-                    self.assert_alike(resumed, whole["theirs"])
+        other = {"microbatches": 2, "schedule": "zb-h1"}
+        for begun, pipeline in (("theirs", other), ("ours", None), ("ours", other)):
+            with self.subTest(begun, pipeline=pipeline):
+                resumed = self.trainer(pipeline, name="resumed")
+                resumed.train(resume_from_checkpoint=str(self.folder / begun / "checkpoint-3"))
+                resumed.logs[:0] = whole["theirs"].logs[:3]
+                self.assert_alike(resumed, whole["theirs"])
 
     def test_dropout_goes_on(self):
         whole = self.trainer({"microbatches": 4}, gpt2(dropout=0.1), name="whole", save_strategy="epoch")
@@ -208,7 +207,7 @@ class Checkpoints(Case):
                     raise KeyboardInterrupt
         found = []
         for pipeline in (None, {"microbatches": 4}):
-            found.append(self.trainer(pipeline))
+            found.append(self.trainer(pipeline, gpt2(layers=2)))
             found[-1].add_callback(Stopping)
             with self.assertRaises(KeyboardInterrupt):
                 found[-1].train()
@@ -255,10 +254,6 @@ class Refusals(Case):
         data = texts(8) + texts(8, length=9)
         self.refused(r'the batches of a step cannot be joined: "input_ids" is of shapes \[8, \d+\], \[8, \d+\]', data=data, gradient_accumulation_steps=2,
                      train_sampling_strategy="sequential")
-
-    def test_importing_the_package_does_not_import_transformers(self):
-        code = "import sys, penstock; penstock.trainer; assert 'transformers' not in sys.modules"
-        self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, 0)
 
 
 if __name__ == "__main__":

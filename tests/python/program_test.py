@@ -34,15 +34,16 @@ def windows():
 def gpt2(**options):
     import transformers
 
-    sizes = {"vocab_size": 256, "n_positions": 2 * CONTEXT, "n_embd": 16, "n_layer": 4, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {"vocab_size": 256, "n_positions": 2 * CONTEXT, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
     none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**sizes, **none, **options}))
 
 
-def llama():
+def llama(layers=1):
     import transformers
 
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**zoo.sizes(num_key_value_heads=2), "vocab_size": 256, "num_hidden_layers": 4}))
+    sizes = {**zoo.sizes(num_key_value_heads=2), "vocab_size": 256, "num_hidden_layers": layers}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
 
 
 def export(module, path, dtype=torch.float32, **options):
@@ -157,7 +158,7 @@ class Texts(Program):
         self.assert_losses(losses, pytorch_losses(module, 4, torch.float64), 1e-10)
 
     def test_check_and_looking_ahead(self):
-        file = export(llama(), self.folder / "llama.safetensors")
+        file = export(llama(layers=2), self.folder / "llama.safetensors")
         few = ["--microbatches", 4]
         for plan in (["--schedule", "zb-h1"], ["--mesh", "pipe=2,data=2"], ["--schedule", "interleaved-1f1b", "--chunks", 2]):
             with self.subTest(plan=plan):
@@ -166,14 +167,14 @@ class Texts(Program):
                 self.assertLess(found["gradient_difference"], 1e-10)
         self.assertIn("stage 1", self.succeed("compile", file, *few, "--emit", "stages").stdout)
         self.succeed("simulate", file, "--device", "a100-80", "--network", "nvlink3")
-        self.succeed("profile", file, *few, "--out", self.folder / "costs.json")
+        self.succeed("profile", file, *few, "--rounds", 1, "--out", self.folder / "costs.json")
         plan = self.folder / "plan.json"
-        self.succeed("plan", file, "--devices", 2, "--bandwidth", 1e10, "--micro-batches", "2,4", "--out", plan)
+        self.succeed("plan", file, "--devices", 2, "--bandwidth", 1e10, "--micro-batches", "2,4", "--seconds", 0.5, "--out", plan)
         losses, _ = self.train("planned", file, "--text", self.text, "--plan", plan, "--steps", 2, "--set", "data.validation=0", "--batch", 16)
         self.assertEqual(len(losses), 2)
 
     def test_stages_begin_where_they_are_told(self):
-        file = export(gpt2(), self.folder / "gpt2.pt2")
+        file = export(gpt2(n_layer=4), self.folder / "gpt2.pt2")
         told = ["compile", file, "--microbatches", 4, "--emit", "stages"]
         self.assertNotEqual(self.succeed(*told, "--set", "split=transformer.h.3").stdout, self.succeed(*told).stdout)
         self.fails('no op comes from the module "transformer.h.4"\n  hint: did you mean "transformer.h.0"?', *told, "--set", "split=transformer.h.4")
@@ -184,13 +185,13 @@ class Texts(Program):
         module = gpt2()
         file = export(module, self.folder / "gpt2.safetensors")
         arguments = ["--text", self.text, *WHOLE, "--dtype", "f64"]
-        whole, _ = self.train("whole", file, *arguments, "--steps", 60)
-        self.train("parts", file, *arguments, "--steps", 30)
-        self.succeed("train", "--resume", self.folder / "parts", "--steps", 60, "--schedule", "zb-h1")
+        whole, _ = self.train("whole", file, *arguments, "--steps", 20)
+        self.train("parts", file, *arguments, "--steps", 10)
+        self.succeed("train", "--resume", self.folder / "parts", "--steps", 20, "--schedule", "zb-h1")
         lines = [json.loads(line) for line in (self.folder / "parts" / "metrics.jsonl").read_text().splitlines()]
         self.assert_losses([line["loss"] for line in lines], whole, 1e-12)
 
-        pytorch_losses(module, 60, torch.float64)
+        pytorch_losses(module, 20, torch.float64)
         prompt, tokens = TEXT[: CONTEXT // 2], list(TEXT.encode())[: CONTEXT // 2]
         for _ in range(CONTEXT // 2):
             tokens.append(int(module(input_ids=torch.tensor([tokens])).logits[0, -1].argmax()))

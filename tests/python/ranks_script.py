@@ -28,6 +28,10 @@ def say(*words):
     os.write(1, f"{rank()}: {' '.join(map(str, words))}\n".encode())  # in one piece: the ranks share a pipe
 
 
+def two_layers():
+    return Model(layers=2)
+
+
 def read_here(make):
     """A module whose values rank 0 reads; the others have none."""
     if rank() == 0:
@@ -62,9 +66,9 @@ def compare_steps(make=torch.optim.AdamW, **plan):
     """Five steps of an optimiser, and everything else that a trainer does, on every rank."""
     torch.manual_seed(1)
     batches = [texts() for _ in range(5)]
-    twin = seeded(Model)
+    twin = seeded(two_layers)
     theirs = make(twin.parameters(), lr=1e-2)
-    module = read_here(Model)
+    module = read_here(two_layers)
     ours = make(module.parameters(), lr=1e-2)
     rates = [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5) for optimizer in (ours, theirs)]
     step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=ours, microbatches=4, **plan)
@@ -85,9 +89,9 @@ def compare_steps(make=torch.optim.AdamW, **plan):
     assert state["head.weight"] is state["embed.weight"]
     assert_alike(state, twin.state_dict(), 1e-6)
     assert torch.equal(step.parameter("layers.0.up.weight"), state["layers.0.up.weight"])
-    step.load_state_dict(seeded(Model).state_dict())
+    step.load_state_dict(seeded(two_layers).state_dict())
     longer = texts(length=9)  # a program that is made for it
-    torch.testing.assert_close(step(longer).item(), autograd(seeded(Model), longer)[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(step(longer).item(), autograd(seeded(two_layers), longer)[0], rtol=1e-12, atol=1e-12)
     assert step.explain().startswith("stages: 0 at the start, 1 at layers.")
     assert step.predict().seconds > 0 and step.predict(schedule="1f1b").bubble > 0
     assert step.program().startswith("penstock program 1")
@@ -100,13 +104,13 @@ def compare_steps(make=torch.optim.AdamW, **plan):
 def compare_micro_batches():
     torch.manual_seed(2)
     parts = [texts(*shape) for shape in ((2, 5), (3, 9), (1, 12), (2, 5))]
-    twin = seeded(Model)
+    twin = seeded(two_layers)
     count = sum((targets != -100).sum() for _, targets in parts)
     their_loss = sum(functional.cross_entropy(twin(x).flatten(0, 1), y.flatten(), reduction="sum") for x, y in parts) / count
     their_loss.backward()
     theirs = {name: p.grad.clone() for name, p in twin.named_parameters()}
     torch.optim.SGD(twin.parameters(), lr=0.1).step()
-    module = read_here(Model)
+    module = read_here(two_layers)
     step = penstock.trainer(module, texts(), loss=token_loss, optimizer=torch.optim.SGD(module.parameters(), lr=0.1), schedule="zb-h1", microbatches=4)
     batch = penstock.MicroBatches(parts)
     assert_alike(step.gradients(batch)[1], theirs)
@@ -127,7 +131,7 @@ def compare_with_threads():
     for backend in (None, "threads"):
         results = []
         for plan in ({"schedule": "zb-h1", "window": 2}, {"actors": 1, "tensor": 2}):
-            module = seeded(Model)
+            module = seeded(two_layers)
             optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
             scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
             step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=optimizer, microbatches=2, backend=backend, **plan)

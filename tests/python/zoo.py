@@ -67,8 +67,8 @@ def bert(t):
     return t.BertForMaskedLM(t.BertConfig(**sizes())), text()
 
 
-def t5(t):
-    config = t.T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=4, d_ff=32, num_layers=2, num_decoder_layers=2, num_heads=4,
+def t5(t, layers=2):
+    config = t.T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=4, d_ff=32, num_layers=layers, num_decoder_layers=layers, num_heads=4,
                         decoder_start_token_id=0)
     return t.T5ForConditionalGeneration(config), {**text(), "labels": tokens(2, 7)}
 
