@@ -61,6 +61,7 @@ def _settings() -> list[Any]:
             cuda.mem_efficient_sdp_enabled()]
 
 
+@functools.cache  # of some three thousand modules for each key, whose real paths take most of its time
 def _is_package(file: str) -> bool:
     return os.path.realpath(file).startswith(PACKAGES) or file.startswith("<frozen")
 
@@ -96,9 +97,10 @@ class _Key:
         """Code may be reached through what a package keeps of it, such as a registry of functions."""
         if not hasattr(sys.modules["__main__"], "__file__"):
             raise Unknown("an interactive session")
-        files = {os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
-        for file in sorted(file for file in files if not _is_package(file) and os.path.exists(file)):
-            self.stamp(file)
+        files = {file for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None)) and not _is_package(file)}
+        for file in sorted(set(map(os.path.realpath, files))):
+            if os.path.exists(file):
+                self.stamp(file)
 
     def add(self, value: Any) -> None:
         if isinstance(value, SIMPLE):
