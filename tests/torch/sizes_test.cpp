@@ -124,17 +124,23 @@ TEST(Sizes, OfActorsWithSeveralDevices) {
 // Models of the registry in their configurations' own way; the masks of dropout are keyed by sample.
 TEST(Sizes, OfModels) {
   using Settings = std::vector<std::string>;
-  const Settings text = {"width=16", "heads=2", "context=8", "vocabulary=32", "layers=3", "batch=16", "microbatches=8", "dtype=f64"};
-  for (const auto& [model, own] : {std::pair<const char*, Settings>{"gpt", {"dropout=0.2", "recompute=none"}},
-                                   {"gpt", {"dropout=0.2", "recompute=selective"}},
-                                   {"gpt", {"dropout=0.2", "recompute=inputs"}},
-                                   {"two-branch", {}},
-                                   {"t5", {}}}) {
-    std::vector<Override> overrides = {parse_override(concat("model.name=", model))};
-    for (const Settings& settings : {text, own})
-      for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+  const Settings text = {"width=16", "heads=2", "context=10", "vocabulary=32", "layers=3", "actors=3"};
+  const auto with = [&](Settings settings, const char* more) {
+    settings.emplace_back(more);
+    return settings;
+  };
+  for (const auto& [model, own] : {std::pair<const char*, Settings>{"gpt", with(text, "dropout=0.2")},
+                                   {"gpt", with(with(text, "dropout=0.2"), "recompute=selective")},
+                                   {"gpt", with(with(text, "tied=1"), "recompute=inputs")},
+                                   {"moe", text},
+                                   {"multimodal", {"context=10", "width=16", "actors=4"}},
+                                   {"dlrm", {"actors=3"}},
+                                   {"candle-uno", {"actors=3"}}}) {
+    const Settings all = with(with(with(with(own, concat("model.name=", model).c_str()), "batch=16"), "microbatches=8"), "dtype=f64");
+    std::vector<Override> overrides;
+    for (const std::string& setting : all) overrides.push_back(parse_override(setting));
+    SCOPED_TRACE(join(all, " "));
     const Config config = load_config("", overrides, builtin_models());
-    SCOPED_TRACE(concat(model, " ", join(own, " ")));
     Prepared prepared = prepare(config, builtin_models());
     StageShape shape = chain(prepared.schedule.stages());
     if (!prepared.schedule.predecessors.empty()) shape.predecessors = prepared.schedule.predecessors;

@@ -60,6 +60,26 @@ std::vector<Layout> lying_of(const LowerInput& input, const Bundle& bundle, cons
   return out;
 }
 
+// Whether what the op makes is the same wherever it is cut along the dim.
+bool is_alike_along(const Graph& graph, const Op& op, std::int64_t dim) {
+  if (op.name != "expand") return op.name == "full";
+  const Shape& from = graph.type(op.operands[0]).shape;
+  const std::int64_t own = dim - std::ssize(graph.type(op.results[0]).shape) + std::ssize(from);
+  return own < 0 || from[own] == 1;
+}
+
+// The graph with slices of what is alike taken from the begin on, whichever part they are for.
+Graph sliced_alike(Graph graph) {
+  const IdVector<ValueId, OpId> producer = producers(graph);
+  for (Op& op : graph.ops) {
+    const OpId made = op.name == "slice" ? producer[op.operands[0]] : OpId();
+    if (!made || !is_alike_along(graph, graph.ops[made], attribute<std::int64_t>(op, "dim"))) continue;
+    op.attributes["end"] = attribute<std::int64_t>(op, "end") - attribute<std::int64_t>(op, "start");
+    op.attributes["start"] = std::int64_t{0};
+  }
+  return graph;
+}
+
 // The task on one of `parts` parts of a micro-batch.
 Graph of_part(const LowerInput& input, const StageTask& task, std::int32_t parts) {
   const Graph& graph = *task.graph;
@@ -80,8 +100,9 @@ Graph of_part(const LowerInput& input, const StageTask& task, std::int32_t parts
   AxisWishes wishes;
   wishes.axis = kSamples;
   wishes.members = parts;
-  Graph first = localise(graph, layouts, wishes, 0);
-  if (!structurally_equal(first, localise(graph, layouts, wishes, parts - 1)))
+  const auto part = [&](std::int64_t number) { return sliced_alike(localise(graph, layouts, wishes, number)); };
+  Graph first = part(0);
+  if (!structurally_equal(first, part(parts - 1)))
     fail_mixed(input, task, "it does not do the same for all parts, as where it adds something once for each micro-batch");
   first.name = graph.name;
   return first;
