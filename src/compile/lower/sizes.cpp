@@ -13,6 +13,7 @@ namespace penstock {
 namespace {
 
 constexpr const char* kSamples = "samples";  // no axis of the mesh
+constexpr const char* kHint = "let every action of the table take one micro-batch (plan --micro-batches N: one size for all stages)";
 
 // The same split of a value among so many members.
 Layout among(const Layout& layout, std::int64_t members) {
@@ -22,7 +23,7 @@ Layout among(const Layout& layout, std::int64_t members) {
 [[noreturn]] void fail_mixed(const LowerInput& input, const StageTask& task, const std::string& why) {
   throw Error(concat("stage ", quote(input.dag.names[task.stage]), ": ", name(task.kind), " of ", input.largest,
                      " micro-batches together is not that of each of them"),
-              {why}, "let every action of the table take one micro-batch");
+              {why}, kHint);
 }
 
 // How the body's values lie where every sample that the loop reads is in one of the step's parts.
@@ -33,9 +34,9 @@ IdVector<ValueId, Layout> layouts_of_body(const LowerInput& input) {
   for (std::int64_t i = 0; i < split; ++i) {
     const std::int64_t rows = body.type(body.inputs[i]).shape[0];
     if (rows % input.largest != 0)
-      throw Error(concat("the loop's input ", i, " has ", rows, " rows for each of the step's micro-batches, which are ", input.largest,
-                         " of the table's"),
-                  {"it is counted by micro-batch, not by sample"}, "let every action of the table take one micro-batch");
+      throw Error(concat(quote(body.values[body.inputs[i]].name), " has ", rows, " rows for ", input.largest,
+                         " micro-batches of the table together"),
+                  {"it is counted by micro-batch, not by sample, as what a step carries from one to the next is"}, kHint);
     values[body.inputs[i]] = split_layout(0, 1, rows, input.largest);
   }
   return decide_layouts(body, std::move(values), IdVector<ValueId, bool>(body.values.size()), input.largest).values;
