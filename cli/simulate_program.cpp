@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 
 #include "base/text.h"
 #include "cli/kernels.h"
@@ -130,18 +133,21 @@ std::int64_t predicted_bytes(const Setting& setting, std::size_t number) {
 }
 
 // For each device, the most micro-batches alive at once, from the begin of F to the end of B, or of W; each counts as devices/stages.
+// Several that a stage takes together are one.
 std::vector<double> peak_live(const Timeline& timeline) {
   struct Change {
     double time, amount;
   };
   std::vector<std::vector<Change>> changes(timeline.devices.size());
   std::int32_t stages = 1;
-  // By device, stage and micro-batch: the end of B, I or W.
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, double> last;
+  using Work = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // device, stage and micro-batch
+  std::set<Work> begun;                                               // an F may be several runs
+  std::map<Work, double> last;                                        // the end of B, I or W
   for (const Activity& a : timeline.activities) {
     if (a.lane != Lane::compute || !a.action) continue;
     stages = std::max(stages, a.stage + 1);
-    if (a.kind == Kind::F) changes[static_cast<std::size_t>(a.device)].push_back({a.begin, 1});
+    if (a.kind == Kind::F && begun.insert({a.device, a.stage, a.microbatch}).second)
+      changes[static_cast<std::size_t>(a.device)].push_back({a.begin, 1});
     if (a.kind != Kind::B && a.kind != Kind::I && a.kind != Kind::W) continue;
     double& end = last[{a.device, a.stage, a.microbatch}];
     end = std::max(end, a.end);

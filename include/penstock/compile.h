@@ -62,8 +62,9 @@ struct CompileOptions {
 };
 
 // A program for as many devices as the actors have together: all communication inferred, memory planned, proven free of deadlock. `step`
-// has stage marks or none (stage/stages.h); its loop has as many micro-batches as the table, times shares_of(devices). Of the table a step
-// without backward takes the forwards. Throws Error where step, table and devices do not fit.
+// has stage marks or none (stage/stages.h); its loop has as many micro-batches as the table, times shares_of(devices), or where stages take
+// several together a whole part of them (schedule/sizes.h): then they run as they are. Of the table a step without backward takes the
+// forwards. Throws Error where step, table and devices do not fit.
 Program compile(const Graph& step, const Schedule& schedule, const CompileOptions& options = {});
 // The same of micro-batches of different shapes: `classes` are steps of one micro-batch each that differ in the shapes of their data alone,
 // and divide the loss by a port (BatchCount::port); `shape_class`: which of them each micro-batch of the table has. Every data port that

@@ -7,6 +7,9 @@
 // UNSHARD, and anew for a reader of another version. They are there for a while only, so nothing that is made of them is hoisted out of the
 // loop, and W, which may come later, reads none (CutOptions::gathered).
 //
+// Stages may take several micro-batches together (sizes.h). What they read of stages that take another number is cut, or put together,
+// ahead of the first run that reads it.
+//
 // U, REDUCE_GRAD, OFFLOAD and RELOAD leave a placeholder, in whose place later passes put something, or nothing. Sends and receives are
 // runs of nothing yet, at which the pass `transfers` lets transfers start.
 #include <algorithm>
@@ -17,6 +20,7 @@
 
 #include "base/text.h"
 #include "lower/passes.h"
+#include "lower/sizes.h"
 #include "penstock/error.h"
 #include "schedule/kinds.h"
 #include "schedule/slices.h"
@@ -43,8 +47,10 @@ struct StageTasks {
 template <class Do>
 void for_each_action(const LowerInput& input, const Do& act) {
   for (const ActorId actor : ids<ActorId>(input.actors()))
-    for (const Action& action : input.schedule.actors[actor.value])
-      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; ++m) act(actor, action, Unit{m});
+    for (const Action& action : input.schedule.actors[actor.value]) {
+      const std::int32_t size = std::min(input.size_of(StageId(action.stage)), action.count);
+      for (std::int32_t m = action.microbatch; m < action.microbatch + action.count; m += size) act(actor, action, Unit{m, size});
+    }
 }
 
 // Returns for each stage its tasks for micro-batches of one shape class.
@@ -101,8 +107,8 @@ struct Rows {
   std::vector<IdVector<StageId, StageTasks>> stages;                 // by shape class
   IdVector<StageTaskId, TaskId> task{};                              // none: it never runs
   IdVector<StageTaskId, std::vector<BlockId>> blocks{};              // of whose members it reads
-  IdVector<BundleId, std::vector<InstanceId>> edges{};               // [micro-batch]
-  std::map<std::tuple<BundleId, ActorId, Unit>, InstanceId> used{};  // accumulators, what the loop uses
+  IdVector<BundleId, std::vector<InstanceId>> edges{};               // [micro-batch], the first of those together
+  std::map<std::tuple<BundleId, ActorId, Unit>, InstanceId> used{};  // accumulators, what the loop uses, what is there in another size
   std::set<InstanceId> begun{};                                      // edges that are summed
   ReadVersion version{};                                             // that the action reads
   std::map<BlockId, Gathered> gathered{};                            // what was gathered last
@@ -138,7 +144,7 @@ void make_edges(Rows& rows) {
         const StageTask& from = rows.stage_task(bundle.producers[0]);
         Instance made;
         made.name = concat(name(from.kind), from.stage.value, ":", b.value, ".", unit.microbatch);
-        made.types = bundle.types;
+        made.types = types_of(rows.input, b, unit.count);
         made.home = actor;
         made.unit = unit;
         rows.edges[b][unit.microbatch] = add(rows.draft, std::move(made));
@@ -229,6 +235,16 @@ void add_tasks(Rows& rows) {
   }
 }
 
+Run run_of(Opcode opcode, StageId stage, Kind kind, Unit unit = {}) {
+  Run run;
+  run.opcode = opcode;
+  run.stage = stage;
+  run.kind = kind;
+  run.unit = unit;
+  return run;
+}
+
+// What a run on the actor reads. `unit`: as it is made.
 InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   const Bundle& bundle = rows.bundle(b);
   if (bundle.source == Bundle::Source::edge) return rows.edges[b][unit.microbatch];
@@ -242,11 +258,39 @@ InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   if (!instance) {
     Instance made;
     made.name = concat("before:", operand, part ? concat(".", part.microbatch) : "");
-    made.types = bundle.types;
+    made.types = part ? types_of(rows.input, b, 1) : bundle.types;
     made.home = actor;
     instance = add(rows.draft, std::move(made));
     rows.draft.uses.push_back({operand, part, actor, instance});
   }
+  return instance;
+}
+
+// How many micro-batches together the bundle's values are made for; 0: for all, or none.
+std::int32_t size_made(const Rows& rows, const Bundle& bundle) {
+  if (bundle.source == Bundle::Source::edge) return rows.input.size_of(rows.stage_task(bundle.producers[0]).stage);
+  return bundle.source == Bundle::Source::data ? 1 : 0;
+}
+
+// What the run reads, in the size that it works on.
+InstanceId read(Rows& rows, BundleId b, ActorId actor, const Run& reader) {
+  const Unit unit = reader.unit;
+  const std::int32_t made = size_made(rows, rows.bundle(b));
+  if (made == 0 || made == unit.count) return read(rows, b, actor, unit);
+  InstanceId& instance = rows.used[{b, actor, unit}];
+  if (instance) return instance;
+  Instance resized;
+  resized.name = concat("sized:", b.value, ".", unit.microbatch, ".", actor.value);
+  resized.types = types_of(rows.input, b, unit.count);
+  resized.home = actor;
+  resized.unit = unit;
+  instance = add(rows.draft, std::move(resized));
+  Run run = run_of(Opcode::run, reader.stage, reader.kind, unit);
+  run.task = add_task(rows.draft, concat("sized.", b.value), resizing(rows.input, b, made, unit));
+  for (std::int32_t m = unit.microbatch / made * made; m < unit.microbatch + unit.count; m += made)
+    run.reads.push_back(read(rows, b, actor, Unit{m, made}));
+  run.writes = {{instance}};
+  rows.draft.actors[actor].push_back(std::move(run));
   return instance;
 }
 
@@ -287,15 +331,6 @@ Write write(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   return {instance, ResultMode::store};
 }
 
-Run run_of(Opcode opcode, StageId stage, Kind kind, Unit unit = {}) {
-  Run run;
-  run.opcode = opcode;
-  run.stage = stage;
-  run.kind = kind;
-  run.unit = unit;
-  return run;
-}
-
 // Each device's share of the parameters as one message, from all to all.
 void gather(Rows& rows, BlockId block, ActorId actor, StageId stage) {
   const std::string name = concat("block:", block.value, ".", rows.gathers++);
@@ -332,7 +367,7 @@ void run_task(Rows& rows, StageTaskId t, ActorId actor, StageId stage, Unit unit
   else
     run.task = rows.task[t];
   for (BundleId b : task.reads)
-    if (!member_of(rows, b).block) run.reads.push_back(read(rows, b, actor, unit));
+    if (!member_of(rows, b).block) run.reads.push_back(read(rows, b, actor, run));
   for (BlockId block : rows.blocks[t]) run.reads.push_back(gathered(rows, block, actor, stage));
   for (BundleId b : task.writes) run.writes.push_back(write(rows, b, actor, unit));
   rows.draft.actors[actor].push_back(std::move(run));

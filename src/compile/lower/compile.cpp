@@ -13,6 +13,7 @@
 #include "penstock/error.h"
 #include "schedule/forward_stages.h"
 #include "schedule/kinds.h"
+#include "schedule/sizes.h"
 #include "schedule/versions.h"
 #include "stage/loop.h"
 
@@ -168,7 +169,7 @@ std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const
 
 ModelPrograms compile(const Model& model, StepShape shape, const OptimiserOptions& optimiser, const Schedule& schedule,
                       CompileOptions options) {
-  shape.microbatches = schedule.microbatches() * shares_of(options.devices);
+  shape.microbatches = schedule.microbatches() / micro_batches_together(schedule) * shares_of(options.devices);
   if (options.parameters.empty())
     for (const ParameterSpec& parameter : model.parameters()) options.parameters.push_back(parameter.name);
   const Graph training = training_step(model, shape, optimiser);

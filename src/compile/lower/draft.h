@@ -21,6 +21,7 @@ namespace penstock {
 // For what part of a step's work a value is there: an instance is one value of one unit.
 struct Unit {
   std::int32_t microbatch = -1;  // of the table, from the pass `devices` on of the step; -1: the whole step
+  std::int32_t count = 1;        // so many of the table's together, from this one on
 
   explicit operator bool() const { return microbatch >= 0; }
   auto operator<=>(const Unit&) const = default;

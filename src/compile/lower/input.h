@@ -8,6 +8,7 @@
 #include "lower/lower.h"
 #include "penstock/compile.h"
 #include "penstock/id.h"
+#include "penstock/layout.h"
 #include "penstock/ops.h"
 #include "stage/stages.h"
 
@@ -41,6 +42,11 @@ struct LowerInput {
   // first tensor of the step's first micro-batch. Those that the loop cuts of the second follow on it, and so on.
   std::vector<std::int32_t> shape_class = {};
   InputId first_port{};
+  // Where the step's micro-batches are several of the table's, of which some stages take fewer (lower/sizes.h): that number, how many each
+  // stage takes together, and, by bundle that is data or an edge, how the samples lie in each of its values, in as many equal parts.
+  std::int32_t largest = 1;
+  IdVector<StageId, std::int32_t> sizes = {};
+  IdVector<BundleId, std::vector<Layout>> samples = {};
   std::int32_t local = 1;  // devices of a host; 1 below level 3
   // Where the mesh has axes inside of an actor, all of this is what one of their members does.
   std::int32_t members = 1;
@@ -55,6 +61,7 @@ struct LowerInput {
   const Op& loop_op() const { return step.ops[loop]; }
   // Returns the shape class of a micro-batch of the table; 0 where the step has only one.
   std::int32_t class_of(std::int32_t microbatch) const { return shape_class.empty() || microbatch < 0 ? 0 : shape_class[microbatch]; }
+  std::int32_t size_of(StageId stage) const { return sizes.empty() ? 1 : sizes[stage]; }
   std::int32_t actors() const { return static_cast<std::int32_t>(schedule.actors.size()); }
   std::int32_t devices(ActorId actor) const { return group_size[actor]; }
   std::int32_t table_microbatches() const { return microbatches / shares; }

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "lower/member_inputs.h"
 #include "lower/passes.h"
+#include "lower/sizes.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
 #include "program/piece.h"
@@ -202,6 +203,7 @@ void check_table(const LowerInput& input) {
 
 LowerInput staged_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options) {
   LowerInput input = cut_input(std::move(staged), schedule, options);
+  take_sizes(input);
   check_table(input);
   return input;
 }

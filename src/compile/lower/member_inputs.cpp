@@ -12,6 +12,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "lower/sizes.h"
 #include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
@@ -405,7 +406,10 @@ void take_members(const Graph& traced, const Schedule& schedule, const CompileOp
 
 std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const CompileOptions& options) {
   std::vector<LowerInput> out = cut_members(traced, schedule, options);
-  for (const LowerInput& input : out) check_table(input);
+  for (LowerInput& input : out) {
+    take_sizes(input);
+    check_table(input);
+  }
   return out;
 }
 

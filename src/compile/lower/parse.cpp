@@ -55,8 +55,15 @@ std::int32_t number_after(Cursor& in, std::string_view word) {
   return index(in);
 }
 
+// The number of micro-batches of a unit whose first one has been read.
+std::int32_t count_if_any(Cursor& in) {
+  return in.accept(draft_text::kTogether) ? static_cast<std::int32_t>(integer_in(in, 2, std::int64_t{1} << 30)) : 1;
+}
+
 Unit unit_if_any(Cursor& in) {
-  return in.accept("unit") ? Unit{index(in)} : Unit();
+  if (!in.accept("unit")) return {};
+  const std::int32_t first = index(in);
+  return {first, count_if_any(in)};
 }
 
 BlockId block_number(Reader& r) {
@@ -131,7 +138,7 @@ void parse_action(Cursor& in, Run& run) {
   const ActionName action = action_name(in);
   run.stage = StageId(action.stage);
   run.kind = action.kind;
-  run.unit.microbatch = action.microbatch;
+  run.unit = {action.microbatch, count_if_any(in)};
 }
 
 // False where the next word is none that a run can have: the others come of transfers and frees.

@@ -57,11 +57,16 @@ std::string text_of(const Holding& held) {
   return concat(draft_text::kHoldings[1], held == kHostShare ? "" : concat(" ", draft_text::kHoldings[1]));
 }
 
+// "4", or "4 together 2".
+std::string text_of(const Unit& unit) {
+  return concat(unit.microbatch, unit.count > 1 ? concat(" ", draft_text::kTogether, " ", unit.count) : "");
+}
+
 std::string text_of(const Instance& i, const std::string& handle) {
   std::string out(draft_text::kSources[static_cast<std::size_t>(i.source)]);
   if (i.input) out += concat(" ", i.input.value);
   if (i.home) out += concat(" on ", i.home.value);
-  if (i.unit) out += concat(" unit ", i.unit.microbatch);
+  if (i.unit) out += concat(" unit ", text_of(i.unit));
   if (i.host) out += " host";
   if (!i.owned) out += " copy";
   if (i.block) out += concat(" block ", i.block.value, " members ", list(i.members), " ", text_of(i.held));
@@ -84,7 +89,7 @@ std::string text_of(const InWindow& window) {
 // "run 0F3 @F0(%x, %y) -> (store %z)"; "place 0U" where a later pass puts something.
 std::string text_of(const Draft& draft, const Run& run, const IdVector<InstanceId, std::string>& handles) {
   std::string out(run.placeholder ? draft_text::kPlaceholder : name(run.opcode));
-  if (run.stage) out += concat(" ", run.stage.value, name(run.kind), run.unit ? concat(run.unit.microbatch) : "");
+  if (run.stage) out += concat(" ", run.stage.value, name(run.kind), run.unit ? text_of(run.unit) : "");
   const std::string window = text_of(run.window);
   if (run.placeholder) return out + window;
   if (run.opcode == Opcode::run) out += " @" + shown_name(draft.tasks[run.task].name).substr(1);

@@ -10,5 +10,6 @@ inline constexpr std::array<std::string_view, 3> kSources = {"computed", "data",
 inline constexpr std::array<std::string_view, 2> kHoldings = {"whole", "flat"};
 inline constexpr std::array<std::string_view, 3> kModes = {"store", "add", "update"};
 inline constexpr std::string_view kPlaceholder = "place";
+inline constexpr std::string_view kTogether = "together";
 
 }  // namespace penstock::draft_text

@@ -18,6 +18,7 @@
 #include "rules/load_schedule.h"
 #include "schedule/kinds.h"
 #include "schedule/options.h"
+#include "schedule/sizes.h"
 #include "schedule/traits.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
@@ -402,7 +403,7 @@ bool reads_last_gradients(const Config& config, const Prepared& prepared) {
 StepShape shape_of(const Config& config, const Prepared& prepared) {
   return {.batch = static_cast<int>(config.train.batch),
           .context = length_of(config, prepared),
-          .microbatches = step_microbatches(prepared),
+          .microbatches = step_microbatches(prepared) / micro_batches_together(prepared.schedule),
           .rows = rows_of(config, *prepared.model)};
 }
 
