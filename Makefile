@@ -16,7 +16,9 @@ endif
 
 configure = $(CMAKE) --preset $(1) $(configure_flags) $(2) >build-$(1).log || { cat build-$(1).log; exit 1; }
 
-.PHONY: build train demo test cuda soak install format
+.PHONY: build train demo test test-release test-cuda test-asan test-tsan cuda soak install format
+# One build at a time: each takes all cores.
+.NOTPARALLEL:
 
 # The program, and what only it needs.
 build:
@@ -37,18 +39,30 @@ cuda:
 	@$(CMAKE) --preset cuda -DPENSTOCK_TESTS=ON -DPENSTOCK_MODULE=ON >build-cuda.log || { cat build-cuda.log; exit 1; }
 	@$(CMAKE) --build build-cuda --target penstock penstock_backend penstock_cuda penstock_torch_tests penstock_module
 
-# Everything in release; the program with libtorch for CUDA, without a GPU; the core and its fuzzers under ASan and UBSan; what has threads under TSan. Sanitizers watch a tenth of what is drawn.
-test:
-	@scripts/setup.sh tests cuda
+# Everything in release; the program with libtorch for CUDA, without a GPU; the core and its fuzzers under ASan and UBSan; what has threads under TSan.
+# Sanitizers watch a tenth of what is drawn, and ASan a third of the tests.
+test: test-release test-cuda test-asan test-tsan
+
+test-release:
+	@scripts/setup.sh tests
 	@$(call configure,release,-DPENSTOCK_TESTS=ON -DPENSTOCK_MODULE=ON)
 	@$(CMAKE) --build build
 	@$(CTEST) --test-dir build --output-on-failure -j $(JOBS)
+
+test-cuda:
+	@scripts/setup.sh tests cuda
 	@$(CMAKE) --preset cuda >build-cuda.log || { cat build-cuda.log; exit 1; }
 	@$(CMAKE) --build build-cuda --target penstock_cuda_tests
 	@$(CTEST) --test-dir build-cuda --output-on-failure -j $(JOBS)
+
+test-asan:
+	@scripts/setup.sh tests
 	@$(call configure,asan,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build-asan
 	@$(CTEST) --test-dir build-asan --output-on-failure -j $(JOBS)
+
+test-tsan:
+	@scripts/setup.sh tests
 	@$(call configure,tsan,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build-tsan --target penstock_core_tests
 	@$(CTEST) --test-dir build-tsan --output-on-failure -j $(JOBS)

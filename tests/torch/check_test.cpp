@@ -192,8 +192,11 @@ void expect_same_bits(const StepGradients& found, const StepGradients& expected)
 TEST(Check, RecomputingActionsChangeNoBit) {
   const std::uint64_t seed = 11;
   test::Random random(seed);
+  test::Sample sample(1);
+  int done = 0;
   for (const auto& [model, dropout] : {std::pair{"gpt", "dropout=0.2"}, {"gpt", "dropout=0.0"}, {"two-branch", "dtype=f64"}}) {
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b"}) {
+      if (!sample.takes()) continue;
       const bool interleaved = std::string_view(schedule) == "interleaved-1f1b";
       const Config config = small(model, {"dtype=f64", dropout, concat("schedule=", schedule), "microbatches=8", "actors=2",
                                           concat("chunks=", interleaved ? 2 : 1)});
@@ -204,9 +207,11 @@ TEST(Check, RecomputingActionsChangeNoBit) {
         prepared.schedule = test::with_recomputation(random, kept, share);
         SCOPED_TRACE(concat(model, ", ", dropout, ", seed ", seed, "\n", print(prepared.schedule)));
         expect_same_bits(step_of(config, prepared, compile_gradients(config, prepared)), expected);
+        ++done;
       }
     }
   }
+  EXPECT_GE(done, test::rounds(24));
 }
 
 // A cast commutes with a gather: parameters that travel in bf16 give the same bits as those that are held whole.

@@ -17,6 +17,7 @@
 #include "state/initialise.h"
 #include "support/errors.h"
 #include "support/random_schedule.h"
+#include "support/rounds.h"
 #include "support/seed.h"
 #include "torch/test_cluster.h"
 
@@ -281,7 +282,7 @@ TEST(RandomWindows, WorkersAlongAxesOfUnequalParts) {
 
 TEST(RandomWindows, AreWhatTheirTablesSayOrRefused) {
   const std::uint64_t seed = test::drawn_seed(5163);
-  const int trials = test::is_soak() ? 2000 : 30;
+  const int trials = test::is_soak() ? 2000 : test::rounds(30);
   int ran = 0;
   std::map<std::string, int> refusals;
   for (int trial = 0; trial < trials && !HasFailure(); ++trial) {
