@@ -155,5 +155,24 @@ TEST(Sizes, OfModels) {
   }
 }
 
+// Gradients are rounded by micro-batch there, so a stage that takes two together runs them one after the other: the same bits as one by
+// one.
+TEST(Sizes, InBf16RunOneAfterTheOther) {
+  std::vector<Override> overrides;
+  for (const char* setting : {"width=16", "heads=2", "context=10", "vocabulary=32", "actors=2", "batch=16", "microbatches=8", "dtype=bf16"})
+    overrides.push_back(parse_override(setting));
+  const Config config = load_config("", overrides, builtin_models());
+  Prepared prepared = prepare(config, builtin_models());
+  const auto step = [&](const std::vector<int>& sizes) {
+    prepared.schedule = graphpipe(chain(2), kMicrobatches, sizes);
+    const Program program = compile_gradients(config, prepared);
+    EXPECT_EQ(forwards_by_stage(program).at(1), kMicrobatches);
+    return test::step_of(config, prepared, program);
+  };
+  const StepGradients single = step({1, 1}), together = step({1, 2});
+  EXPECT_EQ(together.loss, single.loss);
+  EXPECT_EQ(together.gradients, single.gradients);
+}
+
 }  // namespace
 }  // namespace penstock

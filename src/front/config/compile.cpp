@@ -400,10 +400,16 @@ bool reads_last_gradients(const Config& config, const Prepared& prepared) {
          std::ranges::any_of(prepared.schedule.actors, [&](const auto& row) { return std::ranges::any_of(row, predicts); });
 }
 
+// How many of the table's micro-batches are one of the step's. In bf16 gradients are rounded by micro-batch, which takes all of its samples
+// at once, so there stages that take several together run them one after the other.
+int together_of(const Config& config, const Prepared& prepared) {
+  return dtype_of(config) == DType::bf16 ? 1 : micro_batches_together(prepared.schedule);
+}
+
 StepShape shape_of(const Config& config, const Prepared& prepared) {
   return {.batch = static_cast<int>(config.train.batch),
           .context = length_of(config, prepared),
-          .microbatches = step_microbatches(prepared) / micro_batches_together(prepared.schedule),
+          .microbatches = step_microbatches(prepared) / together_of(config, prepared),
           .rows = rows_of(config, *prepared.model)};
 }
 
