@@ -10,20 +10,13 @@
 #include "support/errors.h"
 #include "support/random_marks.h"
 #include "support/random_schedule.h"
-#include "torch/test_cluster.h"
+#include "torch/run_step.h"
 
 namespace penstock {
 namespace {
 
 StepGradients run(const Model& model, const Graph& step, const Schedule& schedule, Recompute recompute = Recompute::none) {
-  const Program program = lower(step, schedule, {.recompute = recompute});
-  const auto cluster =
-      test::make_test_cluster(program.devices.size(), std::make_shared<RandomBatch>(text_ports(test::kContext), test::kVocabulary));
-  cluster->load(program);
-  StateSource state;
-  state.parameters = model.parameters();
-  cluster->set_state(state);
-  return step_gradients(program, *cluster, model.parameters(), 0);
+  return test::step_of(model, lower(step, schedule, {.recompute = recompute}));
 }
 
 TEST(RandomTables, FinishWithTheSequentialResult) {

@@ -2,6 +2,7 @@
 
 #include "driver/thread_cluster.h"
 #include "models/registry.h"
+#include "support/dag_model.h"
 #include "support/thread_lanes.h"
 #include "torch/executor.h"
 #include "torch/test_cluster.h"
@@ -21,6 +22,12 @@ std::unique_ptr<Cluster> make_lane_cluster(std::size_t devices, std::shared_ptr<
   return make_thread_cluster(static_cast<int>(devices), executor, std::move(data), options);
 }
 
+StepGradients first_step(Cluster& cluster, const Program& program, const StateSource& state) {
+  cluster.load(program);
+  cluster.set_state(state);
+  return step_gradients(program, cluster, state.parameters, state.seed);
+}
+
 }  // namespace
 
 StepGradients step_of(const Config& config, const Prepared& prepared, const Program& program, bool on_lanes) {
@@ -32,12 +39,12 @@ StepGradients step_on(std::shared_ptr<const DataSource> data, const Config& conf
                       bool on_lanes) {
   const auto cluster = on_lanes && test_device().is_cpu() ? make_lane_cluster(program.devices.size(), std::move(data))
                                                           : make_test_cluster(program.devices.size(), std::move(data));
-  cluster->load(program);
-  StateSource state;
-  state.seed = config.train.seed;
-  state.parameters = prepared.parameters;
-  cluster->set_state(state);
-  return step_gradients(program, *cluster, prepared.parameters, config.train.seed);
+  return first_step(*cluster, program, {.seed = config.train.seed, .parameters = prepared.parameters});
+}
+
+StepGradients step_of(const Model& model, const Program& program) {
+  const auto data = std::make_shared<RandomBatch>(text_ports(kContext), kVocabulary);
+  return first_step(*make_test_cluster(program.devices.size(), data), program, {.parameters = model.parameters()});
 }
 
 StepGradients sequential_step(const Config& config, std::int64_t microbatches) {

@@ -6,6 +6,7 @@
 
 #include "config/compile.h"
 #include "driver/check.h"
+#include "penstock/trace.h"
 
 namespace penstock::test {
 
@@ -15,6 +16,9 @@ StepGradients step_of(const Config& config, const Prepared& prepared, const Prog
 // The same on data of one's own.
 StepGradients step_on(std::shared_ptr<const DataSource> data, const Config& config, const Prepared& prepared, const Program& program,
                       bool on_lanes = false);
+
+// The step of a model without a configuration that reads drawn texts, as DagModel does.
+StepGradients step_of(const Model& model, const Program& program);
 
 // The step that all others are compared with.
 StepGradients sequential_step(const Config& config, std::int64_t microbatches = 1);

@@ -14,7 +14,6 @@
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "torch/run_step.h"
-#include "torch/test_cluster.h"
 
 namespace penstock {
 namespace {
@@ -25,21 +24,11 @@ using test::Random;
 
 constexpr int kMicrobatches = 8;
 
-StepGradients run(const Model& model, const Program& program) {
-  const auto cluster =
-      test::make_test_cluster(program.devices.size(), std::make_shared<RandomBatch>(text_ports(test::kContext), test::kVocabulary));
-  cluster->load(program);
-  StateSource state;
-  state.parameters = model.parameters();
-  cluster->set_state(state);
-  return step_gradients(program, *cluster, model.parameters(), 0);
-}
-
 // One device that takes micro-batches of one sample, one after the other.
 StepGradients sequential(const StageShape& shape, int samples) {
   const test::DagModel whole(shape, false);
   const Schedule one = make_schedule("sequential", {.actors = 1, .microbatches = samples});
-  return run(whole, lower(gradient_step(whole, {samples, test::kContext, samples}), one));
+  return test::step_of(whole, lower(gradient_step(whole, {samples, test::kContext, samples}), one));
 }
 
 // `samples`: of the table's micro-batches.
@@ -93,7 +82,7 @@ TEST(Sizes, OfAChain) {
     const std::map<std::int32_t, int> forwards = forwards_by_stage(program);
     for (std::int32_t s = 0; s < 3; ++s) EXPECT_EQ(forwards.at(s), kMicrobatches / sizes[static_cast<std::size_t>(s)]) << print(table);
     EXPECT_EQ(program.microbatches, kMicrobatches);
-    expect_equal(run(test::DagModel(shape, true), program), sequential(shape, kMicrobatches), table);
+    expect_equal(test::step_of(test::DagModel(shape, true), program), sequential(shape, kMicrobatches), table);
   }
 }
 
@@ -106,8 +95,8 @@ TEST(Sizes, OfBranchesThatSplitRecomputeAndOffload) {
     for (std::size_t s = 0; s < shape.predecessors.size(); ++s) sizes.push_back(1 << draw(random, 0, 2));
     const Schedule table = varied(random, graphpipe(shape, kMicrobatches, sizes));
     const int samples = draw(random, 1, 2);
-    expect_equal(run(test::DagModel(shape, true), program_of(shape, table, {}, samples)), sequential(shape, samples * kMicrobatches),
-                 table);
+    expect_equal(test::step_of(test::DagModel(shape, true), program_of(shape, table, {}, samples)),
+                 sequential(shape, samples * kMicrobatches), table);
   }
 }
 
@@ -117,7 +106,7 @@ TEST(Sizes, OfActorsWithSeveralDevices) {
   const Schedule table = graphpipe(shape, kMicrobatches, {1, 4, 2});
   for (const std::vector<int>& devices : std::vector<std::vector<int>>{{2, 2, 2}, {1, 2, 1}, {2, 1, 2}})
     for (const int zero : {0, 2})
-      expect_equal(run(test::DagModel(shape, true), program_of(shape, table, {.devices = devices, .zero = zero})),
+      expect_equal(test::step_of(test::DagModel(shape, true), program_of(shape, table, {.devices = devices, .zero = zero})),
                    sequential(shape, kMicrobatches * shares_of(devices)), table);
 }
 
