@@ -83,8 +83,8 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileO
 // Throws Error where a stage that the table has as frozen reads a parameter that is trained: what it makes for the next step would be of
 // parameters that this step has not updated yet.
 void check_frozen_stages(const LowerInput& input);
-// Holds both against each other. Throws Error as lower() does.
-void check_table(const LowerInput& input);
+// The input with the sizes of its stages (lower/sizes.h), step and table held against each other. Throws Error as lower() does.
+LowerInput checked_input(LowerInput input);
 // Two halves of lower_input, between which a step becomes its members': the step with its stages, as many as the schedule has (`hoist`:
 // prepare_stages'); and both held against each other.
 StagedStep staged_step(const Graph& traced, const Schedule& schedule, const CompileOptions& options, bool hoist = true);

@@ -190,7 +190,8 @@ LowerInput cut_input(StagedStep staged, const Schedule& schedule, const CompileO
   return input;
 }
 
-void check_table(const LowerInput& input) {
+LowerInput checked_input(LowerInput input) {
+  take_sizes(input);
   check_stage_count(input.schedule, input.dag.names);
   check_frozen_stages(input);
   if (input.microbatches % input.shares != 0)
@@ -199,13 +200,11 @@ void check_table(const LowerInput& input) {
   validate(input.schedule, input.dag.shape, input.table_microbatches() * input.schedule.steps);
   check_recomputation(input.schedule, input.dag, input.options);
   check_recomputed_versions(input);
+  return input;
 }
 
 LowerInput staged_input(StagedStep staged, const Schedule& schedule, const CompileOptions& options) {
-  LowerInput input = cut_input(std::move(staged), schedule, options);
-  take_sizes(input);
-  check_table(input);
-  return input;
+  return checked_input(cut_input(std::move(staged), schedule, options));
 }
 
 LowerInput lower_input(const Graph& traced, const Schedule& schedule, const CompileOptions& options) {

@@ -12,7 +12,6 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "base/words.h"
-#include "lower/sizes.h"
 #include "ops/definition.h"
 #include "ops/verify.h"
 #include "penstock/error.h"
@@ -406,10 +405,7 @@ void take_members(const Graph& traced, const Schedule& schedule, const CompileOp
 
 std::vector<LowerInput> member_inputs(const Graph& traced, const Schedule& schedule, const CompileOptions& options) {
   std::vector<LowerInput> out = cut_members(traced, schedule, options);
-  for (LowerInput& input : out) {
-    take_sizes(input);
-    check_table(input);
-  }
+  for (LowerInput& input : out) input = checked_input(std::move(input));
   return out;
 }
 

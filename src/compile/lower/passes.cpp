@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "lower/member_inputs.h"
-#include "lower/sizes.h"
 #include "lower/window.h"
 #include "penstock/error.h"
 
@@ -113,9 +112,7 @@ void take_tables(const Graph& traced, const Schedule& schedule, const CompileOpt
   for (std::size_t worker = 0; worker <= options.others.size(); ++worker) {
     std::int32_t member = 0;
     take_members(traced, worker == 0 ? schedule : options.others[worker - 1], options, [&](LowerInput input) {
-      take_sizes(input);
-      check_table(input);
-      take(begin_table(std::move(input), member++, static_cast<std::int32_t>(worker)));
+      take(begin_table(checked_input(std::move(input)), member++, static_cast<std::int32_t>(worker)));
     });
   }
 }
