@@ -51,6 +51,7 @@ std::string emit(const CompileFlags& options, const ModelRegistry& models) {
   }
   const Config config = load_config(options.config, models);
   const Prepared prepared = prepare(config, models);
+  say_sizes(prepared);
   if (!options.dump_passes.empty()) dump_passes(training_lowering(config, prepared), options.dump_passes);
   if (options.memory_limit >= 0 && options.form != "program")
     throw Error(concat("--memory-limit is for programs, not for --emit ", options.form), {}, "--emit program, or --explain");

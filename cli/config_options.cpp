@@ -129,4 +129,10 @@ Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
   return config;
 }
 
+void say_sizes(const Prepared& prepared) {
+  if (!prepared.one_by_one.empty())
+    std::fprintf(stderr, "note: stages that take several micro-batches together run them one after the other: %s\n",
+                 prepared.one_by_one.c_str());
+}
+
 }  // namespace penstock

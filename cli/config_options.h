@@ -40,4 +40,7 @@ TrainingStart start_of(const ConfigOptions& options, const Config& config, const
 // learning rate (keep_learning_rate); without a file it goes on in its own folder. Throws Error.
 Config load_config(const ConfigOptions& options, const ModelRegistry& models);
 
+// Notes on standard error where stages run one after the other what the table has them take together, and why.
+void say_sizes(const Prepared& prepared);
+
 }  // namespace penstock

@@ -110,6 +110,7 @@ void print_beginning(const Config& config, const Prepared& prepared, const Datas
                grouped ? concat(" of ", groups_text(devices), " devices").c_str() : "", config.pipeline.backend.c_str(),
                counted(config.pipeline.table.microbatches, "micro-batch").c_str(),
                static_cast<int>(config.train.batch / config.pipeline.table.microbatches), size.c_str(), data.summary().c_str());
+  say_sizes(prepared);
   if (start.before) print_resumed(config, start);
   const bool is_random = !start.before && !start.init && prepared.model->initial_values().empty();
   if (is_random && std::ranges::any_of(prepared.parameters, &ParameterSpec::adapter))

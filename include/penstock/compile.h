@@ -78,6 +78,8 @@ std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const
 struct ModelPrograms {
   Program training;    // outputs "loss", "gradient_norm", "learning_rate"
   Program evaluation;  // outputs "loss_sum" and "count"
+  // Where the table's stages take several micro-batches together: the reason why they run them one after the other; empty: at once.
+  std::string one_by_one;
   // Both read the model's data ports, "rows" i64[batch] (the samples' numbers in the step) and "seed" i64[].
 };
 // Both of steps of this shape, in as many micro-batches as the table has. The model marks as many stages as the table has. Throws Error

@@ -30,6 +30,7 @@
 #include "report/plan_svg.h"
 #include "report/timeline_html.h"
 #include "schedule/options.h"
+#include "schedule/sizes.h"
 #include "schedule/versions.h"
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
@@ -175,6 +176,7 @@ void bind_program(py::module_& module) {
       .def("__str__", [](const Schedule& schedule) { return print(schedule); })
       .def_property_readonly("actors", [](const Schedule& schedule) { return schedule.actors.size(); })
       .def_property_readonly("stages", &Schedule::whole_stages)
+      .def_property_readonly("together", &micro_batches_together)
       .def_readonly("slices", &Schedule::slices)
       .def_readonly("steps", &Schedule::steps);
   module.def("schedule", [](const std::string& name, const std::map<std::string, OptionValue>& options) {

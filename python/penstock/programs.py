@@ -93,9 +93,17 @@ class Programs:
             plan = plan.for_steps(steps_of(batch))
         first = next(iter(batch)) if isinstance(batch, Window) else batch
         exports = self._evaluated(batch) if kind == "evaluation" else self._exports
-        model = exports.model(self._calls.cut_into(plan.microbatches), first, plan, {} if kind == "evaluation" else self._groups())
         table = self._table if (plan.microbatches, plan.window) == (self._plan.microbatches, self._plan.window) else plan.table()
-        return self._loaded(kind, exports, model, self._compile(kind, model, plan, table))
+
+        def ready(parts: int) -> Ready:
+            model = exports.model(self._calls.cut_into(parts), first, plan, {} if kind == "evaluation" else self._groups())
+            return self._loaded(kind, exports, model, self._compile(kind, model, plan, table, parts))
+        if table.together > 1:  # stages take as many of the table's micro-batches at once, which not all modules allow
+            try:
+                return ready(plan.microbatches // table.together)
+            except PenstockError as error:
+                log.info("stages that take several micro-batches together run them one after the other: %s", error)
+        return ready(plan.microbatches)
 
     def _of_classes(self, kind: str, batch: MicroBatches) -> Ready:
         if kind == "evaluation":
@@ -128,7 +136,7 @@ class Programs:
     def scheduled(self, kind: str, schedule: Any) -> Any:
         """The program of the example's shape under another schedule, which is not loaded."""
         plan = self._plan.with_schedule(schedule)
-        return self._compile(kind, self._exports.example_model(plan, self._groups()), plan, plan.table())
+        return self._compile(kind, self._exports.example_model(plan, self._groups()), plan, plan.table(), plan.microbatches)
 
     def _groups(self) -> Mapping[str, int]:
         return self._optimiser.group_of if self._optimiser else {}
@@ -138,15 +146,16 @@ class Programs:
             self._evaluation = self._exports.in_evaluation(self._calls, loss_with_outputs(self._loss), batch)
         return self._evaluation
 
-    def _compile(self, kind: str, model: Any, plan: Plan | Planned, table: Any) -> Any:
+    def _compile(self, kind: str, model: Any, plan: Plan | Planned, table: Any, parts: int) -> Any:
+        """The program of a step that is cut into `parts` micro-batches."""
         if kind == "training":
-            step = self._training_step(model, plan)
+            step = self._training_step(model, parts)
             return plan.compile(step, table, self._options(step, model))
         make = _core.gradient_step if kind == "gradients" else _core.evaluation_step
-        step = told(lambda: make(model, model.samples * plan.microbatches, plan.microbatches))
+        step = told(lambda: make(model, model.samples * parts, parts))
 
         def updating() -> Any:
-            return self._training_step(self._exports.example_model(plan, self._groups()), plan)
+            return self._training_step(self._exports.example_model(plan, self._groups()), plan.microbatches)
         return plan.compile_beside(step, table, self._options(step, model), updating if self._optimiser else None)
 
     def _options(self, step: Any, model: Any) -> Any:
@@ -159,8 +168,8 @@ class Programs:
         """What lies along the axes over which tensors are split."""
         return self._placed[1] if self._placed else ""
 
-    def _training_step(self, model: Any, plan: Plan | Planned) -> Any:
-        return told(lambda: self._training_step_of(model, model.samples * plan.microbatches, plan.microbatches))
+    def _training_step(self, model: Any, parts: int) -> Any:
+        return told(lambda: self._training_step_of(model, model.samples * parts, parts))
 
     def _training_step_of(self, model: Any, batch: int, microbatches: int) -> Any:
         optimiser = self._optimiser

@@ -80,6 +80,9 @@ TEST(Sizes, WhatMixesSamplesIsRefused) {
             "  all samples of a micro-batch are needed for softmax\n"
             "  hint: let every action of the table take one micro-batch (plan --micro-batches N: one size for all stages)");
   EXPECT_EQ(message({2, 1}, 4), "no error");
+  const ModelPrograms programs = compile(model, {kMicrobatches, test::kContext}, {}, graphpipe(chain(2), kMicrobatches, {1, 2}));
+  EXPECT_EQ(programs.one_by_one, message({1, 2}, 2));
+  EXPECT_EQ(programs.training.microbatches, kMicrobatches);
 }
 
 }  // namespace

@@ -136,6 +136,8 @@ TEST(Sizes, OfModels) {
     std::vector<int> sizes;
     for (std::size_t s = 0; s < shape.predecessors.size(); ++s) sizes.push_back(1 << s % 3);
     prepared.schedule = graphpipe(shape, kMicrobatches, sizes);
+    choose_sizes(config, prepared);
+    EXPECT_EQ(prepared.one_by_one, "");
     const Program program = compile_gradients(config, prepared);
     const std::map<std::int32_t, int> forwards = forwards_by_stage(program);
     for (std::size_t s = 0; s < sizes.size(); ++s) EXPECT_EQ(forwards.at(static_cast<std::int32_t>(s)), kMicrobatches / sizes[s]);
@@ -144,23 +146,36 @@ TEST(Sizes, OfModels) {
   }
 }
 
-// Gradients are rounded by micro-batch there, so a stage that takes two together runs them one after the other: the same bits as one by
-// one.
-TEST(Sizes, InBf16RunOneAfterTheOther) {
-  std::vector<Override> overrides;
-  for (const char* setting : {"width=16", "heads=2", "context=10", "vocabulary=32", "actors=2", "batch=16", "microbatches=8", "dtype=bf16"})
-    overrides.push_back(parse_override(setting));
-  const Config config = load_config("", overrides, builtin_models());
-  Prepared prepared = prepare(config, builtin_models());
-  const auto step = [&](const std::vector<int>& sizes) {
-    prepared.schedule = graphpipe(chain(2), kMicrobatches, sizes);
-    const Program program = compile_gradients(config, prepared);
-    EXPECT_EQ(forwards_by_stage(program).at(1), kMicrobatches);
-    return test::step_of(config, prepared, program);
-  };
-  const StepGradients single = step({1, 1}), together = step({1, 2});
-  EXPECT_EQ(together.loss, single.loss);
-  EXPECT_EQ(together.gradients, single.gradients);
+// The same bits as one by one: what needs all samples of a micro-batch at once (batch norm), has no rule for parts of one (the gradient of
+// T5's positions), lies otherwise along an axis of the mesh, or is rounded by micro-batch.
+TEST(Sizes, ThatCannotBeTakenAtOnceRunOneAfterTheOther) {
+  using Settings = std::vector<std::string>;
+  const char* resnet = "model.name=resnet";
+  for (const auto& [settings, reason] : std::vector<std::pair<Settings, const char*>>{
+           {{resnet, "width=4", "size=16"}, "all samples of a micro-batch are needed"},
+           {{"model.name=t5", "width=16", "heads=2", "context=10", "vocabulary=32"}, "stage"},
+           {{"width=16", "heads=2", "context=10", "vocabulary=32", "pipeline.context=2"}, "stage"},
+           {{"width=16", "heads=2", "context=10", "vocabulary=32", "dtype=bf16"}, "rounded"}}) {
+    std::vector<Override> overrides;
+    for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
+    for (const char* setting : {"actors=2", "batch=16", "microbatches=8"}) overrides.push_back(parse_override(setting));
+    SCOPED_TRACE(join(settings, " "));
+    const Config config = load_config("", overrides, builtin_models());
+    Prepared prepared = prepare(config, builtin_models());
+    const auto step = [&](const std::vector<int>& sizes) {
+      prepared.schedule = graphpipe(chain(2), kMicrobatches, sizes);
+      choose_sizes(config, prepared);
+      const Program program = compile_gradients(config, prepared);
+      EXPECT_EQ(forwards_by_stage(program).at(1), kMicrobatches);
+      return test::step_of(config, prepared, program);
+    };
+    const StepGradients single = step({1, 1});
+    EXPECT_EQ(prepared.one_by_one, "");
+    const StepGradients together = step({1, 2});
+    EXPECT_NE(prepared.one_by_one.find(reason), std::string::npos) << prepared.one_by_one;
+    EXPECT_EQ(together.loss, single.loss);
+    EXPECT_EQ(together.gradients, single.gradients);
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "lower/lower.h"
 #include "lower/member_inputs.h"
 #include "lower/passes.h"
+#include "lower/sizes.h"
 #include "penstock/error.h"
 #include "schedule/forward_stages.h"
 #include "schedule/kinds.h"
@@ -169,13 +170,19 @@ std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const
 
 ModelPrograms compile(const Model& model, StepShape shape, const OptimiserOptions& optimiser, const Schedule& schedule,
                       CompileOptions options) {
-  shape.microbatches = schedule.microbatches() / micro_batches_together(schedule) * shares_of(options.devices);
+  const int together = micro_batches_together(schedule);
+  shape.microbatches = schedule.microbatches() / together * shares_of(options.devices);
   if (options.parameters.empty())
     for (const ParameterSpec& parameter : model.parameters()) options.parameters.push_back(parameter.name);
-  const Graph training = training_step(model, shape, optimiser);
+  Graph training = training_step(model, shape, optimiser);
+  std::string apart = together > 1 ? why_one_by_one(training, gathering(schedule, options.zero), options) : "";
+  if (!apart.empty()) {
+    shape.microbatches *= together;
+    training = training_step(model, shape, optimiser);
+  }
   Program program = compile(training, schedule, options);
   options.blocks = shared_blocks(training, schedule, options);
-  return {std::move(program), compile(evaluation_step(model, shape), schedule, options)};
+  return {std::move(program), compile(evaluation_step(model, shape), schedule, options), std::move(apart)};
 }
 
 }  // namespace penstock

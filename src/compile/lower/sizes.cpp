@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "lower/member_inputs.h"
 #include "penstock/error.h"
 #include "schedule/sizes.h"
 #include "transform/conversions.h"
@@ -98,6 +99,9 @@ Graph of_part(const LowerInput& input, const StageTask& task, std::int32_t parts
   for (const LayoutConversion& conversion : conversions_in(graph, layouts, parts))
     if (!conversion.from.is_whole())
       fail_mixed(input, task, concat("all samples of a micro-batch are needed for ", reader_text(graph, conversion)));
+  for (const ValueId v : graph.values.ids())
+    if (const DType dtype = graph.type(v).dtype; layouts.values[v].is_term() && is_floating(dtype) && byte_size(dtype) < 4)
+      fail_mixed(input, task, concat("sums over the samples of a micro-batch are rounded to ", name(dtype)));
   AxisWishes wishes;
   wishes.axis = kSamples;
   wishes.members = parts;
@@ -130,6 +134,15 @@ void take_sizes(LowerInput& input) {
     Graph alone = of_part(input, task, largest);
     const std::int32_t parts = largest / input.size_of(task.stage);
     if (parts > 1) task.graph = parts == largest ? std::move(alone) : of_part(input, task, parts);
+  }
+}
+
+std::string why_one_by_one(const Graph& step, const Schedule& schedule, const CompileOptions& options) {
+  try {
+    member_inputs(step, schedule, options);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "lower/draft.h"
@@ -16,6 +17,10 @@ namespace penstock {
 // its size and the tasks for it. Otherwise changes nothing: actions of several micro-batches run them one after the other then. Throws
 // Error naming stage and op where what a stage makes of a part of a micro-batch is no part of what it makes of all of it.
 void take_sizes(LowerInput& input);
+// The same, of a step that a table's micro_batches_together() was traced for, before anything is made of it: the reason why its stages
+// cannot take as many together, as an Error says it; empty: they can. The step is to be traced in the table's own micro-batches then, which
+// such stages run one after the other.
+std::string why_one_by_one(const Graph& step, const Schedule& schedule, const CompileOptions& options);
 
 // The types of a bundle's values of so many of the table's micro-batches.
 std::vector<TensorType> types_of(const LowerInput& input, BundleId bundle, std::int32_t count);

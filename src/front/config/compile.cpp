@@ -10,6 +10,7 @@
 #include "config/workers.h"
 #include "lower/lower.h"
 #include "lower/member_inputs.h"
+#include "lower/sizes.h"
 #include "penstock/compile.h"
 #include "penstock/error.h"
 #include "penstock/step.h"
@@ -324,6 +325,16 @@ void spread_actors(const Config& config, Prepared& prepared) {
   if (!config.chosen_axes.empty()) choose_axes(config, prepared);
   if (prepared.options.zero >= 2 && prepared.schedule.steps == 1 && !has_gathers(prepared.schedule))
     prepared.schedule = with_gathers(std::move(prepared.schedule), /*turns=*/true);
+  choose_sizes(config, prepared);
+}
+
+void choose_sizes(const Config& config, Prepared& prepared) {
+  prepared.one_by_one.clear();
+  prepared.together = micro_batches_together(prepared.schedule);
+  if (prepared.together == 1) return;
+  const Graph step = training_graph(config, prepared);
+  prepared.one_by_one = why_one_by_one(step, schedule_for(step, prepared), prepared.options);
+  if (!prepared.one_by_one.empty()) prepared.together = 1;
 }
 
 namespace {
@@ -400,16 +411,10 @@ bool reads_last_gradients(const Config& config, const Prepared& prepared) {
          std::ranges::any_of(prepared.schedule.actors, [&](const auto& row) { return std::ranges::any_of(row, predicts); });
 }
 
-// How many of the table's micro-batches are one of the step's. In bf16 gradients are rounded by micro-batch, which takes all of its samples
-// at once, so there stages that take several together run them one after the other.
-int together_of(const Config& config, const Prepared& prepared) {
-  return dtype_of(config) == DType::bf16 ? 1 : micro_batches_together(prepared.schedule);
-}
-
 StepShape shape_of(const Config& config, const Prepared& prepared) {
   return {.batch = static_cast<int>(config.train.batch),
           .context = length_of(config, prepared),
-          .microbatches = step_microbatches(prepared) / together_of(config, prepared),
+          .microbatches = step_microbatches(prepared) / prepared.together,
           .rows = rows_of(config, *prepared.model)};
 }
 

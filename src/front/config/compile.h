@@ -34,6 +34,10 @@ struct Prepared {
   std::vector<ParameterSpec> parameters;
   // A plan whose stages replace the model's own; the schedule then names its stages by their numbers in it.
   std::optional<PlanFile> plan;
+  // How many of the table's micro-batches are one of the step's, and where stages take several together but run them one after the other,
+  // why (lower/sizes.h).
+  int together = 1;
+  std::string one_by_one;
 };
 
 // Throws Error: a value that the model or the schedule refuses, a file that cannot be read, a plan of another model.
@@ -44,6 +48,8 @@ Prepared prepare(const Config& config, PlanFile plan, const ModelRegistry& model
 // Replaces each actor's one device by pipeline.data hosts of pipeline.local devices, which hold in shares what pipeline.zero says, and sets
 // the axes over which the tensors of each are split, which maybe have to be chosen. Throws Error as axes_of and choose_along.
 void spread_actors(const Config& config, Prepared& prepared);
+// Finds whether stages can take at once what the table has them take together; of spread_actors, and of who changes the table behind it.
+void choose_sizes(const Config& config, Prepared& prepared);
 // The same on one device with the whole batch as one micro-batch: the reference that everything is compared with. A model whose
 // equal_batches() is true runs as many micro-batches as it was pipelined with, one after the other. The device does what all members of the
 // axes of the model's own collectives do.
