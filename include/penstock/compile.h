@@ -71,6 +71,10 @@ Program compile(const Graph& step, const Schedule& schedule, const CompileOption
 // the loop cuts becomes one for each micro-batch, NAME.0, NAME.1, .... Throws Error also where the steps differ in more.
 Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape_class, const Schedule& schedule,
                 const CompileOptions& options = {});
+// The step as compile() takes it for a table of slices: each micro-batch's sequence cut into as many, equal but for one token or of
+// `lengths` in these proportions. Throws Error where the model names no dim "sequence" (constrain() in ops.h), or a token needs one behind
+// it.
+Graph in_slices(const Graph& step, const Schedule& schedule, const CompileOptions& options, const std::vector<std::int64_t>& lengths = {});
 // The parameters that devices hold in shares as one block, at level 3: the other programs of a run (gradients, validation) must know them
 // to find what the program of `training` leaves.
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options);

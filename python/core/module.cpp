@@ -96,8 +96,8 @@ void bind_model(py::module_& module) {
   }));
   py::class_<ExportedModel>(module, "Model")
       .def(py::init([](const Exported& exported, const Sizes& sizes, std::vector<std::string> begins, int stages, std::vector<int> groups,
-                       bool in_classes, std::vector<std::string> order) {
-             ExportedModelOptions options{sizes, std::move(begins), stages, std::move(order), std::move(groups)};
+                       bool in_classes, std::vector<std::string> order, std::map<std::string, int> sequence) {
+             ExportedModelOptions options{sizes, std::move(begins), stages, std::move(order), std::move(sequence), std::move(groups)};
              options.in_classes = in_classes;
              return std::make_unique<ExportedModel>(exported, std::move(options));
            }),
@@ -254,6 +254,12 @@ void bind_program(py::module_& module) {
       "evaluation_step",
       [](const ExportedModel& model, int batch, int microbatches) {
         return evaluation_step(model, {.batch = batch, .microbatches = microbatches}, /*outputs=*/true);
+      },
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "in_slices",
+      [](const Graph& step, const Schedule& schedule, const CompileOptions& options, const std::vector<std::int64_t>& lengths) {
+        return in_slices(step, schedule, options, lengths);
       },
       py::call_guard<py::gil_scoped_release>());
   module.def("kept", &kept);

@@ -145,7 +145,7 @@ class Exports:
         except PenstockError:
             return []  # the module is not made for so many, as a note of the export says
         core = told(lambda: _core.Exported(json.dumps(found.header), found.text))
-        return told(lambda: _core.Model(core, {}, [], 1, [], False, [])).notes
+        return told(lambda: _core.Model(core, {}, [], 1, [], False, [], {})).notes
 
     def _varying(self, calls: Calls, shapes: Sequence[Shapes]) -> dict[str, dict[int, str]]:
         """The dims of the first shapes in which any of these, or of those until now, differ and, if there are such, the samples; none where the
@@ -172,7 +172,7 @@ def _model_of(exported: Exported, core: Any, parts: Mapping[str, torch.Tensor], 
         return None
     groups = [group_of[i["name"]] for i in exported.header["inputs"] if i.get("trained")] if group_of else []
     try:
-        model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups, in_classes, list(order)))
+        model = told(lambda: _core.Model(core, sizes, list(plan.split or []), plan.stages(), groups, in_classes, list(order), plan.sequence_of(parts)))
     except PenstockError as error:
         raise _with_place(error, exported) from None
     fits = all(name in parts and (DTYPES.get(parts[name].dtype), list(parts[name].shape)) == (dtype, shape) for name, dtype, shape in model.ports)

@@ -38,6 +38,8 @@ class Plan:
     dims: Mapping[str, Dims] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)  # the user's, by axis
     order: Sequence[str] = SPLITTING  # of the axes over which tensors are split: the last varies fastest
+    slices: int | Sequence[int] = 1  # of each sequence: how many, or lengths in these proportions
+    sequence: Mapping[str, int] = field(default_factory=dict)  # by tensor of the batch, along which of its dims tokens lie
 
     def on_mesh(self, sizes: Mapping[str, int]) -> Plan:
         """The plan with as many actors and members of axes as a mesh says, in its order. Throws PenstockError where they are given otherwise too."""
@@ -51,7 +53,7 @@ class Plan:
         """The schedule's table, for a window of steps. Throws PenstockError: no such schedule, or none of these sizes."""
         sizes = {"actors": self.actors, "microbatches": self.microbatches // self.data, "chunks": self.chunks_or_default()}
         for name in self.options:
-            if name in sizes or name == "window":
+            if name in sizes or name in ("window", "slices"):
                 raise PenstockError(f"options={{{name!r}: ...}}: {name} is an argument of its own", [], f"{name}={self.options[name]!r}")
         if self._is_table():
             if self.options:
@@ -65,20 +67,32 @@ class Plan:
         if self.microbatches % self.data:
             raise PenstockError(f"data={self.data}: {self.data} devices share the micro-batches of a step, and {self.microbatches} cannot be shared equally", [],
                                 f"microbatches={-(-self.microbatches // self.data) * self.data}")
-        options = {**self.options, **sizes, **({"window": self.window} if self.window > 1 else {})}
+        options = {**self.options, **sizes, **({"window": self.window} if self.window > 1 else {}), **({"slices": self.in_slices()} if self.in_slices() > 1 else {})}
         if self._is_rules():
             text, name = (self.schedule, "the rules") if self._is_text() else (read_text(self.schedule), str(self.schedule))
             return self._of_window(told(lambda: _core.schedule_by_rules(text, name, options)))
         return self._of_window(told(lambda: _core.schedule(self.schedule, options)))
 
     def _of_window(self, table: Any) -> Any:
-        if table.slices > 1:
-            raise PenstockError(f"{self.schedule} works on {table.slices} slices of each sequence",
-                                ["an exported module does not say which dims are its sequence, along which it could be cut"],
-                                "a schedule without slices, or a model of the program's own: penstock train --slices")
+        if table.slices != self.in_slices():
+            raise PenstockError(f"{self.schedule} is a table for {table.slices} slices of each sequence, and slices is {self.in_slices()}", [], f"slices={table.slices}")
         if table.steps != self.window:
             raise PenstockError(f"{self.schedule} is a table for {table.steps} training steps, and window is {self.window}", [], f"window={table.steps}")
         return table
+
+    def in_slices(self) -> int:
+        """How many slices of a sequence a stage works on one after the other."""
+        return self.slices if isinstance(self.slices, int) else len(self.slices)
+
+    def lengths(self) -> list[int]:
+        """Of the slices, in these proportions; none: they are equal."""
+        return [] if isinstance(self.slices, int) else list(self.slices)
+
+    def sequence_of(self, parts: Mapping[str, torch.Tensor]) -> dict[str, int]:
+        """Along which dim of these tensors, a micro-batch's, tokens lie: as the user says, or dim 1 of the first. None where sequences are whole."""
+        if self.in_slices() == 1:
+            return {}
+        return dict(self.sequence) or {next(iter(parts)): 1}
 
     def _is_text(self) -> bool:
         """Whether the schedule is the text of rules, which has lines; no name has."""
@@ -130,6 +144,9 @@ class Plan:
 
     def for_classes(self, microbatches: int) -> Plan:
         """The plan for so many micro-batches of shapes of their own. Throws PenstockError where it has none."""
+        if self.in_slices() > 1:
+            raise PenstockError(f"slices={self.slices}: slices are of sequences of one length", ["micro-batches of shapes of their own have others"],
+                                "slices=1, or batches whose micro-batches are alike")
         if self.data > 1:
             raise PenstockError(f"data={self.data}: {self.data} devices would share each micro-batch", ["micro-batches of shapes of their own go to one device each"],
                                 "data=1, or batches whose micro-batches are alike")

@@ -37,6 +37,12 @@ class Planned:
     split = None  # the plan marks the stages
     window = 1
 
+    def in_slices(self) -> int:
+        return 1
+
+    def sequence_of(self, parts: Mapping[str, torch.Tensor]) -> dict[str, int]:
+        return {}
+
     @property
     def microbatches(self) -> int:
         """Into how many parts a step cuts its batch."""

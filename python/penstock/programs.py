@@ -150,13 +150,18 @@ class Programs:
         """The program of a step that is cut into `parts` micro-batches."""
         if kind == "training":
             step = self._training_step(model, parts)
-            return plan.compile(step, table, self._options(step, model))
+            return plan.compile(self._in_slices(step, model, table), table, self._options(step, model))
         make = _core.gradient_step if kind == "gradients" else _core.evaluation_step
         step = told(lambda: make(model, model.samples * parts, parts))
 
         def updating() -> Any:
-            return self._training_step(self._exports.example_model(plan, self._groups()), plan.microbatches)
-        return plan.compile_beside(step, table, self._options(step, model), updating if self._optimiser else None)
+            example = self._exports.example_model(plan, self._groups())
+            return self._in_slices(self._training_step(example, plan.microbatches), example, table)
+        return plan.compile_beside(self._in_slices(step, model, table), table, self._options(step, model), updating if self._optimiser else None)
+
+    def _in_slices(self, step: Any, model: Any, table: Any) -> Any:
+        """The step in the slices of the table's stages."""
+        return step if table.slices == 1 else told(lambda: _core.in_slices(step, table, self._options(step, model), self._plan.lengths()))
 
     def _options(self, step: Any, model: Any) -> Any:
         """Those of all programs: the first step's."""

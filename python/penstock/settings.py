@@ -15,7 +15,7 @@ from .watch import check_kind
 
 AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "window": 1, "tensor": 1, "context": 1, "expert": 1, "seed": None}
 AT_MOST = {"zero": 3}
-OPTIONAL = ("chunks", "split", "options", "layout", "dims", "mesh", "axes", "weights", "loss", "optimizer")
+OPTIONAL = ("chunks", "split", "options", "layout", "dims", "mesh", "axes", "weights", "loss", "optimizer", "sequence")
 
 
 def check_settings(module: Any, given: Mapping[str, Any]) -> None:
@@ -47,6 +47,8 @@ def _wanted(name: str, value: Any) -> str | None:
         "split": (isinstance(value, Mapping) or _are_texts(value), 'a list of paths of modules, ["layers.2"], or a split_spec'),
         "options": (_are_options(value), 'options of the schedule by name, numbers, lists of numbers, True or False: {"in_flight": 3}'),
         "layout": (isinstance(value, Mapping) and _are_texts([*value, *value.values()]), 'an axis by name of dim, {"heads": "tensor"}; "" leaves it whole'),
+        "slices": (_are_whole(value if isinstance(value, (list, tuple)) else [value], 1), "how many slices, 4, or the proportions of their lengths, [5, 3, 2]"),
+        "sequence": (isinstance(value, Mapping) and _are_texts([*value]) and _are_whole([*value.values()], 0), 'a dim by tensor of the batch, {"input_ids": 1}'),
         "mesh": (isinstance(value, Mapping), 'members by axis, {"data": 2, "tensor": 2}'),
         "axes": (isinstance(value, Mapping) and _are_texts([*value, *value.values()]), 'the axis by the name that it is to have, {"model": "tensor"}'),
         "dims": (isinstance(value, Mapping), "what penstock.dims gives"),
@@ -66,6 +68,10 @@ def _are_options(value: Any) -> bool:
 
     return isinstance(value, Mapping) and all(
         isinstance(name, str) and (is_number(each) or (isinstance(each, (list, tuple)) and all(map(is_number, each)))) for name, each in value.items())
+
+
+def _are_whole(values: Sequence[Any], least: int) -> bool:
+    return bool(values) and all(isinstance(each, numbers.Integral) and not isinstance(each, bool) and each >= least for each in values)
 
 
 def _are_texts(value: Any) -> bool:

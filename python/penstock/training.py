@@ -41,7 +41,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu",
             fuse: bool = False, window: int = 1, tensor: int = 1, context: int = 1, expert: int = 1, layout: Mapping[str, str] | None = None,
-            dims: Mapping[str, Dims] | None = None, mesh: Mapping[str, int] | None = None, axes: Mapping[str, str] | None = None) -> Trainer | RankTrainer:
+            dims: Mapping[str, Dims] | None = None, mesh: Mapping[str, int] | None = None, axes: Mapping[str, str] | None = None,
+            slices: int | Sequence[int] = 1, sequence: Mapping[str, int] | None = None) -> Trainer | RankTrainer:
     """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
@@ -60,6 +61,9 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     dims, as `penstock.dims` makes them, and `layout`, the axis of each name ({"heads": "tensor"}); without dims so that the least is sent.
     `mesh={"data": 2, "model": 2}` says all of these and `actors` (of the axis "pipe") at once, in the order of its axes, and `axes={"model": "tensor"}`
     gives axes names of your own.
+    `slices`: into how many slices each sequence is cut, on which a stage works one after the other, or their lengths' proportions: a schedule that takes
+    slices then fills the pipeline with few micro-batches (docs/pytorch.md). Tokens lie along dim 1 of the batch's first tensor, or as `sequence` says,
+    {"input_ids": 1}; and none may need one behind it, so attention is causal.
     `recompute`: backward computes the forward again, or with "selective" of that what costs little for the bytes that it takes. `clip` limits the
     global norm of the gradients; 0 does not.
     `dynamic`: as `export` takes it; but with True the first export has the example's sizes, and the next one, when a batch of another shape
@@ -84,9 +88,10 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     check_settings(module, {"optimizer": optimizer, "loss": loss, "actors": actors, "schedule": schedule, "chunks": chunks, "microbatches": microbatches,
                             "split": split, "data": data, "zero": zero, "recompute": recompute, "clip": clip, "options": options, "dynamic": dynamic, "whole": whole,
                             "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device, "fuse": fuse,
-                            "window": window, "tensor": tensor, "context": context, "expert": expert, "layout": layout, "dims": dims, "mesh": mesh, "axes": axes})
+                            "window": window, "tensor": tensor, "context": context, "expert": expert, "layout": layout, "dims": dims, "mesh": mesh, "axes": axes,
+                            "slices": slices, "sequence": sequence})
     given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip, options or {}, window, tensor, context, expert, layout or {},
-                 checked_dims(module, dims or {}), named_axes(axes or {}))
+                 checked_dims(module, dims or {}), named_axes(axes or {}), slices=slices, sequence=sequence or {})
     given = given if mesh is None else given.on_mesh(sizes_of(mesh, axes or {}))
     placed = given if plan is None else _planned(plan, given)
 

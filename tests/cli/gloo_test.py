@@ -28,6 +28,21 @@ class Gloo(ProgramTest):
             self.assertTrue(report["equal"], report)
             self.assertEqual(results[1].out, "")
 
+    def test_stages_take_micro_batches_of_their_own_sizes(self):
+        """At once, or, where a batch norm needs all samples of a micro-batch, one after the other and with a note."""
+        table = self.folder / "table.csv"
+        table.write_text("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1x2F0,1x2B0,1x2F2,1x2B2\n")
+        resnet = ["--set", "model.name=resnet", "--set", "width=4", "--set", "image=16"]
+        for model, is_noted in ([], False), (resnet, True):
+            arguments = [*(SMALL if model == [] else []), *model, "--dtype", "f64", "--schedule", table, "--actors", 2, "--microbatches", 4, "--batch", 8]
+            results = run_all(2, "check", *arguments, "--backend", "gloo", "--json")
+            self.assertEqual([result.code for result in results], [0, 0], results[0].err)
+            self.assertTrue(results[0].json()["equal"])
+            trained = run("train", *arguments, "--steps", 1, "--out", self.folder / f"run-{is_noted}")
+            self.assertEqual(trained.code, 0, trained.err)
+            note = "note: stages that take several micro-batches together run them one after the other: stage"
+            self.assertEqual(note in trained.err, is_noted, trained.err)
+
     def test_launchers(self):
         arguments = ["check", *SMALL, "--backend", "gloo", "--json"]
         launched = run("launch", "-n", 2, "--", *arguments)

@@ -137,6 +137,17 @@ class OnTheStandin(Case):
         with self.assertRaisesRegex(penstock.PenstockError, "fuse=1 is not what fuse takes"):
             self.trained(nn.Linear(6, 4), floats(6), "standin", fuse=1)
 
+    def test_slices(self):
+        torch.manual_seed(0)
+        module, x = MODULES["attention"]()
+        module, x = module.double(), floats(6, 16).double()
+        (expected, state, _), (found, ours, _) = (self.trained(copy.deepcopy(module), x, device, schedule="slimpipe", slices=slices)
+                                                  for device, slices in (("cpu", 1), ("standin", 3)))
+        for each, other in zip(found, expected, strict=True):
+            self.assertLess(abs(each - other), 1e-9)
+        for key, value in state.items():
+            self.assertLess(relative(ours[key].double(), value.double()), 1e-6, key)
+
     def test_shapes_alternate(self):
         """Each keeps its recording."""
         torch.manual_seed(0)

@@ -10,6 +10,7 @@ import torch
 from evaluate import sampled  # noqa: F401  finds the package
 from small_modules import Images
 from torch import nn
+from torch.nn import functional
 
 import penstock
 
@@ -46,25 +47,27 @@ class Options(unittest.TestCase):
                                       ({"options": {"chunks": 2}}, "chunks is an argument of its own"),
                                       ({"schedule": table, "options": {"unit": 1}}, "is a table: it takes no unit"),
                                       ({"options": {"window": 2}}, "window is an argument of its own"),
-                                      ({"options": {"slices": 2}}, "1f1b works on 2 slices of each sequence.*does not say which dims"),
+                                      ({"options": {"slices": 2}}, "slices is an argument of its own.*slices=2"),
                                       ({"options": {"frozen": [1.0]}}, "stages")):
                 with self.subTest(settings), self.assertRaisesRegex(penstock.PenstockError, "(?s)" + message):
                     trained(**settings)
 
     def test_stages_take_micro_batches_of_their_own_sizes(self):
-        """At once, as whoever counts the second stage's runs sees; what needs all samples of a micro-batch (batch norm) does so one after the other."""
+        """At once, as whoever counts the second stage's runs sees; what needs all samples of a micro-batch (a batch norm, a mean) does so one after the
+        other."""
         torch.manual_seed(1)
         layers, images = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4))).double(), Images().double()
         with tempfile.TemporaryDirectory() as folder:
             table = pathlib.Path(folder) / "table.csv"
             table.write_text("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1x2F0,1x2B0,1x2F2,1x2B2\n")
-            for module, batch, forwards in ((layers, torch.randn(8, 6, dtype=torch.float64), 2), (images, torch.randn(8, 3, 6, 6, dtype=torch.float64), 4)):
+            for module, shape, forwards in ((layers, (6,), 2), (images, (3, 6, 6), 4)):
                 with self.subTest(type(module).__name__):
-                    settings = {"loss": lambda y: (y * y).mean(), "actors": 2, "microbatches": 4, "schedule": table}
+                    batch = torch.randn(8, *shape, dtype=torch.float64), torch.randint(5, (8,))
+                    settings = {"loss": lambda y, target: functional.cross_entropy(y, target, reduction="sum"), "reduction": "sum", "actors": 2, "microbatches": 4, "schedule": table}
                     self.assertLess(penstock.check(module, batch, **settings).gradients, 1e-10)
                     step = penstock.trainer(module, batch, optimizer=torch.optim.Adam(module.parameters()), **settings)
                     step(batch)
-                    self.assertEqual(len(re.findall(r"\brun 1\S*F\d", step.program())), forwards)
+                    self.assertEqual(len(re.findall(r"\brun 1\S*F\d @F", step.program())), forwards)
 
     def test_rules_from_a_file_and_as_text(self):
         deep = RULES / "eager-1f1b.rules"

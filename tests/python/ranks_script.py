@@ -120,7 +120,7 @@ def compare_micro_batches():
 
 
 def compare_with_threads():
-    """Windows, planned batches and axes have the bits that they have on threads."""
+    """Windows, planned batches, axes and slices have the bits that they have on threads."""
     torch.manual_seed(3)
     batches = [texts() for _ in range(5)]
     samples = [tuple(tensor[0] for tensor in texts(1, length, ignored=False)) for length in (9, 2, 5, 3, 9, 12)]
@@ -130,7 +130,7 @@ def compare_with_threads():
     found = []
     for backend in (None, "threads"):
         results = []
-        for plan in ({"schedule": "zb-h1", "window": 2}, {"actors": 1, "tensor": 2}):
+        for plan in ({"schedule": "zb-h1", "window": 2}, {"actors": 1, "tensor": 2}, {"schedule": "slimpipe", "slices": 2}):
             module = seeded(two_layers)
             optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
             scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
@@ -144,7 +144,7 @@ def compare_with_threads():
             results += step.state_dict().values()
         found.append(results)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
-    say("windows, planned batches and axes")
+    say("windows, planned batches, axes and slices")
 
 
 def compare_zoo():

@@ -59,7 +59,7 @@ class Equal(unittest.TestCase):
         """By torchrun, whose store serves the script's own group too."""
         schedules = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v")
         expected = [*(f"gradients {name} actors=2" for name in schedules), "five steps AdamW schedule=zb-h1", "five steps NAdam schedule=zb-h1",
-                    "micro-batches of four shapes", "windows, planned batches and axes", "gpt2"]
+                    "micro-batches of four shapes", "windows, planned batches, axes and slices", "gpt2"]
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
             done = torchrun(2, "plans", page=f"{folder}/page")
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr.partition("ChildFailedError")[0][:6000])

@@ -150,12 +150,11 @@ TEST(Sizes, OfModels) {
 // T5's positions), lies otherwise along an axis of the mesh, or is rounded by micro-batch.
 TEST(Sizes, ThatCannotBeTakenAtOnceRunOneAfterTheOther) {
   using Settings = std::vector<std::string>;
-  const char* resnet = "model.name=resnet";
   for (const auto& [settings, reason] : std::vector<std::pair<Settings, const char*>>{
-           {{resnet, "width=4", "size=16"}, "all samples of a micro-batch are needed"},
+           {{"model.name=resnet", "width=4", "image=32"}, "all samples of a micro-batch are needed"},
            {{"model.name=t5", "width=16", "heads=2", "context=10", "vocabulary=32"}, "stage"},
            {{"width=16", "heads=2", "context=10", "vocabulary=32", "pipeline.context=2"}, "stage"},
-           {{"width=16", "heads=2", "context=10", "vocabulary=32", "dtype=bf16"}, "rounded"}}) {
+           {{"width=16", "heads=2", "context=10", "vocabulary=32", "dtype=bf16"}, "all samples of a micro-batch are needed for to of"}}) {
     std::vector<Override> overrides;
     for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
     for (const char* setting : {"actors=2", "batch=16", "microbatches=8"}) overrides.push_back(parse_override(setting));
@@ -166,12 +165,12 @@ TEST(Sizes, ThatCannotBeTakenAtOnceRunOneAfterTheOther) {
       prepared.schedule = graphpipe(chain(2), kMicrobatches, sizes);
       choose_sizes(config, prepared);
       const Program program = compile_gradients(config, prepared);
-      EXPECT_EQ(forwards_by_stage(program).at(1), kMicrobatches);
-      return test::step_of(config, prepared, program);
+      return std::pair(test::step_of(config, prepared, program), forwards_by_stage(program));
     };
-    const StepGradients single = step({1, 1});
+    const auto [single, forwards] = step({1, 1});
     EXPECT_EQ(prepared.one_by_one, "");
-    const StepGradients together = step({1, 2});
+    const auto [together, also] = step({1, 2});
+    EXPECT_EQ(also, forwards);
     EXPECT_NE(prepared.one_by_one.find(reason), std::string::npos) << prepared.one_by_one;
     EXPECT_EQ(together.loss, single.loss);
     EXPECT_EQ(together.gradients, single.gradients);

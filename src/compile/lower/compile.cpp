@@ -17,6 +17,7 @@
 #include "schedule/sizes.h"
 #include "schedule/versions.h"
 #include "stage/loop.h"
+#include "transform/slices.h"
 
 namespace penstock {
 namespace {
@@ -161,6 +162,17 @@ Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape
   for (const ShapeClass& input : inputs) each.push_back({&input});
   TaskPool pool;
   return compile_joined(each, shape_class, schedule, options, pool);
+}
+
+Graph in_slices(const Graph& step, const Schedule& schedule, const CompileOptions& options, const std::vector<std::int64_t>& lengths) {
+  std::vector<LayoutAxis> axes = options.axes;
+  axes.push_back({"slice", schedule.slices, {}});
+  const StagedStep staged = prepare_stages(step, /*hoist=*/false, axes);  // compile() hoists, where members need no messages for it
+  std::vector<AttentionBlock> apart;
+  for (const StagePart& block : schedule.blocks)
+    if (block.stage < std::ssize(staged.stages)) apart.push_back({staged.stages[StageId(block.stage)], block.slice, block.block});
+  const std::vector<std::string> stages(staged.stages.begin(), staged.stages.end());
+  return unroll_slices(staged.step, schedule.slices, lengths, apart, stages);
 }
 
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options) {

@@ -25,7 +25,6 @@
 #include "schedule/work.h"
 #include "transform/collectives.h"
 #include "transform/passes.h"
-#include "transform/slices.h"
 
 namespace penstock {
 namespace {
@@ -167,18 +166,6 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
   }
 }
 
-// The step in the slices of its table, before the mesh's axes split what a slice has.
-Graph in_slices(const Graph& step, const Prepared& prepared) {
-  std::vector<LayoutAxis> axes = prepared.options.axes;
-  axes.push_back({"slice", prepared.schedule.slices, {}});
-  const StagedStep staged = prepare_stages(step, prepared.options.zero < 3, axes);
-  std::vector<AttentionBlock> apart;
-  for (const StagePart& block : prepared.schedule.blocks)
-    if (block.stage < std::ssize(staged.stages)) apart.push_back({staged.stages[StageId(block.stage)], block.slice, block.block});
-  const std::vector<std::string> stages(staged.stages.begin(), staged.stages.end());
-  return unroll_slices(staged.step, prepared.schedule.slices, prepared.slice_lengths, apart, stages);
-}
-
 // The step of all members, where one device is to do what they do; with the plan's stages as marks, and in slices. `whole`: the step has
 // all of the model's nodes that a plan can name.
 Graph planned(Graph step, const Prepared& prepared, bool whole) {
@@ -189,7 +176,7 @@ Graph planned(Graph step, const Prepared& prepared, bool whole) {
     if (whole) check_nodes(*prepared.plan, nodes_of(drop_constraints(step)));
     step = mark_stages(step, *prepared.plan);
   }
-  if (prepared.schedule.slices > 1) return in_slices(step, prepared);
+  if (prepared.schedule.slices > 1) return in_slices(step, prepared.schedule, prepared.options, prepared.slice_lengths);
   return step;
 }
 

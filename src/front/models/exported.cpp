@@ -205,9 +205,10 @@ std::vector<std::string> begins_of(const ModelOptions& options) {
 std::unique_ptr<Model> make(const ModelOptions& options) {
   Exported exported = read_file_of(options.word("file"));
   std::map<std::string, Source> sources = sources_of(exported, options.word("inputs"));
-  auto out = std::make_unique<ExportedFile>(
-      std::move(exported), options, std::move(sources),
-      ExportedModelOptions{.begins = begins_of(options), .stages = options.stages, .in_f64 = options.compute == DType::f64});
+  ExportedModelOptions how{.begins = begins_of(options), .stages = options.stages, .in_f64 = options.compute == DType::f64};
+  for (const auto& [input, source] : sources)
+    if (source.name == "tokens") how.sequence[input] = 1;
+  auto out = std::make_unique<ExportedFile>(std::move(exported), options, std::move(sources), std::move(how));
   const std::vector<ParameterSpec> parameters = out->parameters();
   const auto first = std::ranges::find(parameters, true, &ParameterSpec::trained);
   if (first != parameters.end() && first->type.dtype != options.compute)

@@ -68,6 +68,26 @@ Parameters with_counts(Parameters given, const JointStep& step, const Model::Bat
   return given;
 }
 
+// The tensor, of which one dim is named as that of tokens and the first as that of samples.
+Tensor with_sequence(Tensor x, int dim) {
+  std::vector<std::string> names(static_cast<std::size_t>(x.rank()));
+  names[0] = "batch";
+  names[static_cast<std::size_t>(dim)] = "sequence";
+  return constrain(x, names);
+}
+
+// Throws Error for what is no dim of tokens of the module's data.
+void check_sequence(const Exported& exported, const Graph& graph, const std::map<std::string, int>& sequence) {
+  for (const auto& [name, dim] : sequence) {
+    if (!is_split(exported, name))
+      throw Error(concat("there is no sequence in ", quote(name), ": it is no tensor that is cut into micro-batches"));
+    const auto input = std::ranges::find(exported.inputs, name, &ExportedInput::name) - exported.inputs.begin();
+    const TensorType& type = graph.type(graph.inputs[static_cast<std::size_t>(input)]);
+    if (dim < 1 || dim >= std::ssize(type.shape))
+      throw Error(concat("the sequence of ", quote(name), " is no dim ", dim, " of ", type.text()), {"samples lie along dim 0"});
+  }
+}
+
 // The fewest samples that a micro-batch may have.
 std::int64_t least_samples(const Exported& exported) {
   Sizes least;
@@ -81,6 +101,7 @@ ExportedModel::ExportedModel(Exported exported, ExportedModelOptions options)
     : exported_(std::move(exported)), options_(std::move(options)) {
   if (options_.sizes.empty()) options_.sizes = example_sizes(exported_);
   JointStep usual = joint_step(exported_, options_.sizes, options_.in_f64);
+  check_sequence(exported_, usual.graph, options_.sequence);
   std::size_t trained = 0;
   const auto group_of_next = [&] { return options_.groups.empty() ? std::nullopt : std::optional(options_.groups.at(trained++)); };
   for (std::size_t i = 0; i < exported_.inputs.size(); ++i) {
@@ -153,7 +174,8 @@ std::vector<Tensor> ExportedModel::operands(const Graph& graph, const Parameters
     if (tensor.type() != type)
       throw Error(concat("input ", quote(name), " of ", exported_.model, " is ", type.text(), " in the export, not ", tensor.type().text()),
                   {}, "give it batches of that shape, or export the module with dynamic=True");
-    out.push_back(tensor);
+    const auto dim = options_.sequence.find(name);
+    out.push_back(dim == options_.sequence.end() ? tensor : with_sequence(tensor, dim->second));
   }
   return out;
 }

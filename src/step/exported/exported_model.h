@@ -23,6 +23,8 @@ struct ExportedModelOptions {
   int stages = 1;
   // The modules of the export that `begins` was chosen for, in the order in which they ran; none: this one (stage_marks.h).
   std::vector<std::string> order = {};
+  // By input the dim along which its tokens lie, which slices of a sequence are cut along.
+  std::map<std::string, int> sequence = {};
   std::vector<int> groups = {};  // of the optimiser, one for each input that is a trained parameter; empty: all are of one
   bool in_f64 = false;           // whether what the module has in f32 is in f64
   // Whether a step's micro-batches have sizes of their own (BatchCount::port). Where the loss divides by a number that the data says,

@@ -411,12 +411,13 @@ void add_op(Slicing& s, const Op& op, const LayoutRow& row) {
     add_in_slices(s, op, row);
 }
 
-// A result of the loop is whole; the cut dissolves the sum of the slices' terms (stage/stages.h).
+// A result of the loop is whole, put together by the slice that is the last to make a part; the cut dissolves the sum of the slices' terms
+// (stage/stages.h).
 ValueId result_of(Slicing& s, ValueId v, const IdVector<ValueId, OpId>& producer) {
-  const Layout& layout = s.layouts.values[v];
-  if (!layout.is_term()) return read_in(s, v, kWhole, producer[v] ? s.from.ops[producer[v]] : Op(), 0);
-  const Op marks = marks_in(s, s.from.ops[producer[v]], s.slices() - 1);
-  return add_beside({s.graph, marks, s.axis}, "add_n", s.held[v], {});
+  const Op op = producer[v] ? s.from.ops[producer[v]] : Op();
+  const std::int64_t last = s.slices() - 1;
+  if (!s.layouts.values[v].is_term()) return read_in(s, v, kWhole, op, op.phase == Phase::backward ? 0 : last);
+  return add_beside({s.graph, marks_in(s, op, last), s.axis}, "add_n", s.held[v], {});
 }
 
 Graph sliced_body(const Graph& body, const GraphLayouts& layouts, const MeshAxis& axis, const Blocks& apart) {
