@@ -73,6 +73,13 @@ class Slices(Case):
                 self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), token_loss(twin(batch[0]), batch[1]).item(), delta=1e-10)
                 self.assertTrue("attention_join(" in step.program())
 
+    def test_a_table_whose_rows_members_share(self):
+        """Positions are looked up ahead of the micro-batches, but where members need a message for it."""
+        module, batches = drawn()
+        dims = penstock.dims(module, {r"places\.weight": ("vocab", None)})
+        settings = {"loss": token_loss, "microbatches": 2, "slices": 2, "tensor": 2, "dims": dims}
+        self.assertLess(penstock.check(module, batches[0], **settings).gradients, 1e-10)
+
     def test_dropout(self):
         module, batches = drawn(dropout=0.2)
         self.assertLess(penstock.check(module, batches[0], loss=token_loss, microbatches=2, schedule="slimpipe", slices=2).gradients, 1e-10)
