@@ -122,6 +122,23 @@ NodeStep collective_step(const Graph& graph, const Op& collective) {
   return step;
 }
 
+// By stage: the bytes of what forwards make, and where `data` of the loop's data, that backwards read, counted at the first stage whose
+// backward does.
+std::vector<double> bytes_for_backwards(const StageDag& dag, bool data) {
+  const auto stage_of = [&](StageTaskId task) { return dag.tasks[task].stage.index(); };
+  const auto is_forward = [&](StageTaskId task) { return dag.tasks[task].kind == Kind::F; };
+  std::vector<double> out(dag.names.size(), 0);
+  for (const Bundle& bundle : dag.bundles) {
+    if (bundle.source != Bundle::Source::edge && (bundle.source != Bundle::Source::data || !data)) continue;
+    if (!bundle.producers.empty() && !is_forward(bundle.producers[0])) continue;
+    std::size_t first = out.size();
+    for (const StageTaskId reader : bundle.readers)
+      if (!is_forward(reader)) first = std::min(first, stage_of(reader));
+    if (first < out.size()) out[first] += bytes_of(bundle);
+  }
+  return out;
+}
+
 // Bytes that each operand of the loop keeps in memory.
 class Residents {
  public:
@@ -293,14 +310,8 @@ class Costing {
   }
 
   void add_live() {
-    for (const Bundle& bundle : dag_.bundles) {
-      if (bundle.source != Bundle::Source::edge && bundle.source != Bundle::Source::data) continue;
-      if (!bundle.producers.empty() && !is_forward(bundle.producers[0])) continue;
-      std::int32_t first = static_cast<std::int32_t>(graph_.nodes.size());
-      for (const StageTaskId reader : bundle.readers)
-        if (!is_forward(reader)) first = std::min(first, stage_of(reader));
-      if (first < std::ssize(graph_.nodes)) cost_of(first).live_bytes += bytes_of(bundle);
-    }
+    const std::vector<double> live = bytes_for_backwards(dag_, /*data=*/true);
+    for (std::size_t s = 0; s < live.size(); ++s) cost_of(static_cast<std::int32_t>(s)).live_bytes = live[s];
   }
 
   // A view that another stage takes again moves nothing, but assign_stages still requires its producer before its readers.
@@ -450,11 +461,44 @@ std::vector<std::string> nodes_of(const Graph& step) {
   return nodes;
 }
 
-Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of, const std::set<std::string>& again) {
+namespace {
+
+// By op of the loop's body: the earliest node whose backward reads what it makes, or a view of that; "" where none does. `names`: each op's
+// node.
+std::vector<std::string> first_backward_readers(const Graph& body, const std::vector<std::string>& names) {
+  std::map<std::string, int> number;  // of nodes, in the order of tracing
+  std::vector<std::string> nodes;
+  std::map<std::int64_t, int> node_of;  // of forward ops, by their sequence
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    if (names[i].empty()) continue;
+    const auto [found, is_new] = number.try_emplace(names[i], static_cast<int>(nodes.size()));
+    if (is_new) nodes.push_back(names[i]);
+    if (body.ops[i].sequence >= 0) node_of[body.ops[i].sequence] = found->second;
+  }
+  const IdVector<ValueId, OpId> producer = producers(body);
+  IdVector<OpId, int> first(body.ops.size(), static_cast<int>(nodes.size()));
+  for (const Op& op : body.ops) {
+    const auto node = node_of.find(op.sequence);
+    if (op.phase == Phase::forward || node == node_of.end()) continue;
+    for (const ValueId operand : op.operands)
+      for (OpId from = producer[operand]; from; from = is_view(body.ops[from]) ? producer[body.ops[from].operands[0]] : OpId())
+        first[from] = std::min(first[from], node->second);
+  }
+  nodes.emplace_back();
+  std::vector<std::string> out;
+  for (const int node : first) out.push_back(nodes[at(node)]);
+  return out;
+}
+
+}  // namespace
+
+Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of, const std::set<std::string>& again,
+                  const std::set<std::string>& swapped) {
   const std::vector<std::string> names = node_names(step);
   Graph out = step;
   Op& loop = out.ops[loop_of(step)];
   const Graph& body = *loop.body;
+  const std::vector<std::string> readers = first_backward_readers(body, names);
   Rewrite marked(body);
   for (const ValueId input : body.inputs) marked.copy_input(input);
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
@@ -467,6 +511,7 @@ Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& s
     Op& made = marked.copy(op);
     made.stage = found == stage_of.end() ? "" : found->second;
     if (again.contains(names[i])) made.attributes[kRecompute] = true;
+    if (op.phase == Phase::forward && swapped.contains(readers[i])) made.attributes[kOffload] = true;
   }
   loop.body = std::make_shared<const Graph>(marked.finish());
   return out;
@@ -474,6 +519,10 @@ Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& s
 
 PlanGraph plan_graph_of(const StagedStep& step, const TaskSeconds& seconds) {
   return Costing(step, seconds).run();
+}
+
+std::vector<double> swappable_bytes(const StagedStep& step) {
+  return bytes_for_backwards(cut(step, std::vector<bool>(step.stages.size())), /*data=*/false);
 }
 
 void check_same_nodes(const PlanGraph& graph, const PlanGraph& other) {
