@@ -11,10 +11,14 @@ Action copy_of(Action action, Kind kind) {
   return action;
 }
 
+bool is_forward_of(const Action& forward, const Action& backward) {
+  return forward.kind == Kind::F && forward.stage == backward.stage && forward.microbatch == backward.microbatch;
+}
+
 // Whether the RELOAD of a backward goes beside the action ahead of it: that is not its own forward, nor what follows another forward, whose
 // residuals are leaving meanwhile.
 bool is_early(const std::vector<Action>& row, std::size_t backward) {
-  return backward >= 2 && row[backward - 2].kind != Kind::F;
+  return backward >= 2 && !is_forward_of(row[backward - 1], row[backward]) && row[backward - 2].kind != Kind::F;
 }
 
 }  // namespace
