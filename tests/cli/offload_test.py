@@ -57,6 +57,24 @@ class Offload(ProgramTest):
         self.assertEqual(trained.code, 0, trained.err)
         self.assertEqual([actor["planned_bytes"] for actor in trained.json()["actors"]], plan["peak_bytes"])
 
+    def test_plans_of_other_models_swap(self):
+        """Of T5's stages one swaps and another computes again."""
+        for model, flags, share, ways in (
+            ("t5", ["--set", "width=32", "--set", "heads=2", "--set", "context=64", "--set", "layers=6", "--batch", 8], 0.92, {"swap", "recompute"}),
+            ("resnet", ["--batch", 16], 0.65, {"swap"}),
+        ):
+            with self.subTest(model):
+                arguments = ["plan", model, *flags, "--devices", 4, "--bandwidth", 1e10, "--planner", "dawnpiper", "--micro-batches", 1, "--json"]
+                file, limit = self.folder / f"{model}.json", share * max(run(*arguments, "--memory", 1e13).json()["peak_bytes"])
+                planned = run(*arguments, "--memory", limit, "--out", file)
+                self.assertEqual(planned.code, 0, planned.err)
+                plan = planned.json()
+                self.assertEqual({way for stage in plan["stages"] for way in ("swap", "recompute") if way in stage}, ways)
+                self.assertLessEqual(max(plan["peak_bytes"]), limit)
+                report = run("check", "--set", f"model.name={model}", *flags, "--plan", file, "--dtype", "f64", "--json")
+                self.assertEqual(report.code, 0, report.err)
+                self.assertTrue(report.json()["equal"])
+
     def test_verify_tells_the_hosts_bytes(self):
         program = self.folder / "program.txt"
         program.write_text(run("compile", *SMALL, "--schedule", self.table, "--emit", "program").out)
