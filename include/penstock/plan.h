@@ -44,6 +44,9 @@ struct NodeCost {
   std::map<int, double> forward_sync = {}, backward_sync = {};
   std::vector<NodeStep> steps = {};  // of a split graph (PlanSplit), whose collectives forward and backward leave out
   bool recompute = false;            // whether a run's backward computes the node again (PlanFile::Stage::recompute)
+  // Bytes that each device moves to its host's memory behind F, for each micro-batch, and back ahead of B (PlanFile::Stage::swap). They are
+  // none of live_bytes: of two micro-batches at most they are on the device.
+  double swap_bytes = 0;
 };
 
 // One tensor that a node sends, where its source measured that as a time: the output of one of the operators that the node was made of.
@@ -89,13 +92,14 @@ struct PlanGraph {
 PlanGraph parse_plan_graph(std::string_view text, const std::string& file, const std::string& device = "v100");
 std::string print(const PlanGraph& graph);
 
-struct ClusterDevice {
-  double speed = 1;                                         // a node's seconds are divided by it
-  double memory = std::numeric_limits<double>::infinity();  // bytes
-};
 struct ClusterLink {
   double latency = 0;                                          // seconds
   double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second, in each direction
+};
+struct ClusterDevice {
+  double speed = 1;                                         // a node's seconds are divided by it
+  double memory = std::numeric_limits<double>::infinity();  // bytes
+  std::optional<ClusterLink> host = {};  // to its host's memory, both directions in turn; none: not known, or its memory is the host's
 };
 struct ClusterSpec {
   std::string name;
@@ -186,7 +190,9 @@ struct PlannerInfo {
   bool searches = false;  // whether it may search until the time is over; the others end by themselves
   // Whether it asks the others and takes the fastest plan. Where equal groups can be planned too, these are asked for beside it.
   bool races = false;
-  bool recomputes = false;  // whether it is given, of a model's nodes, a second way that computes them again (NodeCost::recompute)
+  // Whether it chooses among ways that hold less: it is given, of a model's nodes, one that computes them again (NodeCost::recompute) and
+  // one that swaps (swap_bytes), which no other planner takes.
+  bool lean_ways = false;
   // The planner whose stages take equal times, where its own suit 1f1b: both are asked where the table is searched behind the plan. "": its
   // own do.
   std::string even = {};

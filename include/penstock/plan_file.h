@@ -18,6 +18,7 @@ struct PlanFile {
     double forward = 0, backward = 0;         // seconds of one of its micro-batches
     double bytes = 0;                         // on each of its devices, at most
     std::vector<std::string> recompute = {};  // those of the nodes that the backward computes again, so that their results are not kept
+    std::vector<std::string> swap = {};       // those whose backwards are the first to read what waits in the host's memory until then
   };
   struct Link {
     int from = 0, to = 0;  // stages

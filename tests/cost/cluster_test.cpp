@@ -59,6 +59,11 @@ TEST(Cluster, AFile) {
   EXPECT_DOUBLE_EQ(cluster.link(1, 2).latency, 5e-6);
   EXPECT_EQ(cluster.link(0, 3).bandwidth, 1e9);
   EXPECT_EQ(cluster.link(3, 0).latency, 0);
+  EXPECT_EQ(cluster.devices[0].host->bandwidth, 15.75e9);  // the published device's
+  EXPECT_FALSE(cluster.devices[3].host);
+  const ClusterSpec own = parse_cluster("[[devices]]\ndevice = \"v100\"\nhost = \"pcie5\"\n", "c.toml");
+  EXPECT_EQ(own.devices[0].host->bandwidth, 63e9);
+  EXPECT_TRUE(failure("[[devices]]\nhost = \"pcie9\"\n").starts_with("c.toml:2:8: there is no link \"pcie9\" in devices.toml\n"));
 }
 
 TEST(Cluster, LatencyMayBeNothing) {
@@ -106,7 +111,7 @@ TEST(Cluster, MistakesInAFile) {
   EXPECT_EQ(failure("\n\n", "\ncpus = 3\n"), "c.toml:2:8: stages are on devices, and no longer on host processors\n  hint: leave out cpus");
   EXPECT_EQ(failure("count = 2", "number = 2"),
             "c.toml:4:1: devices has an unknown key \"number\"\n"
-            "  known: count, device, memory, speed");
+            "  known: count, device, memory, speed, host");
   EXPECT_EQ(failure("count = 2", "count = 0"), "c.toml:4:9: devices.count must be a whole number from 1 to 1000000");
   EXPECT_EQ(failure("count = 2", "count = 200000"), "c.toml:4:9: a cluster has at most 100000 devices");
   EXPECT_EQ(failure("speed = 0.5", "speed = -1"), "c.toml:9:9: devices.speed must be a positive number");

@@ -344,6 +344,7 @@ PlanGraph sample() {
   graph.nodes[0].costs[2].degree = 2;
   graph.nodes[0].costs[2].backward_sync = {{1, 3}};
   graph.nodes[0].costs[2].recompute = true;
+  graph.nodes[0].costs[2].swap_bytes = 24;
   graph.nodes[0].equal_batches = true;
   graph.nodes[1].name = "b";
   graph.nodes[1].costs = {{.forward = 5}};

@@ -366,6 +366,32 @@ TEST(Lower, OffloadingFreesDeviceMemory) {
   EXPECT_EQ(without.state_bytes, with.state_bytes);
 }
 
+// Of marked ops' results each is moved, so all ops marked are as none; of stages without marks, all that they leave.
+TEST(Lower, OffloadMovesWhatMarkedOpsMake) {
+  const auto with_marks = [](Graph step, auto&& is_marked) {
+    for (Op& loop : step.ops) {
+      if (!loop.body) continue;
+      Graph body = *loop.body;
+      for (Op& op : body.ops)
+        if (op.phase == Phase::forward && is_marked(op)) op.attributes[kOffload] = true;
+      loop.body = std::make_shared<const Graph>(std::move(body));
+    }
+    return step;
+  };
+  const Graph plain = gradient_step(*tiny("gpt", 2), {8, 4, 4});
+  const auto lowered = [&](auto&& is_marked) { return lower(with_marks(plain, is_marked), parse_schedule(kOffloaded, "offload.csv")); };
+  const Program none = lowered([](const Op&) { return false; }), all = lowered([](const Op&) { return true; }),
+                norms = lowered([](const Op& op) { return op.stage == "0" && op.name == "native_layer_norm"; }),
+                others = lowered([](const Op& op) { return op.stage == "0" && op.name != "native_layer_norm"; }),
+                elsewhere = lowered([](const Op& op) { return op.stage == "1"; });
+  EXPECT_EQ(print(none), print(all));
+  EXPECT_EQ(print(none), print(elsewhere));  // stage 1 offloads nothing
+  EXPECT_GT(norms.devices[0].host_bytes, 0);
+  EXPECT_GT(others.devices[0].host_bytes, 0);
+  EXPECT_EQ(norms.devices[0].host_bytes + others.devices[0].host_bytes, none.devices[0].host_bytes);
+  EXPECT_EQ(most_live_bytes(norms.devices[0]) - most_live_bytes(none.devices[0]), others.devices[0].host_bytes);
+}
+
 TEST(Lower, WithoutResidualsNothingIsOffloaded) {
   const Schedule schedule = parse_schedule("0F0,0OFFLOAD0,0RELOAD0,0B0\n1F0,1B0\n", "offload.csv");
   const Program program = lower(gradient_step(*tiny("gpt", 2), {2, 4, 1}), schedule, {.recompute = Recompute::inputs});

@@ -42,22 +42,23 @@ std::string rows_after(std::string_view pass, const std::string& draft, const Lo
   return lines.substr(lines.find("actor 0"));
 }
 
-// Only what its own backward on its own actor reads goes: not what stage 1 reads, nor what a W elsewhere reads alone, nor a sum. Stage 1
-// leaves nothing.
+// Only what its own backward on its own actor reads goes: not what stage 1 reads, nor what a W elsewhere reads alone, nor a sum, nor what
+// stays. Stage 1 leaves nothing.
 TEST(SmallDrafts, OffloadMovesWhatOnlyTheOwnBackwardReads) {
   const std::string draft =
       instances(
           "d data 0\n"
           "own computed on 0 unit 0\nother computed on 0 unit 0\nfar computed on 0 unit 0\nnone computed on 0 unit 0\n"
-          "sum computed on 0\nnext computed on 0 unit 1\nmid computed on 0 unit 0\nout computed on 1 unit 0\n") +
+          "sum computed on 0\nnext computed on 0 unit 1\nmid computed on 0 unit 0\nout computed on 1 unit 0\n"
+          "kept computed on 0 unit 0 stays\n") +
       "actor 0\n"
-      "  run 0F0 @t(%d) -> (store %own, store %other, store %far, store %none, store %sum)\n"
+      "  run 0F0 @t(%d) -> (store %own, store %other, store %far, store %none, store %sum, store %kept)\n"
       "  place 0OFFLOAD0\n"
       "  run 0F1 @t(%d) -> (store %next, add %sum)\n"
       "  place 0U\n"
       "  run 0B1 @t(%next) -> (add %sum)\n"
       "  place 0RELOAD0\n"
-      "  run 0B0 @t(%own, %other, %sum) -> (add %sum)\n"
+      "  run 0B0 @t(%own, %other, %sum, %kept) -> (add %sum)\n"
       "  run 0I0 @t(%d) -> (store %mid)\n"
       "  run 0W0 @t(%mid) -> (add %sum)\n"
       "actor 1\n"
@@ -67,13 +68,13 @@ TEST(SmallDrafts, OffloadMovesWhatOnlyTheOwnBackwardReads) {
       "  run 0W0 @t(%far, %own) -> (add %out)\n";
   EXPECT_EQ(rows_after("offload", draft),
             "actor 0\n"
-            "  run 0F0 @t(%d) -> (store %own, store %other, store %far, store %none, store %sum)\n"
+            "  run 0F0 @t(%d) -> (store %own, store %other, store %far, store %none, store %sum, store %kept)\n"
             "  offload 0OFFLOAD0 (%own) -> (store %own.host)\n"
             "  run 0F1 @t(%d) -> (store %next, add %sum)\n"
             "  place 0U\n"
             "  run 0B1 @t(%next) -> (add %sum)\n"
             "  reload 0RELOAD0 (%own.host) -> (store %own.back)\n"
-            "  run 0B0 @t(%own.back, %other, %sum) -> (add %sum)\n"
+            "  run 0B0 @t(%own.back, %other, %sum, %kept) -> (add %sum)\n"
             "  run 0I0 @t(%d) -> (store %mid)\n"
             "  run 0W0 @t(%mid) -> (add %sum)\n"
             "actor 1\n"

@@ -47,19 +47,24 @@ TEST(PlanFile, SaysWhatWasCountedWith) {
   EXPECT_EQ(plan.links[0].seconds, 1.35);
 }
 
-TEST(PlanFile, NamesTheNodesThatAreComputedAgain) {
+TEST(PlanFile, NamesTheNodesThatAreComputedAgainOrSwapped) {
   PlanProblem p = problem();
-  NodeCost again = p.graph.nodes[2].costs[0];
+  NodeCost again = p.graph.nodes[2].costs[0], swapped = p.graph.nodes[1].costs[0];
   again.name = "recomputed";
   again.recompute = true;
   p.graph.nodes[2].costs.push_back(again);
+  swapped.name = "swapped";
+  swapped.swap_bytes = 100;
+  p.graph.nodes[1].costs.push_back(swapped);
   Plan plan;
-  plan.stages = {{.name = "a .. b", .nodes = {0, 1}, .devices = {0}},
+  plan.stages = {{.name = "a .. b", .nodes = {0, 1}, .choices = {0, 1}, .devices = {0}},
                  {.name = "c .. d", .nodes = {2, 3}, .choices = {1, 0}, .devices = {1}}};
   evaluate(p, plan);
   const PlanFile file = plan_file_of(p, plan);
   EXPECT_TRUE(file.stages[0].recompute.empty());
+  EXPECT_EQ(file.stages[0].swap, std::vector<std::string>{"b"});
   EXPECT_EQ(file.stages[1].recompute, std::vector<std::string>{"c"});
+  EXPECT_TRUE(file.stages[1].swap.empty());
 }
 
 TEST(PlanFile, RoundTrip) {
@@ -68,12 +73,15 @@ TEST(PlanFile, RoundTrip) {
   plan.zero = 3;
   plan.local = 2;
   plan.stages[1].recompute = {"d"};
+  plan.stages[1].swap = {"c"};
   const std::string text = print(plan);
   EXPECT_TRUE(is_plan(text));
   const PlanFile again = parse_plan(text, "p.json");
   EXPECT_EQ(print(again), text);
   EXPECT_EQ(again.schedule.actors, plan.schedule.actors);
   EXPECT_EQ(again.stages[1].recompute, plan.stages[1].recompute);
+  EXPECT_EQ(again.stages[1].swap, plan.stages[1].swap);
+  EXPECT_EQ(print(small_plan()).find("swap"), std::string::npos);
   EXPECT_EQ(print(small_plan()).find("recompute"), std::string::npos);
   EXPECT_EQ(parse_plan(print(small_plan()), "p.json").zero, -1);  // as the run says
   EXPECT_FALSE(is_plan("{\"penstock\": \"graph\"}"));
@@ -110,6 +118,13 @@ TEST(PlanFile, BadOnesAreNamed) {
   elsewhere.stages[1].recompute = {"c", "h.0.atn"};
   EXPECT_EQ(message(print(elsewhere)),
             "p.json: stages[1].recompute[1] is \"h.0.atn\"; a stage computes again nodes of its own\n  hint: did you mean \"h.0.attn\"?");
+  elsewhere.stages[1].recompute.clear();
+  elsewhere.stages[1].swap = {"h.0.atn"};
+  EXPECT_EQ(message(print(elsewhere)),
+            "p.json: stages[1].swap[0] is \"h.0.atn\"; a stage swaps nodes of its own\n  hint: did you mean \"h.0.attn\"?");
+  elsewhere.stages[1].recompute = elsewhere.stages[1].swap = {"c"};
+  EXPECT_EQ(message(print(elsewhere)),
+            "p.json: stages[1].swap has \"c\", which the stage computes again\n  hint: leave it out of recompute, or of swap");
   PlanFile on_processor = small_plan();
   on_processor.stages[1].devices = {2};
   EXPECT_EQ(message(print(on_processor)), "no error");  // of a run, which numbers devices by rows

@@ -99,6 +99,28 @@ PlanGraph shape_of(const std::vector<double>& seconds, const std::vector<PlanEdg
   return graph;
 }
 
+// What b makes its own backward reads ahead of c's.
+TEST(StepNodes, SwappedIsWhatTheirBackwardsAreTheFirstToRead) {
+  const Graph step = step_with(
+      "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", sequence=0} %1: f32[2,3] = exp(%0) {origin=\"b\", sequence=1}"
+      "%2: f32[2,3] = mul(%1, %1) {origin=\"c\", sequence=2} %3: f32[3,2] = transpose(%1) {dim0=0, dim1=1, origin=\"c\", sequence=3}"
+      "%4: f32[2,3] = mul(%1, %2) {phase=\"backward\", sequence=2} %5: f32[3,2] = mul(%3, %3) {phase=\"backward\", sequence=3}"
+      "%6: f32[2,3] = mul(%4, %1) {phase=\"backward\", sequence=1} %7: f32[2,3] = mul(%6, %0) {phase=\"backward\", sequence=0}"
+      "%8: f32[] = sum(%7) {dim=[0, 1], keepdim=false, phase=\"backward\", sequence=0} return %8\n");
+  const auto marked = [&](const std::set<std::string>& swapped) {
+    const Graph out = mark_stages(step, {}, {}, swapped);
+    std::string names;
+    for (const Op& op : out.ops[loop_of(out)].body->ops)
+      if (op.attributes.contains("offload")) names += concat(op.origin, ".", op.name, " ");
+    return names;
+  };
+  EXPECT_EQ(marked({}), "");
+  EXPECT_EQ(marked({"a"}), "a.mul ");
+  EXPECT_EQ(marked({"b"}), "b.exp ");
+  EXPECT_EQ(marked({"c"}), "c.mul c.transpose ");
+  EXPECT_EQ(marked({"a", "b", "c"}), "a.mul b.exp c.mul c.transpose ");
+}
+
 TEST(StepNodes, TheCheapestNeighboursMerge) {
   const PlanGraph graph = shape_of({5, 1, 1, 4, 9}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}});
   EXPECT_EQ(merged_nodes(graph, 5).at("n1"), "n1");

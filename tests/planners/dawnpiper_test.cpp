@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
 
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
@@ -156,6 +159,160 @@ TEST(Dawnpiper, RecomputesWhatCostsLeast) {
   EXPECT_EQ(plan.stages[1].choices, (std::vector<int>{0, 0}));
   EXPECT_EQ(plan.bottleneck, 10);
   EXPECT_EQ(plan.peak_bytes, (std::vector<double>{20, 20}));
+}
+
+// A chain each of whose nodes may be kept, computed again or swapped over a link to the host that is about as fast as the devices are.
+PlanProblem random_choices(std::mt19937_64& random, int nodes) {
+  const auto share = [&](double least, double most) { return std::uniform_real_distribution<double>(least, most)(random); };
+  PlanProblem problem = random_chain(random, nodes);
+  double live = 0, resident = 0, seconds = 0;
+  for (PlanNode& node : problem.graph.nodes) {
+    NodeCost swapped = node.costs[0];
+    swapped.name = "swapped";
+    swapped.swap_bytes = share(0.7, 1) * std::exchange(swapped.live_bytes, 0);
+    swapped.live_bytes = node.costs[0].live_bytes - swapped.swap_bytes;
+    live += node.costs[0].live_bytes;
+    resident += node.costs[0].resident_bytes;
+    seconds += node.costs[0].forward + node.costs[0].backward;
+    node.costs.push_back(swapped);
+  }
+  problem.cluster = uniform_cluster(kStages, 1e30, 0, (resident + share(1.5, 5) * live) / kStages);
+  const double bandwidth = share(0.4, 4) * live / seconds;
+  for (ClusterDevice& device : problem.cluster.devices) device.host = {1e-5, bandwidth};
+  return problem;
+}
+
+// The least time of any ways of the nodes as one stage; infinite: none fits.
+double least_stage(const PlanProblem& problem, int begin, int end, int in_flight) {
+  const ClusterDevice& device = problem.cluster.devices[0];
+  double least = std::numeric_limits<double>::infinity();
+  const auto choose = [&](const auto& self, int n, SetCost sum) -> void {
+    if (n < end) {
+      const PlanNode& node = problem.graph.nodes[static_cast<std::size_t>(n)];
+      for (const int way : ways_of(node)) {
+        SetCost more = sum;
+        self(self, n + 1, more += cost_of(node, way, 1));
+      }
+    } else if (fits(bytes_of(sum, in_flight), device.memory)) {
+      const double copies = sum.swap_bytes > 0 ? 2 * (device.host->latency + sum.swap_bytes / device.host->bandwidth) : 0;
+      least = std::min(least, std::max(sum.forward + sum.backward, copies));
+    }
+  };
+  choose(choose, begin, {});
+  return least;
+}
+
+// The least slowest stage of any cuts, from `begin` on in so many stages.
+double least_bottleneck(const PlanProblem& problem, int begin, int stages) {
+  const int n = static_cast<int>(problem.graph.nodes.size());
+  if (stages == 0) return begin == n ? 0 : std::numeric_limits<double>::infinity();
+  double least = std::numeric_limits<double>::infinity();
+  for (int end = begin + 1; end <= n - stages + 1; ++end)
+    least = std::min(least, std::max(least_stage(problem, begin, end, stages), least_bottleneck(problem, end, stages - 1)));
+  return least;
+}
+
+// The same of the plan's own cuts.
+double least_of_cuts(const PlanProblem& problem, const Plan& plan) {
+  double slowest = 0;
+  int begin = 0, in_flight = static_cast<int>(plan.stages.size());
+  for (const PlanStage& stage : plan.stages) {
+    const int end = begin + static_cast<int>(stage.nodes.size());
+    slowest = std::max(slowest, least_stage(problem, begin, end, in_flight--));
+    begin = end;
+  }
+  return slowest;
+}
+
+int count_of_way(const PlanProblem& problem, const Plan& plan, const std::string& way) {
+  int count = 0;
+  for (const PlanStage& stage : plan.stages)
+    for (std::size_t i = 0; i < stage.nodes.size(); ++i)
+      count += problem.graph.nodes[static_cast<std::size_t>(stage.nodes[i])].costs[static_cast<std::size_t>(stage.choices[i])].name == way;
+  return count;
+}
+
+// Against all ways of all cuts. What does not fit fits in none; mostly it is the best of all, and for its cuts it is always near the best.
+TEST(Dawnpiper, KeepsRecomputesAndSwapsAsTheBestOfAllWays) {
+  int fitting = 0, best = 0, best_of_cuts = 0, again = 0, swapped = 0;
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const PlanProblem problem = random_choices(random, 6 + static_cast<int>(random() % 4));
+    Plan plan;
+    const std::string message = message_of([&] { plan = make_plan("dawnpiper", problem); });
+    if (message != "no error") {
+      for (int stages = 1; stages <= kStages; ++stages) EXPECT_TRUE(std::isinf(least_bottleneck(problem, 0, stages))) << message;
+      continue;
+    }
+    constexpr double kRounding = 1 + 1e-9;
+    const double least = least_bottleneck(problem, 0, static_cast<int>(plan.stages.size())), of_cuts = least_of_cuts(problem, plan);
+    EXPECT_GE(plan.bottleneck * kRounding, least);
+    EXPECT_LE(plan.bottleneck, 1.15 * of_cuts);
+    ++fitting;
+    best += plan.bottleneck <= least * kRounding;
+    best_of_cuts += plan.bottleneck <= of_cuts * kRounding;
+    again += count_of_way(problem, plan, "activation recomp");
+    swapped += count_of_way(problem, plan, "swapped");
+  }
+  EXPECT_GE(best, 0.85 * fitting);
+  EXPECT_GE(best_of_cuts, 0.9 * fitting);
+  EXPECT_GT(again, 0);
+  EXPECT_GT(swapped, 0);
+}
+
+// The first node may be swapped: of three micro-batches in flight two are there then.
+PlanProblem swapping_chain() {
+  PlanProblem problem;
+  problem.graph = chain_graph({1, 1, 1});
+  for (PlanNode& node : problem.graph.nodes) node.costs[0].live_bytes = 10;
+  NodeCost swapped = problem.graph.nodes[0].costs[0];
+  swapped.name = "swapped";
+  swapped.swap_bytes = std::exchange(swapped.live_bytes, 0);
+  problem.graph.nodes[0].costs.push_back(swapped);
+  problem.cluster = uniform_cluster(3, 1e9, 0, 20);
+  problem.samples = 8;
+  return problem;
+}
+
+TEST(Dawnpiper, SwapsGoBesideTheWork) {
+  PlanProblem problem = swapping_chain();
+  for (ClusterDevice& device : problem.cluster.devices) device.host = {0, 20};
+  Plan plan = make_plan("dawnpiper", problem);
+  ASSERT_EQ(plan.stages.size(), 3u);
+  EXPECT_EQ(plan.stages[0].choices, std::vector<int>{1});
+  EXPECT_EQ(plan.bottleneck, 3);  // 10 bytes there and back take 1
+  EXPECT_EQ(plan.peak_bytes, (std::vector<double>{20, 20, 10}));
+  EXPECT_NE(print(plan.schedule).find("0OFFLOAD0"), std::string::npos);
+  EXPECT_EQ(print(plan.schedule).find("1OFFLOAD0"), std::string::npos);
+  const double beside = plan.predicted_time;
+  for (ClusterDevice& device : problem.cluster.devices) device.host = {0.5, 5};
+  plan = make_plan("dawnpiper", problem);
+  EXPECT_EQ(plan.bottleneck, 5);
+  EXPECT_GE(plan.predicted_time, beside + 8);  // each of most micro-batches waits for 2 more
+}
+
+TEST(Dawnpiper, SwapsAreRefusedWhereNothingCountsThem) {
+  PlanProblem problem = swapping_chain();
+  const std::string refused = message_of([&] { make_plan("pipedream", problem); });
+  EXPECT_NE(refused.find("has a way that swaps 10.0 bytes\n  planner pipedream counts no copies to the host's memory"), std::string::npos)
+      << refused;
+  for (const PlanStage& stage : make_plan("dawnpiper", problem).stages)  // without a link to the host it swaps nothing
+    EXPECT_EQ(stage.choices, std::vector<int>(stage.nodes.size(), 0));
+  const PlannerInfo mine{.name = "mine",
+                         .summary = "",
+                         .plan =
+                             [](const PlanProblem&, const PlanOptions&) {
+                               Plan plan;
+                               plan.stages = {{.nodes = {0, 1, 2}, .choices = {1, 0, 0}, .devices = {0}}};
+                               return plan;
+                             },
+                         .lean_ways = true};
+  problem.cluster = uniform_cluster(1, 1e9);
+  const std::string message = message_of([&] { make_plan(mine, problem); });
+  EXPECT_NE(message.find("stage 0 swaps what node 0 \"n0\" reads\n  nothing says which link its devices have to their host's memory"),
+            std::string::npos)
+      << message;
 }
 
 TEST(Dawnpiper, BranchesAndUnequalDevices) {

@@ -55,6 +55,30 @@ TEST(CutBody, AJoinOverStagesIsATermOfEach) {
             "sum F0, F1 -> result 0 (f32[])\n");
 }
 
+// Where ops are marked, what others leave to the stage's own backward stays; what other stages read is one bundle whatever makes it.
+TEST(CutBody, MarkedOpsMakeWhatIsOffloaded) {
+  const std::string body =
+      "%0: f32[2,3] = mul(%x, %w) {stage=\"a\", sequence=0}"
+      "%1: f32[2,3] = exp(%0) {stage=\"a\", sequence=1, offload=true}"
+      "%2: f32[2,3] = neg(%1) {stage=\"a\", sequence=2}"
+      "%3: f32[2,3] = exp(%2) {stage=\"a\", sequence=3, offload=true}"
+      "%4: f32[2,3] = mul(%2, %3) {stage=\"b\", sequence=4}"
+      "%5: f32[2,3] = mul(%3, %4) {stage=\"b\", phase=\"backward\", sequence=4}"
+      "%6: f32[2,3] = mul(%5, %1) {stage=\"a\", phase=\"backward\", sequence=1}"
+      "%7: f32[2,3] = mul(%6, %0) {stage=\"a\", phase=\"backward\", sequence=0}"
+      "%8: f32[] = sum(%7) {dim=[0, 1], keepdim=false, stage=\"a\", phase=\"backward\", sequence=0} return %8\n";
+  const std::string around[] = {"data %0 (f32[2,3]) -> F0\ninvariant %1 (f32[3]) -> F0\n",
+                                "edge F1 -> B1 (f32[2,3])\nedge B1 -> B0 (f32[2,3])\nsum B0 -> result 0 (f32[])\n"};
+  const std::string sent = "edge F0 -> F1 (f32[2,3])\nedge F0 -> F1, B1 (f32[2,3])\n";
+  const StageDag dag = cut_of(body);
+  EXPECT_EQ(flows_of(dag), concat(around[0], sent, "edge F0 -> B0 (f32[2,3])\nedge F0 -> B0 (f32[2,3]) stays\n", around[1]));
+  for (const StageTask& task : dag.tasks)
+    for (const Op& op : task.graph->ops) EXPECT_FALSE(op.attributes.contains("offload"));  // else equal layers would be two tasks
+  std::string plain = body;
+  for (std::size_t at; (at = plain.find(", offload=true")) != std::string::npos;) plain.erase(at, 14);
+  EXPECT_EQ(flows_of(cut_of(plain)), concat(around[0], sent, "edge F0 -> B0 (f32[2,3], f32[2,3])\n", around[1]));
+}
+
 // Stages b and c each add to what a sums; what a has of it itself, it adds.
 TEST(CutBody, ASumInPlaceIsAddedToWhereItsTermsAreMade) {
   const StageDag dag = cut_of(

@@ -1,4 +1,4 @@
-// A step in which any forward ops of the loop are to be computed again.
+// A step in which any forward ops of the loop are to be computed again, or make what OFFLOAD moves.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,14 @@
 
 namespace penstock::test {
 
-// Each op is marked with this probability.
+// Each op has each mark with this probability.
 inline Graph with_random_marks(Random& random, Graph step, double marked) {
   for (Op& loop : step.ops) {
     if (!loop.body) continue;
     Graph body = *loop.body;
     for (Op& op : body.ops)
-      if (op.phase == Phase::forward && coin(random, marked)) op.attributes[kRecompute] = true;
+      for (const char* mark : {kRecompute, kOffload})
+        if (op.phase == Phase::forward && coin(random, marked)) op.attributes[mark] = true;
     loop.body = std::make_shared<const Graph>(std::move(body));
   }
   return step;

@@ -147,6 +147,7 @@ void make_edges(Rows& rows) {
         made.types = types_of(rows.input, b, unit.count);
         made.home = actor;
         made.unit = unit;
+        made.stays = bundle.stays;
         rows.edges[b][unit.microbatch] = add(rows.draft, std::move(made));
       }
   });

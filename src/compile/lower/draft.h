@@ -52,6 +52,7 @@ struct Instance {
   InputId input{};                      // data, state
   Unit unit{};                          // data: which part of it; computed: for what
   bool host = false;                    // computed: lies in the host's memory
+  bool stays = false;                   // computed: OFFLOAD leaves it on the device (Bundle::stays)
   bool owned = true;                    // state: the device at `home` owns it; else it holds a copy that it updates by itself
   BlockId block{};                      // of which it is a part, or all of it:
   std::vector<std::int32_t> members{};  // which member each type is, and

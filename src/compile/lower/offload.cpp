@@ -1,6 +1,7 @@
 // Pass: what F of a stage leaves to its own backward alone waits in the host's memory. OFFLOAD moves it to instances there; RELOAD moves
-// these to new ones, which what follows in the row reads. What other stages read stays, and what only a W on another actor reads. A stage
-// that leaves nothing has nothing moved: a searched table may hold both actions for any stage.
+// these to new ones, which what follows in the row reads. What other stages read stays, what only a W on another actor reads, and where ops
+// of the stage are marked (kOffload), what others make. A stage that leaves nothing has nothing moved: a searched table may hold both
+// actions for any stage.
 #include <algorithm>
 #include <map>
 
@@ -12,8 +13,8 @@ namespace {
 
 using StageUnit = std::pair<StageId, Unit>;
 
-// Returns for each stage and unit the instances that its forward makes and that only runs of the same stage read. At least one of these
-// runs is on the instance's home (an I or W may be elsewhere).
+// Returns for each stage and unit the instances that its forward makes, that do not stay and that only runs of the same stage read. At
+// least one of these runs is on the instance's home (an I or W may be elsewhere).
 std::map<StageUnit, std::vector<InstanceId>> residuals(const Draft& draft) {
   std::map<StageUnit, std::vector<InstanceId>> made;
   for (const std::vector<Run>& runs : draft.actors)
@@ -26,7 +27,8 @@ std::map<StageUnit, std::vector<InstanceId>> residuals(const Draft& draft) {
       if (const auto of = made.find({run.stage, run.unit}); run.kind == Kind::F && of != made.end())
         for (const Write& write : run.writes) {
           stage[write.instance] = run.stage;
-          if (write.mode == ResultMode::store && draft.instances[write.instance].unit) of->second.push_back(write.instance);
+          const Instance& written = draft.instances[write.instance];
+          if (write.mode == ResultMode::store && written.unit && !written.stays) of->second.push_back(write.instance);
         }
   for (const ActorId actor : draft.actors.ids())
     for (const Run& run : draft.actors[actor])

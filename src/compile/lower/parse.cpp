@@ -117,6 +117,7 @@ void parse_instance(Reader& r) {
   if (r.in.accept("on")) i.home = ActorId(index(r.in));
   i.unit = unit_if_any(r.in);
   i.host = r.in.accept("host");
+  i.stays = r.in.accept("stays");
   i.owned = !r.in.accept("copy");
   if (r.in.accept("block")) {
     i.block = block_number(r);

@@ -68,6 +68,7 @@ std::string text_of(const Instance& i, const std::string& handle) {
   if (i.home) out += concat(" on ", i.home.value);
   if (i.unit) out += concat(" unit ", text_of(i.unit));
   if (i.host) out += " host";
+  if (i.stays) out += " stays";
   if (!i.owned) out += " copy";
   if (i.block) out += concat(" block ", i.block.value, " members ", list(i.members), " ", text_of(i.held));
   if (i.room > 0) out += concat(" room ", i.room);

@@ -9,6 +9,7 @@
 #include "ops/definition.h"
 #include "stage/stages.h"
 #include "stage/task_plans.h"
+#include "transform/passes.h"
 
 namespace penstock {
 namespace {
@@ -50,16 +51,35 @@ void add_recomputing_readers(const TaskPlans& plans, Bundle& bundle) {
     }
 }
 
+bool is_marked(const Op& op) {
+  return op.attributes.contains(kOffload);
+}
+
+// By stage: whether any of its ops is marked.
+IdVector<StageId, bool> marked_stages(const Body& body, std::size_t stages) {
+  IdVector<StageId, bool> marked(stages);
+  for (const Op& op : body.graph.ops)
+    if (const StageId stage = body.stage_of(op); stage && is_marked(op)) marked[stage] = true;
+  return marked;
+}
+
 void bundle_edges(const Body& body, const TaskPlans& plans, StageDag& dag) {
+  const IdVector<StageId, bool> marked = marked_stages(body, dag.names.size());
   for (const StageTaskId t : plans.tasks.ids()) {
-    std::map<std::vector<StageTaskId>, Bundle> by_readers;
+    const auto stays = [&](ValueId value) {
+      const bool may_move = plans.tasks[t].kind == Kind::F && marked[plans.tasks[t].stage] && !is_read(body, plans, value, false);
+      return may_move && !is_marked(*body.op_of(value));
+    };
+    std::map<std::pair<std::vector<StageTaskId>, bool>, Bundle> by_readers;
     for (ValueId value : plans.tasks[t].exports) {
       const std::set<StageTaskId>& tasks = plans.readers.at(value);
-      Bundle& bundle = by_readers[{tasks.begin(), tasks.end()}];
+      Bundle& bundle = by_readers[{{tasks.begin(), tasks.end()}, stays(value)}];
       bundle.types.push_back(body.graph.type(value));
       bundle.members.push_back(value.value);
     }
-    for (auto& [readers, bundle] : by_readers) {
+    for (auto& [key, bundle] : by_readers) {
+      const auto& [readers, keeps] = key;
+      bundle.stays = keeps;
       bundle.producers = {t};
       const auto& instead = is_read(body, plans, ValueId(bundle.members[0]), false) ? plans.light : plans.again;
       if (const auto found = instead.find(t); found != instead.end()) bundle.producers.push_back(found->second);
@@ -118,6 +138,7 @@ struct Building {
 
   void copy(const Op& op) {
     Op out = op;
+    out.attributes.erase(kOffload);
     if (const auto sum = begun.find(op.results[0]); sum != begun.end()) {
       std::erase_if(out.operands, [&](ValueId operand) { return !local.contains(operand); });
       local[sum->first] = sum->second;

@@ -21,7 +21,8 @@ std::string show_bundle(const StageDag& dag, const Bundle& bundle) {
     case Bundle::Source::invariant:
       return concat("invariant %", members, " ", show_types(bundle.types), " -> ", show_tasks(dag, bundle.readers));
     case Bundle::Source::edge:
-      return concat("edge ", show_tasks(dag, bundle.producers), " -> ", show_tasks(dag, bundle.readers), " ", show_types(bundle.types));
+      return concat("edge ", show_tasks(dag, bundle.producers), " -> ", show_tasks(dag, bundle.readers), " ", show_types(bundle.types),
+                    bundle.stays ? " stays" : "");
     case Bundle::Source::accumulator:
       return concat("sum ", show_tasks(dag, bundle.producers), " -> result ", members, " ", show_types(bundle.types));
   }

@@ -60,6 +60,9 @@ struct Bundle {
   // task that makes the bundle in F's place: R what only the stage's own backward reads, the light F the rest.
   std::vector<StageTaskId> producers;
   std::vector<StageTaskId> readers;
+  // An edge from a stage's forward to its own backward that OFFLOAD leaves on the device: other ops of the stage are marked (kOffload), and
+  // none of these makes it.
+  bool stays = false;
   // An edge to which each of its producers adds, in the order in which they run: what an add_n that is `in_place` sums of other tasks. They
   // and the reader run on one actor.
   bool sums = false;

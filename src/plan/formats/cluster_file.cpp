@@ -44,12 +44,17 @@ void note_published(const std::string& name, double speed, ClusterSpec& cluster)
 }
 
 void read_devices(const Section& section, ClusterSpec& cluster) {
-  section.check_keys({"count", "device", "memory", "speed"});
+  section.check_keys({"count", "device", "memory", "speed", "host"});
   ClusterDevice device;
   if (section.has("device")) {
-    const std::int64_t bytes =
-        published(section, "device", [](const DeviceTable& table, const std::string& name) { return table.device(name).memory_bytes; });
-    if (bytes > 0) device.memory = static_cast<double>(bytes);
+    const DeviceModel model =
+        published(section, "device", [](const DeviceTable& table, const std::string& name) { return table.device(name); });
+    if (model.memory_bytes > 0) device.memory = static_cast<double>(model.memory_bytes);
+    if (model.host) device.host = {model.host->latency, model.host->bandwidth};
+  }
+  if (section.has("host")) {
+    const Link link = published(section, "host", [](const DeviceTable& table, const std::string& name) { return table.link(name); });
+    device.host = {link.latency, link.bandwidth};
   }
   device.memory = section.number_or("memory", kGiga, device.memory);
   device.speed = section.number_or("speed", 1, 1);

@@ -97,6 +97,7 @@ void check_amounts(const PlanGraph& graph, const std::string& file) {
       check(cost.forward, "seconds of forward");
       check(cost.backward, "seconds of backward");
       check(cost.live_bytes, "bytes per micro-batch");
+      check(cost.swap_bytes, "bytes that are swapped");
       check(cost.resident_bytes, "resident bytes");
       check(cost.parameter_bytes, "bytes of parameters");
       check(cost.update, "seconds of update");

@@ -29,7 +29,7 @@ std::map<int, double> read_sync(const JsonNode& node, const char* key, std::int6
 
 NodeCost read_cost(const JsonNode& node, std::int64_t nodes) {
   node.check_keys({"name", "degree", "samples", "forward", "backward", "weight", "live_bytes", "resident_bytes", "parameter_bytes",
-                   "update", "forward_sync", "backward_sync", "recompute"});
+                   "update", "forward_sync", "backward_sync", "recompute", "swap_bytes"});
   NodeCost cost;
   if (node.has("name")) cost.name = node.at("name").text();
   cost.degree = count(node, "degree", 1);
@@ -45,6 +45,7 @@ NodeCost read_cost(const JsonNode& node, std::int64_t nodes) {
   cost.forward_sync = read_sync(node, "forward_sync", nodes);
   cost.backward_sync = read_sync(node, "backward_sync", nodes);
   if (node.has("recompute")) cost.recompute = node.at("recompute").flag();
+  cost.swap_bytes = amount(node, "swap_bytes");
   return cost;
 }
 
@@ -126,6 +127,7 @@ ordered_json json_of(const NodeCost& cost) {
   set_sync(out, "forward_sync", cost.forward_sync);
   set_sync(out, "backward_sync", cost.backward_sync);
   if (cost.recompute) out["recompute"] = true;
+  set_unless(out, "swap_bytes", cost.swap_bytes);
   return out;
 }
 

@@ -126,7 +126,10 @@ PlannedModel or_by_another(const Fitting& fitting, PlannedModel best, TimeLimit&
 
 PlannedModel planned_model(const StepOfSize& step, const MergedProblem& given, const PlannerInfo& planner, const PlanOptions& options) {
   MergedProblem of = given;
-  if (planner.recomputes) add_recomputation(of.problem.graph, [&](int size) { return mark_stages(step(size), of.merged); });
+  if (planner.lean_ways) {
+    const bool swaps = weakest(of.problem.cluster).host.has_value();
+    add_lean_ways(of.problem.graph, swaps, [&](int size) { return mark_stages(step(size), of.merged); });
+  }
   if (!of.program || std::isinf(weakest(of.problem.cluster).memory)) return counted_model(step, of, planner, options);
   Fitting fitting{step, of, planner, options};
   TimeLimit limit(options.seconds, options.clock);

@@ -7,6 +7,7 @@
 #include "lower/lower.h"
 #include "lower/member_inputs.h"
 #include "penstock/error.h"
+#include "schedule/kinds.h"
 #include "stage/loop.h"
 #include "transform/passes.h"
 
@@ -57,23 +58,45 @@ PlanGraph measured_graph(const Graph& marked, const Costs& costs, const CostCont
   return out;
 }
 
-void add_recomputation(PlanGraph& graph, const std::function<Graph(int size)>& marked) {
-  std::vector<PlanGraph> again;  // by size, for what nodes keep
-  for (const NodeCost& cost : graph.nodes.at(0).costs) {
-    StagedStep staged = prepare_stages(marked(cost.samples));
-    Op& loop = staged.step.ops[loop_of(staged.step)];
-    loop.body = std::make_shared<const Graph>(eliminate_dead_code(recompute(*loop.body, [](const Op&) { return true; })));
-    check_same_nodes(graph, again.emplace_back(plan_graph_of(staged, [](const StageTask&) { return 0.0; })));
-  }
+namespace {
+
+// What a node's ways to hold less hold in micro-batches of one size.
+struct LeanBytes {
+  PlanGraph again;                // of the step with all nodes computed again
+  std::vector<double> swappable;  // by node
+};
+
+LeanBytes lean_bytes(const PlanGraph& graph, const Graph& marked) {
+  StagedStep staged = prepare_stages(marked);
+  LeanBytes out{.again = {}, .swappable = swappable_bytes(staged)};
+  Op& loop = staged.step.ops[loop_of(staged.step)];
+  loop.body = std::make_shared<const Graph>(eliminate_dead_code(recompute(*loop.body, [](const Op&) { return true; })));
+  out.again = plan_graph_of(staged, [](const StageTask&) { return 0.0; });
+  check_same_nodes(graph, out.again);
+  return out;
+}
+
+}  // namespace
+
+void add_lean_ways(PlanGraph& graph, bool swaps, const std::function<Graph(int size)>& marked) {
+  std::vector<LeanBytes> lean;  // by size
+  for (const NodeCost& cost : graph.nodes.at(0).costs) lean.push_back(lean_bytes(graph, marked(cost.samples)));
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    const std::vector<NodeCost> plain = graph.nodes[n].costs;
-    if (again[0].nodes[n].costs[0].live_bytes >= plain[0].live_bytes) continue;
-    for (std::size_t size = 0; size < plain.size(); ++size) {
-      NodeCost& cost = graph.nodes[n].costs.emplace_back(plain[size]);
+    std::vector<NodeCost>& costs = graph.nodes[n].costs;
+    const std::vector<NodeCost> plain = costs;
+    const bool saves = lean[0].again.nodes[n].costs[0].live_bytes < plain[0].live_bytes;
+    for (std::size_t size = 0; saves && size < plain.size(); ++size) {
+      NodeCost& cost = costs.emplace_back(plain[size]);
       cost.name = "recomputed";
       cost.backward += cost.forward;
-      cost.live_bytes = again[size].nodes[n].costs[0].live_bytes;
+      cost.live_bytes = lean[size].again.nodes[n].costs[0].live_bytes;
       cost.recompute = true;
+    }
+    for (std::size_t size = 0; swaps && lean[0].swappable[n] > 0 && size < plain.size(); ++size) {
+      NodeCost& cost = costs.emplace_back(plain[size]);
+      cost.name = "swapped";
+      cost.swap_bytes = lean[size].swappable[n];
+      cost.live_bytes -= cost.swap_bytes;
     }
   }
 }
@@ -142,7 +165,7 @@ Schedule without_missing(Schedule schedule, const StageShape& shape) {
   for (auto& row : schedule.actors)
     std::erase_if(row, [&](const Action& action) {
       const bool backward = action.kind == Kind::B || action.kind == Kind::I || action.kind == Kind::W;
-      return backward && !shape.has_backward[action.stage];
+      return (backward || is_residual(action.kind)) && !shape.has_backward[action.stage];
     });
   schedule.cells.clear();
   return schedule;
@@ -174,10 +197,11 @@ PlanFile plan_of_nodes(const Graph& step, const MergedNodes& merged, const PlanP
   std::vector<std::string> names;
   for (PlanFile::Stage& stage : file.stages) {
     stage.nodes = nodes_of_stage.at(stage.name);
-    for (const std::string& merged_node : std::exchange(stage.recompute, {})) {
-      const std::vector<std::string>& more = nodes_of_merged.at(merged_node);
-      stage.recompute.insert(stage.recompute.end(), more.begin(), more.end());
-    }
+    for (std::vector<std::string>* marked : {&stage.recompute, &stage.swap})
+      for (const std::string& merged_node : std::exchange(*marked, {})) {
+        const std::vector<std::string>& more = nodes_of_merged.at(merged_node);
+        marked->insert(marked->end(), more.begin(), more.end());
+      }
     names.push_back(stage.name);
   }
   if (staged.stages == names) file.schedule = without_missing(std::move(file.schedule), cut(staged, std::vector<bool>(names.size())).shape);
@@ -186,12 +210,13 @@ PlanFile plan_of_nodes(const Graph& step, const MergedNodes& merged, const PlanP
 
 Graph mark_stages(const Graph& step, const PlanFile& plan) {
   std::map<std::string, std::string> stage_of;
-  std::set<std::string> again;
+  std::set<std::string> again, swapped;
   for (const PlanFile::Stage& stage : plan.stages) {
     for (const std::string& node : stage.nodes) stage_of[node] = stage.name;
     again.insert(stage.recompute.begin(), stage.recompute.end());
+    swapped.insert(stage.swap.begin(), stage.swap.end());
   }
-  return mark_stages(step, stage_of, again);
+  return mark_stages(step, stage_of, again, swapped);
 }
 
 }  // namespace penstock

@@ -29,8 +29,9 @@ PlanGraph plan_graph(const Graph& step, const MergedNodes& merged, const DeviceM
 PlanGraph measured_graph(const Graph& marked, const Costs& costs, const CostContext& context);
 
 // Gives each node that keeps less for its backward if that computes it again this other way, with backwards that take the forward's time
-// more. `marked`: the step in micro-batches of a size of the graph's costs, whose stages are its nodes.
-void add_recomputation(PlanGraph& graph, const std::function<Graph(int size)>& marked);
+// more; and, where it `swaps`, each whose backward is the first to read anything that forwards make the way in which that waits in the
+// host's memory. `marked`: the step in micro-batches of a size of the graph's costs, whose stages are its nodes.
+void add_lean_ways(PlanGraph& graph, bool swaps, const std::function<Graph(int size)>& marked);
 
 // The same of the first of the devices over which `options` splits the step's tensors. `whole`: the graph of the step that is not split, at
 // this size of micro-batches. Throws Error as member_inputs (lower/member_inputs.h).

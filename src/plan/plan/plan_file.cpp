@@ -26,23 +26,35 @@ constexpr int kMostMembers = 4096;     // of an axis
 ordered_json stage_json(const PlanFile::Stage& stage, bool detail) {
   ordered_json out = {{"name", stage.name}, {"nodes", stage.nodes}, {"devices", stage.devices}, {"micro_batch", stage.micro_batch}};
   if (!stage.recompute.empty()) out["recompute"] = stage.recompute;
+  if (!stage.swap.empty()) out["swap"] = stage.swap;
   if (detail) out.update({{"forward", stage.forward}, {"backward", stage.backward}, {"bytes", stage.bytes}});
   return out;
 }
 
+// The nodes of the stage that a key names. `does`: what the stage does with them.
+std::vector<std::string> read_own_nodes(const JsonNode& node, const char* key, const char* does, const std::vector<std::string>& nodes) {
+  std::vector<std::string> out;
+  if (!node.has(key)) return out;
+  node.at(key).each_element([&](const JsonNode& name) {
+    out.push_back(name.text());
+    if (std::ranges::find(nodes, name.text()) == nodes.end())
+      name.fail(concat("is ", quote(name.text()), "; a stage ", does, " nodes of its own"), did_you_mean(name.text(), nodes));
+  });
+  return out;
+}
+
 PlanFile::Stage read_stage(const JsonNode& node) {
-  node.check_keys({"name", "nodes", "devices", "micro_batch", "recompute", "forward", "backward", "bytes"});
+  node.check_keys({"name", "nodes", "devices", "micro_batch", "recompute", "swap", "forward", "backward", "bytes"});
   PlanFile::Stage stage;
   stage.name = node.at("name").text();
   node.at("nodes").each_element([&](const JsonNode& name) { stage.nodes.push_back(name.text()); });
   node.at("devices").each_element([&](const JsonNode& device) { stage.devices.push_back(static_cast<int>(device.whole(0, 1 << 20))); });
   stage.micro_batch = static_cast<int>(node.at("micro_batch").whole(1, INT32_MAX));
-  if (node.has("recompute"))
-    node.at("recompute").each_element([&](const JsonNode& name) {
-      stage.recompute.push_back(name.text());
-      if (std::ranges::find(stage.nodes, name.text()) == stage.nodes.end())
-        name.fail(concat("is ", quote(name.text()), "; a stage computes again nodes of its own"), did_you_mean(name.text(), stage.nodes));
-    });
+  stage.recompute = read_own_nodes(node, "recompute", "computes again", stage.nodes);
+  stage.swap = read_own_nodes(node, "swap", "swaps", stage.nodes);
+  for (const std::string& name : stage.swap)
+    if (std::ranges::find(stage.recompute, name) != stage.recompute.end())
+      node.at("swap").fail(concat("has ", quote(name), ", which the stage computes again"), "leave it out of recompute, or of swap");
   stage.forward = node.at("forward").number();
   stage.backward = node.at("backward").number();
   stage.bytes = node.at("bytes").number();
@@ -233,7 +245,9 @@ PlanFile plan_file_of(const PlanProblem& problem, const Plan& plan) {
     for (std::size_t i = 0; i < from.nodes.size(); ++i) {
       const PlanNode& node = problem.graph.nodes[at(from.nodes[i])];
       stage.nodes.push_back(node.name);
-      if (!from.choices.empty() && node.costs[at(from.choices[i])].recompute) stage.recompute.push_back(node.name);
+      const NodeCost& way = node.costs[from.choices.empty() ? 0 : at(from.choices[i])];
+      if (way.recompute) stage.recompute.push_back(node.name);
+      if (way.swap_bytes > 0) stage.swap.push_back(node.name);
     }
     stage.devices = from.devices;
     stage.micro_batch = batch_of(problem, from);

@@ -9,8 +9,6 @@
 #include "ops/definition.h"
 #include "penstock/error.h"
 #include "stage/loop.h"
-#include "transform/passes.h"
-#include "transform/rewrite.h"
 
 namespace penstock {
 namespace {
@@ -120,6 +118,23 @@ NodeStep collective_step(const Graph& graph, const Op& collective) {
   NodeStep step{.opcode = is_message ? Opcode::send : collective_of(collective), .axis = attribute<std::string>(collective, "axis")};
   step.bytes = static_cast<double>(bytes);
   return step;
+}
+
+// By stage: the bytes of what forwards make, and where `data` of the loop's data, that backwards read, counted at the first stage whose
+// backward does.
+std::vector<double> bytes_for_backwards(const StageDag& dag, bool data) {
+  const auto stage_of = [&](StageTaskId task) { return dag.tasks[task].stage.index(); };
+  const auto is_forward = [&](StageTaskId task) { return dag.tasks[task].kind == Kind::F; };
+  std::vector<double> out(dag.names.size(), 0);
+  for (const Bundle& bundle : dag.bundles) {
+    if (bundle.source != Bundle::Source::edge && (bundle.source != Bundle::Source::data || !data)) continue;
+    if (!bundle.producers.empty() && !is_forward(bundle.producers[0])) continue;
+    std::size_t first = out.size();
+    for (const StageTaskId reader : bundle.readers)
+      if (!is_forward(reader)) first = std::min(first, stage_of(reader));
+    if (first < out.size()) out[first] += bytes_of(bundle);
+  }
+  return out;
 }
 
 // Bytes that each operand of the loop keeps in memory.
@@ -293,14 +308,8 @@ class Costing {
   }
 
   void add_live() {
-    for (const Bundle& bundle : dag_.bundles) {
-      if (bundle.source != Bundle::Source::edge && bundle.source != Bundle::Source::data) continue;
-      if (!bundle.producers.empty() && !is_forward(bundle.producers[0])) continue;
-      std::int32_t first = static_cast<std::int32_t>(graph_.nodes.size());
-      for (const StageTaskId reader : bundle.readers)
-        if (!is_forward(reader)) first = std::min(first, stage_of(reader));
-      if (first < std::ssize(graph_.nodes)) cost_of(first).live_bytes += bytes_of(bundle);
-    }
+    const std::vector<double> live = bytes_for_backwards(dag_, /*data=*/true);
+    for (std::size_t s = 0; s < live.size(); ++s) cost_of(static_cast<std::int32_t>(s)).live_bytes = live[s];
   }
 
   // A view that another stage takes again moves nothing, but assign_stages still requires its producer before its readers.
@@ -450,30 +459,12 @@ std::vector<std::string> nodes_of(const Graph& step) {
   return nodes;
 }
 
-Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of, const std::set<std::string>& again) {
-  const std::vector<std::string> names = node_names(step);
-  Graph out = step;
-  Op& loop = out.ops[loop_of(step)];
-  const Graph& body = *loop.body;
-  Rewrite marked(body);
-  for (const ValueId input : body.inputs) marked.copy_input(input);
-  for (std::size_t i = 0; i < body.ops.size(); ++i) {
-    const Op& op = body.ops[i];
-    if (is_boundary(op)) {
-      marked[op.results[0]] = marked[op.operands[0]];
-      continue;
-    }
-    const auto found = stage_of.find(names[i]);
-    Op& made = marked.copy(op);
-    made.stage = found == stage_of.end() ? "" : found->second;
-    if (again.contains(names[i])) made.attributes[kRecompute] = true;
-  }
-  loop.body = std::make_shared<const Graph>(marked.finish());
-  return out;
-}
-
 PlanGraph plan_graph_of(const StagedStep& step, const TaskSeconds& seconds) {
   return Costing(step, seconds).run();
+}
+
+std::vector<double> swappable_bytes(const StagedStep& step) {
+  return bytes_for_backwards(cut(step, std::vector<bool>(step.stages.size())), /*data=*/false);
 }
 
 void check_same_nodes(const PlanGraph& graph, const PlanGraph& other) {

@@ -27,8 +27,10 @@ std::vector<std::string> node_names(const Graph& step);
 std::vector<std::string> nodes_of(const Graph& step);
 
 // The step with stages for its nodes, given by the nodes' names. Other marks and boundaries are removed; ops of nodes that are not named
-// have no mark, and assign_stages infers their stage. The backward computes the nodes of `again` again (kRecompute).
-Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of, const std::set<std::string>& again = {});
+// have no mark, and assign_stages infers their stage. The backward computes the nodes of `again` again (kRecompute). What forwards make
+// and the backwards of nodes of `swapped` are the first to read may wait in the host's memory (kOffload).
+Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& stage_of, const std::set<std::string>& again = {},
+                  const std::set<std::string>& swapped = {});
 
 // Gives the seconds of a task on a device of speed 1: F and B; also W of a split backward, or 0 where that is not known.
 using TaskSeconds = std::function<double(const StageTask&)>;
@@ -37,6 +39,8 @@ using TaskSeconds = std::function<double(const StageTask&)>;
 // parameters, their moments, the sums of gradients and what is computed of parameters before the loop. (A program's memory plan is exact;
 // these are for choosing.)
 PlanGraph plan_graph_of(const StagedStep& step, const TaskSeconds& seconds);
+// For each stage of such a step: the part of its live bytes that forwards make, which may wait in the host's memory.
+std::vector<double> swappable_bytes(const StagedStep& step);
 // Throws Error where a graph of the same step has other nodes.
 void check_same_nodes(const PlanGraph& graph, const PlanGraph& other);
 // Adds the costs of another size of the same nodes, larger than those so far. Throws Error where the nodes differ.

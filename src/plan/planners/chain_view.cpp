@@ -122,14 +122,13 @@ SetCost cost_of(const ChainView& view, int begin, int end, int replicas) {
   return {.forward = b.forward - a.forward,
           .backward = b.backward - a.backward,
           .live_bytes = b.live_bytes - a.live_bytes,
+          .swap_bytes = b.swap_bytes - a.swap_bytes,
           .resident_bytes = b.resident_bytes - a.resident_bytes,
           .parameter_bytes = b.parameter_bytes - a.parameter_bytes};
 }
 
 double bytes_of(const ChainView& view, int begin, int end, int replicas, int in_flight) {
-  const std::vector<SetCost>& sums = sums_of(view, replicas);
-  const SetCost &a = sums[begin], &b = sums[end];
-  return b.resident_bytes - a.resident_bytes + std::min(in_flight, view.microbatches) * (b.live_bytes - a.live_bytes);
+  return bytes_of(cost_of(view, begin, end, replicas), std::min(in_flight, view.microbatches));
 }
 
 double transfer_seconds(const ChainView& view, int border, const ClusterLink& link, int from_replicas, int to_replicas) {
@@ -219,7 +218,11 @@ double least_of(const ChainView& view, const ChainLimits& limits, const ChainPla
 ChainPlan timed_chain(const ChainView& view, std::vector<PlanStage> stages, double bottleneck, TimeLimit& limit) {
   const PlanFigures figures = figures_of(*view.problem, stages);
   limit.is_over(forwards_of(figures));
-  return {std::move(stages), bottleneck, step_seconds(figures)};
+  if (std::ranges::none_of(figures.stages, &StageFigures::swaps)) return {std::move(stages), bottleneck, step_seconds(figures)};
+  Plan plan;
+  plan.stages = std::move(stages);
+  evaluate(*view.problem, plan);
+  return {std::move(plan.stages), bottleneck, plan.predicted_time};
 }
 
 Plan plan_of_chain(const std::string& who, const PlanProblem& problem, const ChainLimits& limits, const PlanOptions& options,

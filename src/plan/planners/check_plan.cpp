@@ -40,6 +40,7 @@ class Checks {
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       check_nodes(s);
       check_devices(s, holder);
+      check_swaps(s);
       check_samples(s);
     }
     for (std::size_t n = 0; n < stage_of_.size(); ++n)
@@ -102,6 +103,15 @@ class Checks {
       if (held >= 0) fail(concat("stages ", held, " and ", s, " are both on device ", device));
       held = static_cast<int>(s);
     }
+  }
+
+  void check_swaps(std::size_t s) const {
+    const PlanStage& stage = plan_.stages[s];
+    if (weakest(problem_.cluster, stage.devices).host) return;
+    for (std::size_t i = 0; i < stage.nodes.size(); ++i)
+      if (problem_.graph.nodes[stage.nodes[i]].costs[stage.choices.empty() ? 0 : stage.choices[i]].swap_bytes > 0)
+        fail(concat("stage ", s, " swaps what node ", node_text(stage.nodes[i]), " reads"),
+             {"nothing says which link its devices have to their host's memory"});
   }
 
   void check_samples(std::size_t s) {

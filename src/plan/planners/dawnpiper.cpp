@@ -1,5 +1,5 @@
-// DawnPiper (Peng et al., 2505.05856): a chain of single-device stages cut between any two nodes, with recomputation where the memory asks
-// for it.
+// DawnPiper (Peng et al., 2505.05856): a chain of single-device stages cut between any two nodes, with recomputation and swap where the
+// memory asks for them.
 //
 // Stage x of p holds p - x micro-batches, so cuts of equal time and cuts of equal memory differ, and the best cut lies between the two. The
 // devices are halved recursively: for the nodes of each half every cut between the compute-balanced and the memory-balanced one is tried. A
@@ -7,9 +7,14 @@
 // least time for each byte. The memory-balanced cut is that of the least memory with all such exchanges, so if any cuts fit, the ones found
 // do.
 //
-// Objective: the slowest stage or link, in seconds of one micro-batch. Among several numbers of stages and sizes of micro-batches the plan
-// with the shortest simulated step is taken.
+// A node that is computed again takes the device's time, one that is swapped that of its link to the host, beside it: a stage takes the
+// longer of the two. What a second of the link is worth decides which nodes are swapped, so each price at which two exchanges of a node
+// change places is tried.
+//
+// Objective: the slowest stage or link, also to the host, in seconds of one micro-batch. Among several numbers of stages and sizes of
+// micro-batches the plan with the shortest simulated step is taken.
 #include <algorithm>
+#include <cmath>
 
 #include "base/numbers.h"
 #include "planners/chain_view.h"
@@ -23,13 +28,15 @@ namespace {
 struct Exchange {
   int place = 0, choice = 0;  // place: the node's position in the order; choice: index of its costs
   double seconds = 0;         // for one micro-batch
+  double swap_bytes = 0;      // more of one micro-batch that go to the host's memory and back
   double live_bytes = 0, resident_bytes = 0;
 
-  double bytes(int in_flight) const { return live_bytes * in_flight + resident_bytes; }
+  double bytes(int in_flight) const { return live_bytes * in_flight + resident_bytes - swap_bytes * std::min(in_flight, kSwappedThere); }
 };
 
 std::vector<Exchange> exchanges_of(const ChainView& view) {
   std::vector<Exchange> exchanges;
+  const bool has_host = weakest(view.problem->cluster).host.has_value();
   for (int place = 0; place < std::ssize(view.order); ++place) {
     const PlanNode& node = view.problem->graph.nodes[view.order[place]];
     const int chosen = view.choices[view.order[place]];
@@ -37,11 +44,30 @@ std::vector<Exchange> exchanges_of(const ChainView& view) {
     for (const int way : ways_of(node, 1)) {
       if (way == chosen) continue;
       const SetCost cost = cost_of(node, way, view.samples);
-      exchanges.push_back({place, way, cost.forward + cost.backward - fast.forward - fast.backward, fast.live_bytes - cost.live_bytes,
-                           fast.resident_bytes - cost.resident_bytes});
+      if (cost.swap_bytes > 0 && !has_host) continue;
+      exchanges.push_back({place, way, cost.forward + cost.backward - fast.forward - fast.backward, cost.swap_bytes - fast.swap_bytes,
+                           fast.live_bytes - cost.live_bytes, fast.resident_bytes - cost.resident_bytes});
     }
   }
   return exchanges;
+}
+
+// The prices of a byte that is swapped, in seconds, between which the exchanges differ in order: none, and just above each price at which
+// two exchanges of one node cost the same for each byte that they save. Of many such prices some.
+std::vector<double> prices_of(const std::vector<Exchange>& exchanges, int in_flight) {
+  constexpr std::size_t kMost = 15;
+  std::vector<double> equal;
+  for (const Exchange& a : exchanges)
+    for (const Exchange& b : exchanges) {
+      const double more = b.swap_bytes * a.bytes(in_flight) - a.swap_bytes * b.bytes(in_flight);
+      const double price = (a.seconds * b.bytes(in_flight) - b.seconds * a.bytes(in_flight)) / more;
+      if (a.place == b.place && more > 0 && price > 0) equal.push_back(price);
+    }
+  std::ranges::sort(equal);
+  std::vector<double> out = {0};
+  const std::size_t count = std::min(kMost, equal.size());
+  for (std::size_t i = 0; i < count; ++i) out.push_back(equal[(i + 1) * equal.size() / count - 1] * (1 + 1e-9));
+  return out;
 }
 
 struct Leaf {
@@ -86,15 +112,20 @@ class Halving {
   const ClusterDevice& device(int i) const { return view_.problem->cluster.devices[devices_[i]]; }
   std::size_t key(int range, int begin, int end) const { return (at(range) * at(n_ + 1) + at(begin)) * at(n_ + 1) + at(end); }
 
-  // Adds the exchanges that save something, sorted by their time for each byte, and the most that they save up to each border.
-  void add_exchanges(const std::vector<Exchange>& all, int in_flight) {
+  // Adds the exchanges that save something, for each price of what is swapped sorted by their cost for each byte, and the most that they
+  // save up to each border.
+  void add_exchanges(std::vector<Exchange> all, int in_flight) {
     const int flying = std::min(in_flight, view_.microbatches);
-    std::vector<Exchange>& sorted = exchanges_.emplace_back(all);
-    std::erase_if(sorted, [&](const Exchange& e) { return e.bytes(flying) <= 0; });
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [&](const Exchange& a, const Exchange& b) { return a.seconds * b.bytes(flying) < b.seconds * a.bytes(flying); });
+    constexpr double kRounding = 1e-9;
+    std::erase_if(all, [&](const Exchange& e) { return e.bytes(flying) <= kRounding * flying * std::abs(e.live_bytes); });
+    std::vector<std::vector<Exchange>>& by_price = exchanges_.emplace_back();
+    for (const double price : prices_of(all, flying)) {
+      const auto cost = [&](const Exchange& e) { return e.seconds + price * e.swap_bytes; };
+      std::ranges::stable_sort(by_price.emplace_back(all),
+                               [&](const Exchange& a, const Exchange& b) { return cost(a) * b.bytes(flying) < cost(b) * a.bytes(flying); });
+    }
     std::vector<double> most(view_.order.size() + 1, 0);
-    for (const Exchange& e : sorted) most[e.place + 1] = std::max(most[e.place + 1], e.bytes(flying));
+    for (const Exchange& e : all) most[e.place + 1] = std::max(most[e.place + 1], e.bytes(flying));
     for (std::size_t i = 1; i < most.size(); ++i) most[i] += most[i - 1];
     std::vector<double>& savings = savings_.emplace_back();
     for (const int place : view_.places) savings.push_back(most[place]);
@@ -183,13 +214,24 @@ class Halving {
 
   // The atoms as the stage of device i.
   Leaf leaf(int i, int begin, int end) const {
-    const SetCost cost = cost_of(view_, begin, end);
+    Leaf best;
+    for (const std::vector<Exchange>& exchanges : exchanges_[p_ - i - 1]) {
+      Leaf found = leaf(i, begin, end, exchanges);
+      if (found.seconds < best.seconds) best = std::move(found);
+      if (best.exchanges.empty()) break;  // it fits as it is, or in no way
+    }
+    return best;
+  }
+
+  // The same where exchanges are made in this order.
+  Leaf leaf(int i, int begin, int end, const std::vector<Exchange>& exchanges) const {
+    SetCost cost = cost_of(view_, begin, end);
     const int flying = in_flight(i);
-    Leaf leaf{.seconds = cost.forward + cost.backward};
+    Leaf leaf;
     double bytes = bytes_of(view_, begin, end, 1, flying);
     const double memory = device(i).memory;
     std::vector<double> saved(fits(bytes, memory) ? 0 : at(view_.places[end] - view_.places[begin]), 0);
-    for (const Exchange& e : exchanges_[p_ - i - 1]) {
+    for (const Exchange& e : exchanges) {
       if (fits(bytes, memory)) break;
       if (e.place < view_.places[begin] || e.place >= view_.places[end]) continue;
       double& of_node = saved[e.place - view_.places[begin]];
@@ -206,8 +248,13 @@ class Halving {
       bytes += e->bytes(flying);
       e = leaf.exchanges.erase(e);
     }
-    for (const Exchange& e : leaf.exchanges) leaf.seconds += e.seconds;
-    leaf.seconds /= device(i).speed;
+    for (const Exchange& e : leaf.exchanges) {
+      cost.forward += e.seconds;
+      cost.swap_bytes += e.swap_bytes;
+    }
+    const ClusterLink host = device(i).host.value_or(ClusterLink());
+    const double copies = cost.swap_bytes > 0 ? 2 * (host.latency + cost.swap_bytes / host.bandwidth) : 0;
+    leaf.seconds = std::max((cost.forward + cost.backward) / device(i).speed, copies);
     return leaf;
   }
 
@@ -231,10 +278,10 @@ class Halving {
   TimeLimit& limit_;
   std::vector<int> devices_;
   int n_, p_;
-  std::vector<std::vector<Exchange>> exchanges_;  // by the number of micro-batches in flight - 1
-  std::vector<std::vector<double>> savings_;      // likewise, summed over all nodes before each border
-  std::vector<Range> ranges_;                     // the first range holds all devices
-  std::vector<double> memory_;                    // by (range, begin, end)
+  std::vector<std::vector<std::vector<Exchange>>> exchanges_;  // by the number of micro-batches in flight - 1, and by price
+  std::vector<std::vector<double>> savings_;                   // by the first, summed over all nodes before each border
+  std::vector<Range> ranges_;                                  // the first range holds all devices
+  std::vector<double> memory_;                                 // by (range, begin, end)
   std::vector<Found> found_;
 };
 
@@ -251,7 +298,12 @@ std::optional<ChainPlan> best_halving(const ChainView& view, TimeLimit& limit) {
 }  // namespace
 
 Plan plan_by_dawnpiper(const PlanProblem& problem, const PlanOptions& options) {
-  return plan_of_chain("dawnpiper", problem, {.most_atoms = 128, .in_flight = InFlight::pipelined}, options, best_halving);
+  // The way in which a node holds least depends on how many micro-batches are in flight, unless there is one that holds less of each.
+  const bool by_trial = std::ranges::any_of(problem.graph.nodes, [](const PlanNode& node) {
+    return std::ranges::any_of(node.costs, [](const NodeCost& cost) { return cost.swap_bytes > 0; });
+  });
+  return plan_of_chain("dawnpiper", problem, {.most_atoms = 128, .in_flight = InFlight::pipelined, .by_trial = by_trial}, options,
+                       best_halving);
 }
 
 }  // namespace penstock

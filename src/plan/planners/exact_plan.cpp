@@ -378,13 +378,14 @@ class Placing {
   void choose_option(std::size_t s) {
     const std::vector<int> unsorted = stages_[s].devices;
     std::sort(stages_[s].devices.begin(), stages_[s].devices.end());
-    const auto [speed, memory] = weakest(in_.problem.cluster, unsorted);
+    const ClusterDevice device = weakest(in_.problem.cluster, unsorted);
     for (const Option& option : options_.of(placed_[s].nodes, static_cast<int>(unsorted.size())).options) {
       const double bytes = option.cost.resident_bytes + option.cost.live_bytes;
       // The rest is slower, as options ascend.
-      if (limit_.is_over(0) || (in_.goal == PlanGoal::time && options_.step_seconds(option) / speed >= best_ * kSlack)) break;
-      if (!fits(bytes, memory) && (in_.goal == PlanGoal::time || bytes >= best_ * kSlack)) continue;
-      if (in_.goal == PlanGoal::time && around(s, option, speed) + options_.step_seconds(option) / speed >= best_ * kSlack) continue;
+      if (limit_.is_over(0) || (in_.goal == PlanGoal::time && options_.step_seconds(option) / device.speed >= best_ * kSlack)) break;
+      if (!fits(bytes, device.memory) && (in_.goal == PlanGoal::time || bytes >= best_ * kSlack)) continue;
+      if (in_.goal == PlanGoal::time && around(s, option, device.speed) + options_.step_seconds(option) / device.speed >= best_ * kSlack)
+        continue;
       PlanStage& stage = stages_[s];
       stage.choices = option.choices;
       stage.degree = option.degree;

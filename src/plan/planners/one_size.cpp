@@ -22,6 +22,7 @@ NodeCost cost_at(const PlanNode& node, int choice, int size, double share) {
   out.backward = found.backward;
   if (out.weight >= 0) out.weight = found.weight;
   out.live_bytes = found.live_bytes;
+  out.swap_bytes = found.swap_bytes;
   for (auto* sync : {&out.forward_sync, &out.backward_sync})
     for (auto& [other, bytes] : *sync) bytes *= share;
   return out;

@@ -85,9 +85,9 @@ const std::vector<PlannerInfo>& planners() {
       {"hetpipe", "virtual workers of unequal devices, each a balanced chain with a device of every kind (HetPipe, 2005.14038)",
        plan_by_hetpipe},
       {.name = "dawnpiper",
-       .summary = "a chain of stages cut between any nodes, with recomputation where memory binds (DawnPiper, 2505.05856)",
+       .summary = "a chain of stages cut between any nodes, with recomputation and swap where memory binds (DawnPiper, 2505.05856)",
        .plan = plan_by_dawnpiper,
-       .recomputes = true},
+       .lean_ways = true},
       {.name = "degrees",
        .summary = "pipeline, data, tensor, context and sharding degrees, chunks and schedule of equal groups (docs/planning.md)",
        .plan = plan_by_degrees,
@@ -116,6 +116,7 @@ Plan make_plan(const std::string& planner, const PlanProblem& problem, const Pla
 
 Plan make_plan(const PlannerInfo& info, const PlanProblem& problem, const PlanOptions& options) {
   check_problem(problem);
+  if (!info.lean_ways) check_nothing_swaps(problem.graph, info.name);
   const auto begin = std::chrono::steady_clock::now();
   const bool asked = info.smallest_size && !problem.batches.empty();
   Plan plan = asked ? plan_at_sizes(info, problem, options) : info.plan(problem, options);

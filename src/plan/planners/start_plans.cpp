@@ -148,7 +148,7 @@ std::vector<int> choices_of(const PlanGraph& graph, int degree, bool lean, int s
     int best = -1;
     const auto value = [&](int c) {
       const SetCost cost = cost_of(node, c, samples);
-      return std::pair(lean ? cost.live_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
+      return std::pair(lean ? cost.live_bytes + cost.swap_bytes + cost.resident_bytes : 0, cost.forward + cost.backward);
     };
     for (const int way : ways_of(node, degree))
       if (best < 0 || value(way) < value(best)) best = way;

@@ -39,10 +39,24 @@ SetCost& SetCost::operator+=(const SetCost& other) {
   backward += other.backward;
   weight += other.weight;
   live_bytes += other.live_bytes;
+  swap_bytes += other.swap_bytes;
   resident_bytes += other.resident_bytes;
   parameter_bytes += other.parameter_bytes;
   update += other.update;
   return *this;
+}
+
+double bytes_of(const SetCost& cost, double in_flight) {
+  return cost.resident_bytes + cost.live_bytes * in_flight + cost.swap_bytes * std::min<double>(in_flight, kSwappedThere);
+}
+
+void check_nothing_swaps(const PlanGraph& graph, const std::string& planner) {
+  for (const PlanNode& node : graph.nodes)
+    for (const NodeCost& cost : node.costs)
+      if (cost.swap_bytes > 0)
+        throw Error(concat("node ", quote(node.name), " of ", graph.name, " has a way that swaps ", number(cost.swap_bytes), " bytes"),
+                    {concat("planner ", planner, " counts no copies to the host's memory")},
+                    "take planner dawnpiper, or leave out the way");
 }
 
 SetCost cost_of(const PlanNode& node, int choice, double samples) {
@@ -54,6 +68,7 @@ SetCost cost_of(const PlanNode& node, int choice, double samples) {
           .backward = interpolate(way, samples, [](const NodeCost& c) { return c.backward; }),
           .weight = interpolate(way, samples, [](const NodeCost& c) { return c.weight < 0 ? c.backward / 2 : c.weight; }),
           .live_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.live_bytes; }),
+          .swap_bytes = interpolate(way, samples, [](const NodeCost& c) { return c.swap_bytes; }),
           .resident_bytes = first.resident_bytes,
           .parameter_bytes = first.parameter_bytes,
           .update = first.update};
@@ -231,10 +246,12 @@ double bytes_between(const PlanGraph& graph, const PlanStage& from, const PlanSt
 }
 
 ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices) {
-  ClusterDevice weakest{kInfinity, kInfinity};
+  ClusterDevice weakest{kInfinity, kInfinity, ClusterLink()};
   for (const int device : devices) {
     const ClusterDevice& one = cluster.devices[device];
-    weakest = {std::min(weakest.speed, one.speed), std::min(weakest.memory, one.memory)};
+    const bool has_host = weakest.host && one.host;
+    weakest = {std::min(weakest.speed, one.speed), std::min(weakest.memory, one.memory),
+               has_host ? std::optional(slower(*weakest.host, *one.host)) : std::nullopt};
   }
   return weakest;
 }

@@ -13,12 +13,20 @@ struct SetCost {
   double forward = 0, backward = 0;  // seconds
   double weight = 0;                 // seconds of backward that weight gradients take; half of backward where the node's costs do not say
   double live_bytes = 0;             // bytes for each micro-batch in flight
+  double swap_bytes = 0;             // bytes of a micro-batch that go to the host's memory and back (NodeCost::swap_bytes)
   double resident_bytes = 0;
   double parameter_bytes = 0;
   double update = 0;  // seconds, once a step
 
   SetCost& operator+=(const SetCost& other);
 };
+
+// Of how many micro-batches at most what is swapped is on the device: one is worked on, another's comes or goes.
+inline constexpr int kSwappedThere = 2;
+// The bytes on a device that has so many micro-batches in flight.
+double bytes_of(const SetCost& cost, double in_flight);
+// Throws Error for a graph with a way that swaps, which the planner of this name does not count.
+void check_nothing_swaps(const PlanGraph& graph, const std::string& planner);
 
 // `choice` is the index of the first of a node's costs of one (name, degree). Times between two measured sizes lie on the line between
 // them; outside, on the line through the nearest two, or through zero where only one size was measured or the line would fall below half of
@@ -69,7 +77,8 @@ inline constexpr double kExactFit = 1 + 1e-9;
 inline bool fits(double bytes, double memory) {
   return bytes <= memory * kExactFit;
 }
-// A device with the slowest speed and the smallest memory of these devices, or of all.
+// A device with the slowest speed, the smallest memory and the slowest link to its host of these devices, or of all; none where one has
+// none.
 ClusterDevice weakest(const ClusterSpec& cluster, std::span<const int> devices);
 ClusterDevice weakest(const ClusterSpec& cluster);
 // The link as simulations take it.

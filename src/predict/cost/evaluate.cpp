@@ -9,6 +9,7 @@
 #include "cost/cost_model.h"
 #include "penstock/error.h"
 #include "penstock/table.h"
+#include "schedule/host_copies.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -37,6 +38,8 @@ StageFigures stage_figures(const PlanProblem& problem, const PlanStage& stage, i
   figures.backward = cost.backward / device.speed;
   figures.live_bytes = cost.live_bytes;
   figures.resident_bytes = cost.resident_bytes;
+  figures.swap_bytes = cost.swap_bytes;
+  if (cost.swap_bytes > 0 && device.host) figures.copy = device.host->latency + cost.swap_bytes / device.host->bandwidth;
   figures.all_reduce = all_reduce(cluster, stage, cost.parameter_bytes);
   figures.update = cost.update / device.speed;
   return figures;
@@ -77,7 +80,10 @@ void limit(StageFigures& stage, double most) {
 int most_in_flight(const StageFigures& stage, int microbatches) {
   if (fits(stage.bytes(microbatches), stage.memory)) return microbatches;
   const double room = stage.memory * kExactFit - stage.resident_bytes;
-  const double most = room > 0 && stage.live_bytes > 0 ? std::floor(room / stage.live_bytes) * stage.size : 0;
+  const auto held = [&](double beside, double each) { return room > beside && each > 0 ? std::floor((room - beside) / each) : 0; };
+  double most = held(kSwappedThere * stage.swap_bytes, stage.live_bytes);
+  if (most < kSwappedThere) most = std::min<double>(held(0, stage.live_bytes + stage.swap_bytes), kSwappedThere);
+  most *= stage.size;
   return most < microbatches ? std::max(stage.least, static_cast<int>(most)) : microbatches;
 }
 
@@ -121,6 +127,7 @@ TableCosts table_costs(const PlanFigures& figures) {
     stage.of(Kind::F) = f.forward / f.size;
     stage.of(Kind::B) = f.backward / f.size;
     stage.of(Kind::U) = f.after_loop();
+    stage.of(Kind::OFFLOAD) = stage.of(Kind::RELOAD) = f.copy / f.size;
     // They differ by the pair of stages, so each link moves one byte in its own time.
     stage.forward_bytes = stage.backward_bytes = 1;
   }
@@ -208,11 +215,13 @@ bool evaluate(const PlanProblem& problem, Plan& plan) {
   const PlanFigures figures = figures_of(problem, plan.stages);
   const StageShape shape = shape_of(problem.graph, plan.stages);
   std::vector<int> sizes, ahead;
+  std::vector<bool> swaps;
   for (const StageFigures& f : figures.stages) {
     sizes.push_back(f.size);
     ahead.push_back(f.ahead);
+    swaps.push_back(f.swaps());
   }
-  plan.schedule = with_updates(graphpipe(shape, figures.microbatches, sizes, ahead));
+  plan.schedule = with_updates(with_host_copies(graphpipe(shape, figures.microbatches, sizes, ahead), swaps));
   TableOptions options;
   options.network = network_of(figures);
   plan.predicted_time = time_table(plan.schedule, shape, table_costs(figures), options).makespan;

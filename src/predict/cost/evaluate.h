@@ -1,9 +1,11 @@
 // Evaluates a plan by its step under the table simulator.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "base/numbers.h"
+#include "cost/cost_model.h"
 #include "penstock/plan.h"
 #include "penstock/timeline.h"
 
@@ -12,6 +14,7 @@ namespace penstock {
 // Fills schedule, predicted_time and peak_bytes of a plan that check_plan accepts. A stage is an actor; its replicas share every
 // micro-batch and sum their gradients once after their last backward; then it updates its parameters. The order is GraphPipe's (each stage
 // as far ahead as the longest path to the end needs, or as the plan asks for), with fewer in flight where the devices' memory requires it.
+// What is swapped goes to the host's memory behind each forward and comes back ahead of the backward (schedule/host_copies.h).
 // Returns false where even the fewest that can run do not fit (peak_bytes then says what they need). Linear in micro-batches times stages.
 bool evaluate(const PlanProblem& problem, Plan& plan);
 
@@ -32,6 +35,7 @@ struct StageFigures {
   double all_reduce = 0;                      // seconds, once a step
   double update = 0;                          // seconds, once a step, after the sum of gradients
   double live_bytes = 0, resident_bytes = 0;  // on each of its devices; live: for one of its micro-batches
+  double swap_bytes = 0, copy = 0;            // of one of its micro-batches; copy: seconds of it to the host's memory, or back
   double memory = kInfinity;                  // of its smallest device
   int size = 1;                               // of its micro-batch, in units of the table's micro-batches
   int least = 1;                              // fewest in flight with which the plan can run, in the table's micro-batches
@@ -39,7 +43,10 @@ struct StageFigures {
   int most = 1;                               // the most in flight that its memory holds
 
   double after_loop() const { return all_reduce + update; }  // seconds after its last backward
-  double bytes(int in_flight) const { return resident_bytes + live_bytes * in_flight / size; }
+  double bytes(int in_flight) const {
+    return resident_bytes + live_bytes * in_flight / size + swap_bytes * std::min(in_flight, kSwappedThere * size) / size;
+  }
+  bool swaps() const { return swap_bytes > 0 && ahead > kSwappedThere * size; }  // with fewer in flight all of it would be there anyway
 };
 struct StageLink {
   int from = 0, to = 0;
@@ -60,7 +67,7 @@ bool can_be_simulated(const PlanFigures& figures);
 // The most stages that a plan may have with micro-batches of so many samples; at least 1.
 int most_stages(const PlanProblem& problem, int samples);
 PlanFigures figures_of(const PlanProblem& problem, const std::vector<PlanStage>& stages);
-// The time of the step as evaluate() has it, but for rounding, and computed much faster.
+// The time of the step as evaluate() has it, but for rounding, and computed much faster. No stage swaps.
 double step_seconds(const PlanFigures& figures);
 // Whose numbers of micro-batches in flight count: those that the plan says, or any. Another plan of the same stages may ask for more or
 // fewer.

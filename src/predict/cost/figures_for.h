@@ -4,6 +4,7 @@
 #include <string>
 
 #include "penstock/plan.h"
+#include "simulate/roofline.h"
 
 namespace penstock {
 
@@ -11,6 +12,13 @@ namespace penstock {
 inline std::string figures_for(const ClusterSpec& cluster, const std::string& given = {}) {
   if (!given.empty()) return given;
   return cluster.published.empty() ? "v100" : cluster.published;
+}
+
+// The cluster, whose devices have the published device's link to their host where nothing else is said.
+inline ClusterSpec with_host_links(ClusterSpec cluster, const DeviceModel& device) {
+  for (ClusterDevice& one : cluster.devices)
+    if (!one.host && device.host) one.host = {device.host->latency, device.host->bandwidth};
+  return cluster;
 }
 
 }  // namespace penstock

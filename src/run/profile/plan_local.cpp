@@ -88,8 +88,9 @@ Schedule on_devices(const Schedule& table, const Plan& plan, int actors) {
 // The planner's answer to the problem. Throws Error where there is none.
 PlannedModel planned(const Local& of, const std::string& planner, PlanProblem problem, const PlanOptions& options) {
   PlannedModel out{.problem = std::move(problem), .plan = {}, .file = {}};
-  if (planner_named(planner).recomputes)
-    add_recomputation(out.problem.graph, [&](int size) { return merged_step(of.bench.config, of.bench.models, of.merged, size); });
+  if (planner_named(planner).lean_ways)
+    add_lean_ways(out.problem.graph, /*swaps=*/false,
+                  [&](int size) { return merged_step(of.bench.config, of.bench.models, of.merged, size); });
   out.plan = make_plan(planner, out.problem, options);
   out.file = model_plan(of.bench.config, of.bench.models, of.merged, out.problem, out.plan);
   out.file.schedule = on_devices(out.file.schedule, out.plan, of.actors());

@@ -63,6 +63,7 @@ IdVector<ValueId, ValueId> append_outside(Rewrite& step, const Op& loop, std::si
     op.phase = Phase::forward;
     op.sequence = -1;  // numbers of the body mean nothing outside
     op.attributes.erase(kRecompute);
+    op.attributes.erase(kOffload);
     for (ValueId& operand : op.operands) operand = outside[operand];
     for (ValueId& result : op.results) {
       const Value& value = body.values[result];

@@ -33,6 +33,9 @@ Graph recompute(const Graph& body, const std::function<bool(const Op&)>& again);
 
 // The attribute of forward ops of a loop that are to be computed again: true.
 inline constexpr const char* kRecompute = "recompute";
+// The attribute of forward ops of a loop whose results OFFLOAD moves where a stage has any such op: true. The rest then stays on the
+// device.
+inline constexpr const char* kOffload = "offload";
 
 // Selective recomputation (Korthikanti et al., 2205.05198): gives kRecompute to the forward ops of the loop that make their results for no
 // more flops a byte than the forward needs for what it keeps, as scores of attention, softmax and dropout do, where the stage then keeps no
