@@ -1,6 +1,7 @@
 // penstock batch modules, segments: DIP's algorithms.
 #include <algorithm>
 
+#include "batch/module_memory.h"
 #include "batch/module_plan.h"
 #include "batch/static_modules.h"
 #include "cli/batch.h"
@@ -21,6 +22,21 @@ void add_micro_batches(ModuleProblem& problem, const JsonNode& images_of, const 
   });
 }
 
+// A stage holds "full" for each 1 that its forward takes; of it each of its "layers" saves "saved_per_layer" that is computed again.
+void add_memory(ModuleProblem& problem, const JsonNode& instance) {
+  problem.room = figure(instance.at("room"));
+  const double full = figure_or(instance, "full", 1), saved = figure_or(instance, "saved_per_layer", 0);
+  const int layers = small_whole_or(instance, "layers", 1);
+  if (saved * layers > full) instance.fail("saves more than there is", "give \"full\", and what of it each of \"layers\" saves");
+  const auto add = [&](double time, int rounds) {
+    problem.memory.emplace_back(at(problem.ranks * rounds), ModuleMemory{time * full, time * saved, layers});
+  };
+  for (const ModuleMicroBatch& micro_batch : problem.micro_batches) {
+    for (const double time : micro_batch.parts) add(time, problem.part_rounds);
+    add(micro_batch.backbone, problem.backbone_rounds);
+  }
+}
+
 // "images": samples of the first module in each micro-batch; "part_rounds", "backbone_rounds": segments of each module.
 ModuleProblem module_problem_of(const JsonNode& instance) {
   ModuleProblem problem{.ranks = small_whole(instance, "actors"), .micro_batches = {}};
@@ -34,14 +50,23 @@ ModuleProblem module_problem_of(const JsonNode& instance) {
 }
 
 BatchAnswer solve_modules(const JsonNode& instance) {
-  const ModuleProblem problem = module_problem_of(instance);
-  const ModuleResult best = search_modules(problem, {.seed = seed_of(instance)});
+  ModuleProblem problem = module_problem_of(instance);
+  const ModuleSearchOptions options{.seed = seed_of(instance)};
+  ModuleResult best = search_modules(problem, options);
+  if (is_given(instance, "room")) {
+    add_memory(problem, instance);
+    best = modules_in_room(problem, best, options);
+  }
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const std::vector<ModuleRun>& rank : best.table.ranks) {
     nlohmann::ordered_json& runs = ranks.emplace_back(nlohmann::ordered_json::array());
     for (const ModuleRun& run : rank) runs.push_back(concat(run.segment, name(run.kind)));
   }
-  return {{{"makespan", exact(best.table.makespan)}, {"lower_bound", exact(best.lower_bound)}, {"proven", best.proven}, {"ranks", ranks}}};
+  nlohmann::ordered_json answer = {
+      {"makespan", exact(best.table.makespan)}, {"lower_bound", exact(best.lower_bound)}, {"proven", best.proven}, {"ranks", ranks}};
+  if (!problem.memory.empty()) answer["held"] = exact(most_held(problem, best.table));
+  if (!best.table.again.empty()) answer["again"] = best.table.again;
+  return {answer};
 }
 
 BatchAnswer solve_segments(const JsonNode& instance) {
@@ -76,7 +101,8 @@ BatchAnswer solve_static_modules(const JsonNode& instance) {
 std::vector<BatchKind> dip_kinds() {
   return {{"modules",
            "the order of the parts and backbones of a model of several modules (DIP)",
-           {"actors", "images", "part", "backbone", "most_live", "part_rounds", "backbone_rounds", "folded", "split", "seed"},
+           {"actors", "images", "part", "backbone", "most_live", "part_rounds", "backbone_rounds", "folded", "split", "room", "full",
+            "saved_per_layer", "layers", "seed"},
            solve_modules},
           {"static-modules",
            "the best table that is the same for several such batches",

@@ -90,7 +90,8 @@ StageShape shape_of(const PlannedBatch& plan, int actors) {
 TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
   constexpr unsigned kSeed = 54;
   Random random(kSeed);
-  int recomputed = 0, grouped = 0, none = 0;
+  constexpr int kLayers = 3;
+  int recomputed = 0, grouped = 0, none = 0, by_layers = 0;
   for (int round = 0; round < test::rounds(200); ++round) {
     const int actors = test::draw(random, 1, 4);
     std::vector<std::int64_t> lengths;
@@ -98,10 +99,16 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
     SearchedBatchProblem problem = problem_of(lengths, actors, 0.1);
     problem.costs = [costs = problem.costs](const BatchLoad& load) {
       std::vector<StageCosts> out = costs(load);
-      for (StageCosts& stage : out) stage.kept = stage.live / 4;
+      for (std::size_t s = 0; s < out.size(); ++s) {
+        const int again = load.shape.again.empty() ? 0 : load.shape.again[s];
+        out[s].kept = out[s].live / 4;
+        out[s].live -= again * out[s].live / (kLayers + 1);
+        out[s].of(Kind::B) += again * out[s].of(Kind::F) / kLayers;
+      }
       return out;
     };
     problem.recompute = test::coin(random, 0.7);
+    problem.layers = test::coin(random, 0.5) ? kLayers : 0;
     if (test::coin(random, 0.8)) problem.limit = test::draw(random, 100, 1500);
     SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
     PlannedBatch plan;
@@ -127,11 +134,19 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
     const TableTime time = time_batch(plan, problem.costs);
     EXPECT_EQ(time.makespan, plan.time);
     EXPECT_LE(*std::ranges::max_element(time.peak_live), problem.limit);
+    for (std::size_t m = 0; m < plan.loads.size(); ++m) {  // the shape has what its slices have, stage by stage
+      const BatchLoad& load = plan.loads[m];
+      for (std::size_t i = 0; i < load.shape.again.size(); ++i)
+        EXPECT_EQ(load.shape.again[i], load.slices[i % load.slices.size()].shape.again[i / load.slices.size()]);
+      by_layers += !load.shape.again.empty();
+      EXPECT_LE(std::ranges::max(load.shape.again.empty() ? std::vector<int>{0} : load.shape.again), problem.layers);
+    }
     grouped += plan.found_by.find("groups") != std::string::npos;
     for (const auto& row : plan.schedule.actors)
       recomputed += std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
   }
-  EXPECT_GT(recomputed, 10);
+  EXPECT_GT(recomputed, test::rounds(10));
+  EXPECT_GT(by_layers, test::rounds(10));
   EXPECT_GE(grouped, test::rounds(60) / 10);  // they are few: none may be among a tenth
   EXPECT_GT(none, test::rounds(5));
   EXPECT_LT(none, 150);

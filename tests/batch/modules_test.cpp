@@ -103,7 +103,7 @@ TEST(Modules, MemoryRuleCanStall) {
   EXPECT_EQ(interleave_modules(problem, order).makespan, kInfinity);
   problem.most_live = 1;
   EXPECT_EQ(message_of([&] { search_modules(problem); }),
-            "the greedy interleaving stalls under every order tried: a rank may hold 1 segments, and they wait for others\n"
+            "every order tried stalls: a rank may hold 1 segments, and they wait for others\n"
             "  hint: allow more segments");
 }
 

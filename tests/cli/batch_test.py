@@ -22,6 +22,7 @@ ON_8 = {"devices": 8, "bandwidth": {"2": 20, "4": 10, "8": 5}, **FLEXSP}
 ON_16 = {"devices": 16, "bandwidth": {"2": 20, "4": 10, "8": 5, "16": "5/2"}, **FLEXSP}
 SIX = [4, 3, 2, 1, 1, 1]
 SLICES = {"fixed": 0.3, "per_token": 0.1, "per_pair": 0.02}
+MODULES = {"actors": 2, "images": [4, 1], "part": 2, "backbone": 2, "layers": 2}
 ROOM = {"actors": 4, "chunks": [3, 2, 1], "layers": 8, "full": 6, "saved_per_layer": 2}
 
 # The kind, the instance, and some of the answer.
@@ -148,6 +149,9 @@ class Batch(ProgramTest):
         answer = self.answer("modules", instance)
         self.assertLess(answer["makespan"], 33)
         self.assertEqual(sorted(answer["ranks"][0]), sorted(f"{segment}{kind}" for segment in range(7) for kind in "FIW"))
+        held = self.answer("modules", {**MODULES, "room": 3, "saved_per_layer": 0.4})
+        self.assertLessEqual(held["held"], 3)
+        self.assertGreater(sum(map(sum, held["again"])), 0)
         again = self.answer("modules", {"actors": 1, "images": [2], "backbone": 2, "part_rounds": 2, "backbone_rounds": 3})
         self.assertEqual(again["makespan"], 3 * (2 * 2 + 3 * 2))
 
@@ -293,8 +297,10 @@ class Batch(ProgramTest):
         self.fails("chunks", {"actors": 2, "chunks": [2], "forward": [1]}, "forward has 1 entries, there are 2 chunks")
         self.fails("chunks", {"actors": 2, "chunks": [0]}, "chunks[0] is 0; it must be a whole number from 1")
         self.fails("split", {"lengths": [100], "pieces": 2, "a2": 1, "capacity": 40}, "a chunk of 50 tokens is above the capacity of 40.0")
-        self.fails("modules", {"actors": 2, "images": [4, 1, 2], "part": 2, "backbone": 2, "most_live": 1}, "the greedy interleaving stalls")
+        self.fails("modules", {"actors": 2, "images": [4, 1, 2], "part": 2, "backbone": 2, "most_live": 1}, "every order tried stalls")
         self.fails("modules", {"actors": 2, "images": [4, 1, 2], "backbone": 2, "folded": 1}, "folded")
+        self.fails("modules", {**MODULES, "room": 5, "saved_per_layer": 0.6}, "saves more than there is")
+        self.fails("modules", {**MODULES, "room": 1, "saved_per_layer": 0.4}, "no table keeps a room of 1.0 on a rank")
         self.fails("static-modules", {"actors": 2, "batches": [[1], [1, 2]], "backbone": 2}, "the batches differ in their ranks or micro-batches")
         self.fails("static-modules", {"actors": 2, "batches": [], "backbone": 2}, "there are no batches")
         self.fails("part-size", {"sizes": [1, 2], "throughputs": [3]}, "throughputs has 1 entries for 2 sizes")

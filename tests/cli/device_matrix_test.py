@@ -37,6 +37,8 @@ BATCHES = {
     "dynapipe": TEXTS,
     "balanced": [*TEXTS, "--schedule", "zb-h1"],
     "infinipipe": [*TEXTS, "--set", "batch.round=8", "--set", "batch.fixed=0"],
+    "infinipipe with layers again": [*TEXTS, "--set", "model.layers=8", "--set", "batch.round=8", "--set", "batch.fixed=0", "--set", "batch.memory=72", "--set",
+                                     "batch.recompute=inputs"],
     "terapipe": [*TEXTS, "--set", "batch.round=8", "--set", "batch.fixed=0.05", "--set", "batch.linear=1e3", "--set", "batch.quadratic=1e4"],
     "flexsp": [*TEXTS, "--set", "batch.round=8", "--mesh", "pipe=1,context=2"],
     "flexsp beside tensor": [*TEXTS, "--set", "model.heads=4", "--set", "batch.round=8", "--mesh", "pipe=1,context=2,tensor=2"],

@@ -100,6 +100,38 @@ class Images(ProgramTest):
         self.assertEqual(result.code, 0, result.err)
         self.assertEqual([line["loss"] for line in self.metrics("gloo")], [line["loss"] for line in threads])
 
+    def test_layers_computed_again(self):
+        """Under a limit of bytes parts wait, or layers of some of them are computed again: the batches stay the same."""
+        larger = ["--set", "model.layers=8", "--set", "vision_layers=8"]
+        padded = self.train("padded", *larger, "--actors", 1)
+
+        def planned(name, *arguments):
+            return self.train(name, *PLANNED, *larger, *arguments)
+
+        def peak(lines):
+            return max(max(line["peak_bytes"]) for line in lines)
+
+        free = planned("free")
+        most = peak(free)
+        less = ["--set", f"batch.memory_limit={int(0.6 * most)}", "--set", "batch.recompute=inputs"]
+        runs = {"waits": (0.8, planned("waits", "--set", f"batch.memory_limit={int(0.8 * most)}")),
+                "again": (0.6, planned("again", *less)),
+                "split": (0.8, planned("split", "--set", f"batch.memory_limit={int(0.8 * most)}", "--set", "batch.recompute=inputs",
+                                       "--schedule", "zb-v"))}  # fmt: skip
+        self.compare(free, padded, "free")
+        for name, (share, lines) in runs.items():
+            self.compare(lines, padded, name)
+            self.assertLessEqual(peak(lines), 1.05 * share * most, name)
+        again = runs["again"][1]
+        self.assertGreater(sum(line.get("layers_again", 0) for line in again), 0)
+        self.assertFalse(any("layers_again" in line for line in free + runs["waits"][1]))
+        self.assertRegex(self.refusal(*PLANNED, *larger, *less[:2]),
+                         'no table keeps a room of .* on a rank\n.*\n  hint: give more room: a higher batch.memory_limit, or batch.recompute = "inputs"')
+        result = run("launch", "-n", 2, "--", "train", *MODEL, *PLANNED, *larger, *less, "--backend", "gloo", "--steps", 4,
+                     "--out", self.path("gloo"))  # fmt: skip
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual([line["loss"] for line in self.metrics("gloo")], [line["loss"] for line in again])
+
     def test_texts_without_images(self):
         data = self.lines([{"text": f"only text {i}"} for i in range(16)])
         planned = self.train("planned", *data, *PLANNED)
@@ -169,7 +201,11 @@ class Images(ProgramTest):
         self.assertIn("context 3 has no room for a text behind 3 images of 1 tokens", self.refusal("--set", "model.context=3"))
         self.assertIn("do not make 3 tokens of equally many patches", self.refusal("--set", "image_tokens=3"))
         self.assertIn('with 1 layer of vision and 4 of text cannot be cut into 2 and 2 stages', self.refusal("--set", "vision_layers=1"))
-        self.assertIn("the greedy interleaving stalls under every order tried: a rank may hold 1 segments",
+        self.assertIn('batch.planner = "dip" counts no tokens, and batch.memory is one of tokens', self.refusal(*PLANNED, "--set", "batch.memory=64"))
+        self.assertIn('batch.planner = "shapes" keeps no limit of memory',
+                      self.refusal("--set", "batch.planner=shapes", "--set", "batch.memory_limit=1000000"))  # fmt: skip
+        self.assertIn("no table keeps a room of", self.refusal(*PLANNED, "--set", "batch.memory_limit=200000"))
+        self.assertIn("every order tried stalls: a rank may hold 1 segments",
                       self.refusal(*PLANNED, "--set", "batch.live=1"))  # fmt: skip
 
 

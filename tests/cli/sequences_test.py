@@ -191,11 +191,17 @@ class Sequences(ProgramTest):
             held = self.train(f"held-{planner}", *documents, "--set", f"batch.planner={planner}", "--actors", 2, "--set",
                               f"batch.memory_limit={limit}", steps=3)  # fmt: skip
             self.assertLessEqual(peak(held), 1.03 * limit)
-        free = peak(self.train("free-slices", *documents, *SLICED, "--actors", 2, steps=3))
+        sliced = [*documents, "--set", "model.layers=8"]
+        one = self.train("one", *sliced, "--actors", 1, steps=3)
+        whole = self.train("free-slices", *sliced, *SLICED, "--actors", 2, steps=3)
+        free = peak(whole)
         # A program plans within the limit; what kernels of f64 attention take beside it is measured too, and not small here.
-        held = self.train("held-slices", *documents, *SLICED, "--actors", 2, "--set", "batch.recompute=inputs", "--set",
+        held = self.train("held-slices", *sliced, *SLICED, "--actors", 2, "--set", "batch.recompute=inputs", "--set",
                           f"batch.memory_limit={int(0.65 * free)}", steps=3)  # fmt: skip
         self.assertLess(peak(held), 0.9 * free)
+        self.assertTrue(all(line["layers_again"] > 0 for line in held))
+        self.assertFalse(any("layers_again" in line for line in whole))
+        self.assert_equal_steps(held, one, "layers of slices are computed again")
         planned = [*documents, *PLANNED]
         self.assertIn("fits into no micro-batch", self.refusal(*planned, "--set", f"batch.memory_limit={free // 2}"))
         self.assertIn("batch.memory and batch.memory_limit are both given", self.refusal(*planned, "--set", "batch.memory=64", "--set", "batch.memory_limit=64"))
@@ -308,7 +314,7 @@ class Sequences(ProgramTest):
         self.assertIn('batch.planner = "dynapipe" pads rows', self.refusal(*documents, *PLANNED, "--set", "batch.rows=ragged"))
         self.assertIn('batch.planner = "balanced" has nothing computed again, and batch.recompute is "inputs"',
                       self.refusal(*documents, *RAGGED, "--set", "batch.recompute=inputs"))  # fmt: skip
-        self.assertIn('batch.planner = "infinipipe" has whole stages computed again, or nothing, and batch.recompute is "selective"',
+        self.assertIn('batch.planner = "infinipipe" has whole layers or stages computed again, or nothing, and batch.recompute is "selective"',
                       self.refusal(*documents, *SLICED, "--set", "batch.recompute=selective"))  # fmt: skip
         shorter = "the model does not read texts in rows that are shorter than its context"
         self.assertIn(shorter, self.refusal(*documents, *PLANNED, "--set", "model.name=moe"))

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "schedule/in_one_row.h"
 #include "schedule/slices.h"
 #include "schedule/versions.h"
 #include "schedule/work.h"
@@ -71,9 +72,26 @@ TEST(DrainedWindows, OfStagesWithoutParameters) {
     EXPECT_EQ(versions_held(table, actor), 1);
   }
   StageShape shape = chain(5);
-  EXPECT_TRUE(message_of([&] { validate(table, shape, 4); }).starts_with("helixpipe:2:1: 1F0: stage 1 is also on actor 0\n"));
+  EXPECT_NE(message_of([&] { validate(table, shape, 4); }).find("behind it step 0 has no update of stage 1\n"), std::string::npos);
   shape.has_parameters[1] = shape.has_parameters[3] = false;
   EXPECT_EQ(message_of([&] { validate(table, shape, 4); }), kNone);
+}
+
+// Each actor that has a stage says when it is updated there, and each update is of all their gradients.
+TEST(DrainedWindows, OfReplicas) {
+  const auto refused = [](const std::string& csv) { return message_of([&] { validate(parse_schedule(csv, "t.csv"), chain(1), 4); }); };
+  EXPECT_EQ(refused("0F0,0B0,0U1,0F2,0B2,0U3\n0F1,0B1,0U1,0F3,0B3,0U3\n"), kNone);
+  EXPECT_TRUE(refused("0F0,0F2,0B0,0U1,0B2,0U3\n0F1,0B1,0U1,0F3,0B3,0U3\n")
+                  .starts_with("t.csv:1:2: 0F2 reads version 0 of its stage in step 1\n"
+                               "  stage 0 is on several actors, whose updates are of the gradients of all of them\n"));
+  EXPECT_NE(refused("0F0,0B0,0F2,0B2\n0F1,0B1,0U1,0F3,0B3,0U3\n").find("has no update of stage 0"), std::string::npos);
+  for (const char* name : {"chimera", "bitpipe"}) {
+    const Schedule table = make_schedule(name, {.actors = 4, .microbatches = 4, .window = 3, .chunks = name[0] == 'b' ? 2 : 1});
+    EXPECT_EQ(message_of([&] { validate(table, shape_of(table)); }), kNone) << name;
+    const Schedule row = in_one_row(table, shape_of(table));
+    EXPECT_EQ(message_of([&] { validate(row, shape_of(table)); }), kNone) << name;
+    EXPECT_EQ(std::ranges::count(row.actors[0], Kind::U, &Action::kind), 3 * table.stages()) << name;
+  }
 }
 
 TEST(DrainedWindows, SayWhatIsLateOrWaits) {

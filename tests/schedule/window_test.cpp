@@ -183,8 +183,8 @@ TEST(WindowsFailure, SayWhatIsWrongAndWhere) {
             "  hint: let each step have as many");
   EXPECT_EQ(refused("0F0,0F1,0I0,0I1\n0W0,0U0,0W1,0U1\n"),
             "t.csv:2:2: 0U0: stage 0 is also on actor 0\n"
-            "  in a window of steps each actor would have versions of its own; only I and W may be elsewhere\n"
-            "  hint: put all of a stage but its I and W on one actor, or make the table for one step");
+            "  in a window of steps only I and W may be on an actor without a forward of the stage\n"
+            "  hint: put all of a stage but its I and W where its forwards are, or make the table for one step");
   EXPECT_EQ(refused("0F0,0F1,0I0,0U0,0I1,0U1\n0W0,0@1W1\n"),
             "t.csv:2:2: 0@1W1 reads version 1 of stage 0, its forward version 0\n"
             "  an I or W on another actor than its forward reads what that read\n  hint: leave out the version");

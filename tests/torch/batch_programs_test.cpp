@@ -134,6 +134,7 @@ TEST(BatchPrograms, InSlicesAreProven) {
       std::vector<std::int64_t> sorted = step.samples;
       std::ranges::sort(sorted);
       ASSERT_EQ(sorted, batch) << "each sample is there once";
+      recomputed += layers_again(step);
       for (const DeviceProgram& device : step.program->devices)
         recomputed += std::ranges::any_of(device.instructions, [](const Instruction& i) { return i.kind == Kind::R && i.action; });
       most = std::max<std::int64_t>(most, step.plan.schedule.slices);

@@ -7,6 +7,7 @@
 #include "lower/lower.h"
 #include "penstock/step.h"
 #include "schedule/slices.h"
+#include "stage/stage_layers.h"
 #include "transform/slices.h"
 
 namespace penstock {
@@ -65,6 +66,7 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
   }
   Graph step = step_of(shape);
   if (slices > 0) step = in_slices(step, shape.slices, prepared_.options);
+  if (!shape.again.empty()) step = mark_layers(prepare_stages(step, prepared_.options.zero < 3, prepared_.options.axes), shape.again);
   CompileOptions all = prepared_.options;
   all.recompute = std::max(all.recompute, shape.recompute);
   const bool in_groups = shape.degree > 0;

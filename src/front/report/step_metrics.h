@@ -16,6 +16,7 @@ struct BatchMetrics {
   std::int64_t microbatches = 0, classes = 0;  // of the batch, and of how many shapes
   std::int64_t new_classes = 0;                // shapes of which no earlier batch has left tasks
   std::int64_t slices = 0;                     // the most into which a micro-batch is cut; 0: the planner cuts none
+  std::int64_t layers_again = 0;               // layers of stages that its backwards compute again, over all micro-batches and slices
   std::string recompute = {};                  // what its backwards compute again; "": the planner does not choose it
 };
 

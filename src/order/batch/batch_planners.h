@@ -18,8 +18,9 @@ enum class BatchesOf { alike, sequences, images };
 enum class BatchRows { padded, ragged, either };   // either: batch.rows says it
 enum class TextsIn { one_piece, slices, groups };  // groups of an actor's devices have a part each
 // A planner has this computed again, as far as batch.recompute allows it. actions: whole stages, by R in its tables; modes: a part of what
-// all backwards of a batch read (BatchShape::recompute).
-enum class Recomputes { nothing, actions, modes };
+// all backwards of a batch read (BatchShape::recompute); layers: of each stage some for each micro-batch or slice (BatchShape::again);
+// either: layers, or whole stages by R.
+enum class Recomputes { nothing, actions, modes, layers, either };
 
 // A batch of sequences, and what some planners look at beside it.
 struct BatchQuestion {

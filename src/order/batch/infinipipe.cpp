@@ -89,18 +89,25 @@ PlannedBatch cut_into(int pieces, std::int64_t reference, const SearchedBatchPro
   return out;
 }
 
-// A stage is one layer. A slice has what it has on the stage where it has most, and saves what it saves where it saves least. What a
-// backward has recomputed is there while it runs, so there is room for that much less.
+// The slice, of whose layers on each stage the backward computes so many again.
+BatchLoad computed_again(const SearchedBatchProblem& problem, BatchLoad slice, int layers) {
+  slice.shape.again.assign(at(problem.actors), layers);
+  return slice;
+}
+
+// A slice has what it has on the stage where it has most, and a layer saves what it saves where it saves least. What a backward has
+// recomputed is there while it runs, one layer at a time, so there is room for that much less.
 CheckpointProblem checkpoint_problem(const SearchedBatchProblem& problem, const PlannedBatch& plan) {
   constexpr std::int64_t kNodes = 2000;  // a plan must not take as long as its step
-  CheckpointProblem out{.actors = problem.actors, .layers = problem.actors, .nodes = kNodes};
+  CheckpointProblem out{.actors = problem.actors, .layers = problem.actors * problem.layers, .nodes = kNodes};
   double most_saved = 0;
   for (const BatchLoad& load : plan.loads)
     for (const BatchLoad& slice : load.slices) {
       ChunkMemory& chunk = out.memory.emplace_back(ChunkMemory{.saved = kInfinity});
-      for (const StageCosts& stage : problem.costs(slice)) {
-        const double saved = problem.recompute ? std::max(stage.live - stage.kept, 0.0) : 0;
-        chunk.full = std::max(chunk.full, stage.live);
+      const std::vector<StageCosts> all = problem.costs(slice), less = problem.costs(computed_again(problem, slice, problem.layers));
+      for (std::size_t stage = 0; stage < all.size(); ++stage) {
+        const double saved = problem.layers > 0 ? std::max(all[stage].live - less[stage].live, 0.0) / problem.layers : 0;
+        chunk.full = std::max(chunk.full, all[stage].live);
         chunk.saved = std::min(chunk.saved, saved);
         most_saved = std::max(most_saved, saved);
       }
@@ -109,14 +116,14 @@ CheckpointProblem checkpoint_problem(const SearchedBatchProblem& problem, const 
   return out;
 }
 
-// The time in which the pipeline fills, in the mean time of a forward that is recomputed.
+// The time in which the pipeline fills, in the mean time of a layer that is recomputed.
 double filling_delay(const SearchedBatchProblem& problem, const PlannedBatch& plan) {
   double all = 0, again = 0;
   for (const BatchLoad& load : plan.loads)
     for (const BatchLoad& slice : load.slices)
       for (const StageCosts& stage : problem.costs(slice)) {
         all += stage.of(Kind::F) + stage.of(Kind::B);
-        again += stage.of(Kind::R);
+        again += stage.of(Kind::R) / std::max(problem.layers, 1);
       }
   return again > 0 ? (problem.actors - 1) * all / again : 0;
 }
@@ -130,21 +137,28 @@ PlannedBatch grouped(const SearchedBatchProblem& problem, PlannedBatch plan, con
   return plan;
 }
 
-// `plan`: of these groups.
+// `plan`: of these groups. By stage, the k-th backward of a group computes again what the entry says that is for it (plan_checkpoints).
 PlannedBatch with_checkpoints(PlannedBatch plan, const std::vector<CheckpointGroup>& groups) {
-  for (std::size_t actor = 0; actor < plan.schedule.actors.size(); ++actor) {
+  const std::size_t actors = plan.schedule.actors.size();
+  for (BatchLoad& load : plan.loads) {
+    load.shape.again.assign(actors * load.slices.size(), 0);
+    for (BatchLoad& slice : load.slices) slice.shape.again.assign(actors, 0);
+  }
+  for (std::size_t actor = 0; actor < actors; ++actor) {
     std::vector<int> layers;  // by backward
     for (const auto& [sequences, found] : groups) {
-      const auto actors = std::ssize(plan.schedule.actors), behind = static_cast<std::ptrdiff_t>(actor);
-      layers.insert(layers.end(), found.per_chunk.begin() + actors - 1 - behind, found.per_chunk.end() - behind);
+      const auto before = static_cast<std::ptrdiff_t>(actors - 1 - actor), behind = static_cast<std::ptrdiff_t>(actor);
+      layers.insert(layers.end(), found.per_chunk.begin() + before, found.per_chunk.end() - behind);
     }
-    std::vector<Action> row;
     for (std::size_t backward = 0; const Action& action : plan.schedule.actors[actor]) {
-      if (action.kind == Kind::B && layers[backward++] > 0) row.push_back({action.stage, Kind::R, action.microbatch});
-      row.push_back(action);
+      if (action.kind != Kind::B) continue;
+      BatchLoad& load = plan.loads[at(action.microbatch)];
+      const std::size_t slice = at(part_of(action.stage, plan.schedule.slices).slice);
+      load.slices[slice].shape.again[actor] = load.shape.again[actor * load.slices.size() + slice] = layers[backward++];
     }
-    plan.schedule.actors[actor] = std::move(row);
   }
+  for (BatchLoad& load : plan.loads)
+    if (std::ranges::all_of(load.shape.again, [](int layers) { return layers == 0; })) load.shape.again.clear();
   plan.found_by += ", checkpoints";
   return plan;
 }
@@ -175,7 +189,7 @@ std::vector<PlannedBatch> smaller(const SearchedBatchProblem& problem, const Pla
                                                      group_by_chunks(checkpoints, chunks, filling_delay(problem, plan)).groups}) {
     if (groups.empty()) continue;  // none
     PlannedBatch table = grouped(problem, plan, groups);
-    if (problem.recompute && groups[0].plan.feasible) out.push_back(with_checkpoints(table, groups));
+    if (problem.layers > 0 && groups[0].plan.feasible) out.push_back(with_checkpoints(table, groups));
     if (std::optional<PlannedBatch> found = problem.recompute ? relieved(problem, table) : table) out.push_back(*std::move(found));
   }
   return out;

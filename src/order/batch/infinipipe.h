@@ -18,9 +18,9 @@ struct InfiniPipeOptions {
 // made where that pays: bounds are those of the context, or of a half, a quarter, ... of it that the longest sample still fits in, in
 // multiples of `round`; and samples are cut into 1, 2, 4, ... pieces, up to options.slices, of which the fastest table within the limit is
 // taken. Of tables above the limit, sequences are divided into groups by their numbers of chunks, which run one after the other
-// (group_by_chunks), where that keeps it; and where problem.recompute, with groups or without, whole stages of some chunks are recomputed,
-// by InfiniPipe's plan (plan_checkpoints, a stage being one layer) or as relieve() finds it. The fastest that keeps the limit is taken.
-// Throws Error where none does.
+// (group_by_chunks), where that keeps it. With groups or without, layers of some chunks are recomputed by InfiniPipe's plan
+// (plan_checkpoints), as many of a stage as problem.layers; and where problem.recompute, whole stages of some chunks by R, as relieve()
+// finds them. The fastest that keeps the limit is taken. Throws Error where none does.
 PlannedBatch infinipipe_batch(const SearchedBatchProblem& problem, const InfiniPipeOptions& options);
 
 }  // namespace penstock

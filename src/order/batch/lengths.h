@@ -22,13 +22,15 @@ struct SampleLengths {
 // these lengths, in which all samples of a micro-batch stand one after the other. `images`: how many of them all samples have, and `part`:
 // how many of these the encoder of images works on at once, at most. `slices`: the lengths of the slices into which the row is cut, in a
 // step of which some rows are cut; none: no row of the step is. `degree`: how many members of the mesh's first axis, which are a group,
-// compute it together; 0: all. `recompute`: how much its backwards compute again, where that is more than the run's options say.
+// compute it together; 0: all. `recompute`: how much its backwards compute again, where that is more than the run's options say. `again`:
+// by stage of a micro-batch of this shape, slices counted, how many of its layers the backward computes again, the first ones; none: none.
 struct BatchShape {
   std::int64_t samples = 0, input = 0, target = 0;
   std::int64_t images = 0, part = 1;
   std::vector<std::int64_t> slices = {};
   int degree = 0;
   Recompute recompute = Recompute::none;
+  std::vector<int> again = {};
   bool is_ragged() const { return samples == 0; }
 
   auto operator<=>(const BatchShape&) const = default;

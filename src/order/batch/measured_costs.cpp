@@ -36,8 +36,9 @@ StageCostsOf holding(StageCostsOf costs, HeldFits held, bool bytes) {
     for (std::size_t s = 0; s < stages.size(); ++s) {
       StageCosts& stage = stages[s];
       stage.forward_bytes = stage.backward_bytes = own[s].sent(load);
-      for (const Kind kind : {Kind::B, Kind::I}) stage.of(kind) += own[s].again * stage.of(Kind::F);
-      const double live = own[s].live(load), most = plain[s].live(load);
+      const int layers = load.shape.again.empty() ? 0 : load.shape.again[s];
+      for (const Kind kind : {Kind::B, Kind::I}) stage.of(kind) += (own[s].again + layers * own[s].layer_again) * stage.of(Kind::F);
+      const double live = own[s].live(load) - layers * own[s].layer(load), most = plain[s].live(load);
       if (bytes) stage.kept = std::min(live, own[s].kept(load));
       stage.live = bytes ? live : stage.live * (most > 0 ? live / most : 1);
     }

@@ -12,10 +12,13 @@
 namespace penstock {
 
 // live: on a stage from F to the backward; kept: what F keeps of it where R follows; sent: what F sends on, and gets a gradient of; again:
-// what the backward computes again, as a share of F's time.
+// what the backward computes again, as a share of F's time. Each layer that a backward computes again besides (BatchShape::again) saves
+// `layer` of `live`, and takes `layer_again`.
 struct HeldFit {
   LoadFit live, kept, sent;
   double again = 0;
+  LoadFit layer = {};
+  double layer_again = 0;
 };
 using HeldFits = std::map<Recompute, std::vector<HeldFit>>;  // by stage, of micro-batches whose backwards compute so much again
 

@@ -3,10 +3,17 @@
 #include <algorithm>
 
 namespace penstock {
+namespace {
 
-ModuleJobs::ModuleJobs(const ModuleProblem& problem)
+constexpr double kRoomRounding = 1e-9;  // of the room, that sums of memory may be off
+
+}  // namespace
+
+ModuleJobs::ModuleJobs(const ModuleProblem& problem, const std::vector<std::vector<int>>& layers_again)
     : ranks(static_cast<std::size_t>(problem.ranks)),
       most_live(static_cast<std::size_t>(problem.most_live)),
+      at_once(static_cast<std::size_t>(problem.at_once)),
+      room(problem.room),
       folded(problem.folded),
       split(problem.split) {
   const auto in_part = static_cast<std::size_t>(problem.part_rounds), in_backbone = static_cast<std::size_t>(problem.backbone_rounds);
@@ -19,6 +26,11 @@ ModuleJobs::ModuleJobs(const ModuleProblem& problem)
     backbones.push_back(segments.size());
     segments.push_back({m, true, problem.micro_batches[m].backbone, in_backbone, in_part});
   }
+  for (const std::vector<ModuleMemory>& of_segment : problem.memory)
+    for (auto& own = held.emplace_back(); const ModuleMemory& memory : of_segment) own.push_back(memory.full);
+  for (std::size_t s = 0; s < layers_again.size(); ++s)
+    for (auto& own = again.emplace_back(); const int layers : layers_again[s])
+      own.push_back(layers > 0 ? layers * segments[s].time / problem.memory[s][own.size()].layers : 0);
 }
 
 std::size_t ModuleJobs::runs() const {
@@ -33,6 +45,7 @@ ModuleState::ModuleState(const ModuleJobs& jobs)
       gathered(jobs.parts.size(), 0),
       free(jobs.ranks, 0),
       live(jobs.ranks, 0),
+      held(jobs.ranks, 0),
       last_backward(jobs.ranks, true),
       weights(jobs.ranks) {
   for (std::size_t m = 0; m < jobs.parts.size(); ++m) {
@@ -43,6 +56,24 @@ ModuleState::ModuleState(const ModuleJobs& jobs)
 
 double ModuleState::earliest(const ModuleJobs& jobs, std::size_t segment) const {
   return step[segment] == jobs.steps(segment) ? kInfinity : std::max(ready[segment], free[jobs.rank_of(segment, step[segment])]);
+}
+
+bool ModuleState::is_open(const ModuleJobs& jobs, std::size_t micro_batch) const {
+  std::vector<std::size_t> all = jobs.parts[micro_batch];
+  all.push_back(jobs.backbones[micro_batch]);
+  return std::ranges::any_of(all, [&](std::size_t s) { return step[s] > 0; }) &&
+         std::ranges::any_of(all, [&](std::size_t s) { return step[s] < jobs.steps(s); });
+}
+
+bool ModuleState::has_room(const ModuleJobs& jobs, std::size_t segment) const {
+  if (const std::size_t own = jobs.segments[segment].micro_batch; jobs.at_once > 0 && !is_open(jobs, own)) {
+    std::size_t open = 0;
+    for (std::size_t m = 0; m < jobs.parts.size(); ++m) open += is_open(jobs, m);
+    if (open >= jobs.at_once) return false;
+  }
+  const std::size_t rank = jobs.rank_of(segment, step[segment]);
+  if (jobs.most_live > 0 && live[rank] >= jobs.most_live) return false;
+  return jobs.held.empty() || held[rank] + jobs.held_by(segment, step[segment]) <= jobs.room * (1 + kRoomRounding);
 }
 
 ModuleRun ModuleState::start(const ModuleJobs& jobs, std::size_t segment) {
@@ -59,7 +90,10 @@ ModuleRun ModuleState::start(const ModuleJobs& jobs, std::size_t segment) {
   free[rank] = ready[segment] = end;
   last_backward[rank] = backward;
   if (backward && jobs.split) weights[rank].emplace_back(segment, run.stage);
-  if (!backward || !jobs.split) live[rank] += backward ? std::size_t{0} - 1 : 1;
+  if (!backward || !jobs.split) {
+    live[rank] += backward ? std::size_t{0} - 1 : 1;
+    held[rank] += (backward ? -1 : 1) * jobs.held_by(segment, at(run.stage));
+  }
   ++step[segment];
   if (!backbone && step[segment] == jobs.forwards(segment)) {
     ready[segment] = kInfinity;
@@ -76,6 +110,7 @@ ModuleRun ModuleState::start_weight(const ModuleJobs& jobs, std::size_t rank, st
   const ModuleRun run{.segment = static_cast<std::int32_t>(segment), .kind = Kind::W, .begin = free[rank], .stage = stage};
   free[rank] += jobs.segments[segment].time;
   --live[rank];
+  held[rank] -= jobs.held_by(segment, at(stage));
   weights[rank].erase(weights[rank].begin() + static_cast<std::ptrdiff_t>(index));
   return run;
 }

@@ -18,7 +18,8 @@ struct ModuleJobs {
     std::size_t rounds = 1, before = 0;  // of its own, and of the module before it
   };
 
-  explicit ModuleJobs(const ModuleProblem& problem);
+  // Backwards compute so many layers again, by segment and stage; none: no layer of any.
+  explicit ModuleJobs(const ModuleProblem& problem, const std::vector<std::vector<int>>& again = {});
 
   std::size_t forwards(std::size_t segment) const { return ranks * segments[segment].rounds; }
   std::size_t steps(std::size_t segment) const { return 2 * forwards(segment); }
@@ -32,15 +33,20 @@ struct ModuleJobs {
     return folded && round % 2 == 1 ? ranks - 1 - place : place;
   }
   double time_of(std::size_t segment, std::size_t step) const {
-    return segments[segment].time * (is_backward(segment, step) && !split ? 2 : 1);
+    const double time = segments[segment].time * (is_backward(segment, step) && !split ? 2 : 1);
+    return is_backward(segment, step) && !again.empty() ? time + again[segment][forward_of(segment, step)] : time;
   }
+  double held_by(std::size_t segment, std::size_t stage) const { return held.empty() ? 0 : held[segment][stage]; }
+  bool is_limited() const { return most_live > 0 || at_once > 0 || !held.empty(); }
   std::size_t runs() const;  // of all segments
 
-  std::size_t ranks = 1, most_live = 0;
+  std::size_t ranks = 1, most_live = 0, at_once = 0;
+  double room = kInfinity;
   bool folded = false, split = false;
   std::vector<Segment> segments;
-  std::vector<std::vector<std::size_t>> parts;  // by micro-batch
-  std::vector<std::size_t> backbones;           // likewise
+  std::vector<std::vector<double>> held, again;  // by segment and stage: what it holds; the time of what its backward computes again
+  std::vector<std::vector<std::size_t>> parts;   // by micro-batch
+  std::vector<std::size_t> backbones;            // likewise
 };
 
 // The progress of all segments. It is the clock of a search that branches: it is copied at every branch, and tells when a run could begin
@@ -50,12 +56,16 @@ struct ModuleState {
 
   // When the segment's next step could begin; infinite where it waits for other segments or has ended.
   double earliest(const ModuleJobs& jobs, std::size_t segment) const;
+  // Whether the segment's next step, a forward, may run beside what has.
+  bool has_room(const ModuleJobs& jobs, std::size_t segment) const;
   // Each returns what it starts.
   ModuleRun start(const ModuleJobs& jobs, std::size_t segment);
   ModuleRun start_weight(const ModuleJobs& jobs, std::size_t rank, std::size_t index);
   double makespan() const;
   // No way to finish from here, where no W waits, takes less.
   double bound(const ModuleJobs& jobs) const;
+  // Whether anything of the micro-batch has run, and anything but W waits.
+  bool is_open(const ModuleJobs& jobs, std::size_t micro_batch) const;
 
   std::vector<std::size_t> step;    // by segment: the next
   std::vector<double> ready;        // by segment: from when the next step has all it needs
@@ -63,6 +73,7 @@ struct ModuleState {
   std::vector<double> gathered;     // by micro-batch: when the last of those that have did
   std::vector<double> free;         // by rank
   std::vector<std::size_t> live;    // by rank: segments between F and B
+  std::vector<double> held;         // by rank: what these hold
   std::vector<bool> last_backward;  // by rank
   // By rank: the segments, and their stages, whose W waits.
   std::vector<std::vector<std::pair<std::size_t, std::int32_t>>> weights;

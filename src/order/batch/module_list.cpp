@@ -18,8 +18,8 @@ bool has_twin(const ModuleJobs& jobs, const ModuleState& state, std::size_t segm
 // When the segment's next step could begin; infinite also where its rank may not hold more.
 double begin_of(const ModuleJobs& jobs, const ModuleState& state, std::size_t segment) {
   const double begin = state.earliest(jobs, segment);
-  if (begin == kInfinity || jobs.is_backward(segment, state.step[segment]) || jobs.most_live == 0) return begin;
-  return state.live[jobs.rank_of(segment, state.step[segment])] < jobs.most_live ? begin : kInfinity;
+  if (begin == kInfinity || jobs.is_backward(segment, state.step[segment])) return begin;
+  return state.has_room(jobs, segment) ? begin : kInfinity;
 }
 
 // The end of the shortest W that waits on the rank.

@@ -80,6 +80,17 @@ StageShape shape_of(const ModuleProblem& problem) {
   return out;
 }
 
+std::vector<std::vector<int>> again_of(const ModuleProblem& problem, const ModuleTable& table) {
+  std::vector<std::vector<int>> out(problem.micro_batches.size());
+  if (table.again.empty()) return out;
+  for (std::size_t m = 0, segment = 0; m < out.size(); ++m) {
+    for (const std::size_t end = segment + problem.micro_batches[m].parts.size(); segment <= end; ++segment)
+      out[m].insert(out[m].end(), table.again[segment].begin(), table.again[segment].end());
+    if (std::ranges::all_of(out[m], [](int layers) { return layers == 0; })) out[m].clear();
+  }
+  return out;
+}
+
 TableCosts costs_by_forward(std::int32_t stages, std::size_t microbatches,
                             const std::function<double(std::int32_t stage, std::int32_t microbatch)>& forward) {
   TableCosts out;

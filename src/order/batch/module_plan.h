@@ -33,6 +33,9 @@ Schedule schedule_of(const ModuleProblem& problem, const ModuleTable& table);
 // The stages and their edges that the schedule is of, backwards included; and which have nothing to do for which micro-batch.
 StageShape shape_of(const ModuleProblem& problem);
 
+// By micro-batch, what its shape's backward computes again (BatchShape::again): none of a micro-batch of which it is no layer.
+std::vector<std::vector<int>> again_of(const ModuleProblem& problem, const ModuleTable& table);
+
 // The costs of F, B, I and W, each micro-batch a class of its own: a stage's forward takes `forward` of the micro-batch, I and W as long,
 // and B twice as long.
 TableCosts costs_by_forward(std::int32_t stages, std::size_t microbatches,

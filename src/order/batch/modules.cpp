@@ -45,16 +45,16 @@ std::vector<ModuleChoice> choices_of(const ModuleJobs& jobs, const ModuleState& 
   std::vector<ModuleChoice> forward(jobs.ranks), backward(jobs.ranks);
   for (std::size_t s = 0; s < jobs.segments.size(); ++s) {
     const double begin = state.earliest(jobs, s);
-    if (begin == kInfinity) continue;
+    const bool is_backward = jobs.is_backward(s, state.step[s]);
+    if (begin == kInfinity || (!is_backward && !state.has_room(jobs, s))) continue;
     const std::size_t rank = jobs.rank_of(s, state.step[s]);
-    ModuleChoice& best = (jobs.is_backward(s, state.step[s]) ? backward : forward)[rank];
+    ModuleChoice& best = (is_backward ? backward : forward)[rank];
     best = std::min(best, {begin, state.ready[s], places[s], s});
   }
   for (std::size_t rank = 0; rank < jobs.ranks; ++rank) {
     const ModuleChoice &f = forward[rank], &b = backward[rank];
-    const bool full = jobs.most_live > 0 && state.live[rank] >= jobs.most_live;
     const bool both_waited = f.any() && b.any() && std::max(f.ready, b.ready) <= state.free[rank];
-    const bool takes_backward = full || (both_waited ? !state.last_backward[rank] : b.any() && b.begin <= f.begin);
+    const bool takes_backward = both_waited ? !state.last_backward[rank] : b.any() && b.begin <= f.begin;
     if (takes_backward) forward[rank] = b;
   }
   return forward;
@@ -212,32 +212,33 @@ double modules_bound(const ModuleProblem& problem) {
   return std::max(ModuleState(jobs).bound(jobs), work + static_cast<double>(jobs.ranks - 1) * least);
 }
 
-ModuleResult search_modules(const ModuleProblem& problem, const ModuleSearchOptions& options) {
-  if (problem.micro_batches.empty()) throw Error("there are no micro-batches");
+std::optional<ModuleResult> find_modules(const ModuleProblem& problem, const ModuleSearchOptions& options) {
   ModuleProblem whole = problem;
   whole.split = false;
   const ModuleJobs jobs(problem);
   ModuleTable best = best_by_rule(ModuleJobs(whole), options);
-  if (best.makespan == kInfinity)
-    throw Error(concat("the greedy interleaving stalls under every order tried: a rank may hold ", problem.most_live,
-                       " segments, and they wait for others"),
-                {}, "allow more segments");
+  if (best.makespan == kInfinity) return {};
   const double bound = modules_bound(problem);
   if (problem.split || best.makespan > bound) {
     const auto by_list = [&](const std::vector<std::size_t>& order) { return list_modules(jobs, order); };
     ModuleTable listed = best_of_moves(order_in(jobs, best), by_list, options);
     if (problem.split || listed.makespan < best.makespan) best = std::move(listed);
   }
-  if (best.makespan == kInfinity)
-    throw Error(concat("split backwards stall under every order tried: a rank may hold ", problem.most_live, " segments"), {},
-                "allow more segments, or whole backwards");
+  if (best.makespan == kInfinity) return {};
   bool proven = best.makespan <= bound;
-  if (!proven && problem.most_live == 0 && !problem.split) {
+  if (!proven && !jobs.is_limited() && !problem.split) {
     ModuleProof proof(jobs, std::move(best), options.nodes);
     proven = proof.run();
     best = std::move(proof.best());
   }
-  return {std::move(best), proven ? best.makespan : bound, proven};
+  return ModuleResult{std::move(best), proven ? best.makespan : bound, proven};
+}
+
+ModuleResult search_modules(const ModuleProblem& problem, const ModuleSearchOptions& options) {
+  if (problem.micro_batches.empty()) throw Error("there are no micro-batches");
+  if (std::optional<ModuleResult> found = find_modules(problem, options)) return *std::move(found);
+  throw Error(concat("every order tried stalls: a rank may hold ", problem.most_live, " segments, and they wait for others"), {},
+              concat("allow more segments", problem.split ? ", or whole backwards" : ""));
 }
 
 }  // namespace penstock

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/numbers.h"
@@ -38,6 +39,14 @@ struct ModuleRun {
 struct ModuleTable {
   double makespan = kInfinity;
   std::vector<std::vector<ModuleRun>> ranks;
+  std::vector<std::vector<int>> again = {};  // by segment and its stage: layers that the backward computes again; none: none of any
+};
+
+// What a segment's stage holds on its rank from F to B, or to W. Each layer that the backward computes again saves `saved` of it until
+// then, and takes as long as its share of the forward. A split backward computes them again in I, so that they are there from I to W.
+struct ModuleMemory {
+  double full = 0, saved = 0;
+  int layers = 0;
 };
 
 struct ModuleProblem {
@@ -51,6 +60,10 @@ struct ModuleProblem {
   // A backward is two runs, each as long as the forward: I, which others wait for, and W, which runs at any time behind it on its rank. A
   // segment lives until its W. DIP's are whole.
   bool split = false;
+  std::vector<std::vector<ModuleMemory>> memory = {};  // by segment and its stage; none: only most_live counts
+  double room = kInfinity;                             // of a rank, for all that it holds at once
+  int at_once =
+      0;  // micro-batches of which something has run and something waits; 0: any number. One at once cannot stall for want of room
 };
 
 // The parts of a micro-batch, or its backbone: what an order of segments names as one.
@@ -62,8 +75,8 @@ struct ModuleItem {
 };
 
 // DIP's greedy interleaving under an order of all items: the rank whose next run can begin first goes on. If a forward and a backward were
-// both ready before its last run ended, they alternate; else what can begin first runs; of several, the first in the order. At `most_live`
-// only backwards run, which may stall: then the makespan is infinite.
+// both ready before its last run ended, they alternate; else what can begin first runs; of several, the first in the order. Forwards for
+// which there is no room, or beyond `most_live`, do not run, which may stall: then the makespan is infinite.
 ModuleTable interleave_modules(const ModuleProblem& problem, const std::vector<ModuleItem>& order);
 
 struct ModuleSearchOptions {
@@ -79,8 +92,10 @@ struct ModuleResult {
 // The fastest table found: first by the greedy under many orders of items, all of them where they are few, else by random local search;
 // then by local search over orders of all forwards and backwards; then by branch and bound over all tables, which without `most_live`
 // proves small ones best. It ends where a table meets the bound. Tables of split backwards begin with the order that the greedy found for
-// whole ones, and are not proven but by the bound. Throws Error where no order tried finishes.
+// whole ones, and are not proven but by the bound. Nothing is computed again. Throws Error where no order tried finishes.
 ModuleResult search_modules(const ModuleProblem& problem, const ModuleSearchOptions& options = {});
+// The same; none where no order tried finishes.
+std::optional<ModuleResult> find_modules(const ModuleProblem& problem, const ModuleSearchOptions& options = {});
 
 // No table of the problem takes less.
 double modules_bound(const ModuleProblem& problem);

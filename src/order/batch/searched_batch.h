@@ -23,6 +23,7 @@ struct SearchedBatchProblem {
   Network network{};
   double limit = kInfinity;               // of what lives on an actor at once, in StageCosts::live's unit
   bool split = false, recompute = false;  // what tables may do: I and W in B's place; R
+  int layers = 0;                         // of each stage that its backwards may compute again one by one (BatchShape::again)
   // How much all of a batch's backwards may compute again by themselves: DynaPipe's plan takes one of them.
   std::vector<Recompute> modes = {Recompute::none};
   // Tables that the search times, at most, beside those given. The result depends on nothing else and the seed.

@@ -1,10 +1,12 @@
 #include "schedule/in_one_row.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "penstock/error.h"
 #include "schedule/drained.h"
+#include "schedule/slices.h"
 #include "schedule/work.h"
 
 namespace penstock {
@@ -25,6 +27,14 @@ Schedule in_one_row(const Schedule& schedule, const StageShape& shape) {
   std::ranges::stable_sort(order, {}, [&](Position p) { return needs[p.actor][p.index].step; });
   for (const Position p : order)
     if (!is_transfer(work.at(p).kind)) out.actors[0].emplace_back(work.at(p)).fused_with_next = false;
+  // Of a stage that several actors update there is one now, updated when the last of them would be.
+  std::vector<Action>& row = out.actors[0];
+  std::set<std::pair<std::int32_t, std::int32_t>> updated;  // stage, and the micro-batch that says the step
+  std::ranges::reverse(row);
+  std::erase_if(row, [&](const Action& action) {
+    return action.kind == Kind::U && !updated.emplace(whole_stage(action, schedule), action.microbatch).second;
+  });
+  std::ranges::reverse(row);
   return out;
 }
 

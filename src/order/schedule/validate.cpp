@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "penstock/error.h"
+#include "schedule/drained.h"
 #include "schedule/kinds.h"
 #include "schedule/slices.h"
 #include "schedule/transfers.h"
@@ -275,6 +276,18 @@ void check_updates(const Schedule& schedule) {
   }
 }
 
+// Throws where a window's step begins on replicas of a stage before all of them have ended the step before.
+void check_replicas(const Schedule& schedule, const StageShape& shape) {
+  if (schedule.steps == 1) return;
+  const std::vector<bool> spread = spread_stages(schedule);
+  for (std::int32_t stage = 0; stage < std::ssize(spread); ++stage) {
+    const std::int32_t first = number_of({stage}, schedule.slices, schedule.blocks);
+    if (spread[stage] && shape.has_parameters[first] && shape.has_backward[first])
+      return check_drained(schedule, shape,
+                           concat("stage ", stage, " is on several actors, whose updates are of the gradients of all of them"));
+  }
+}
+
 }  // namespace
 
 std::string title(const Schedule& schedule) {
@@ -320,6 +333,7 @@ void validate(const Schedule& schedule, const StageShape& shape, int microbatche
   for (std::size_t a = 0; a < done.size(); ++a) {
     if (done[a] < std::ssize(schedule.actors[a])) fail_circular(work, done);
   }
+  check_replicas(schedule, shape);
 }
 
 }  // namespace penstock

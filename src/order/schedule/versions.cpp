@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/text.h"
@@ -163,16 +164,21 @@ void check_action(const Window& window, Position p, std::int32_t updates, std::i
                 "move it before that update");
 }
 
-// Throws where actors would update a stage apart from each other: all of it but I and W is on the actor that has its forwards.
-void check_one_actor(const Schedule& schedule, const StageShape& shape) {
-  const std::vector<std::int32_t> owners = actor_of_stage(schedule);
+// Throws where an actor without a forward of the stage has more of it than I and W.
+void check_owners(const Schedule& schedule, const StageShape& shape) {
+  std::set<std::pair<std::int32_t, std::int32_t>> forwards;  // by whole stage and actor
   for_each_action(schedule, [&](const Action& action, Position p) {
-    const std::int32_t stage = whole_stage(action, schedule), owner = owners[first_slice(action.stage, schedule)];
-    if (!shape.has_backward[action.stage] || !shape.has_parameters[action.stage] || may_be_elsewhere(action.kind) || owner == p.actor)
+    if (action.kind == Kind::F) forwards.emplace(whole_stage(action, schedule), p.actor);
+  });
+  for_each_action(schedule, [&](const Action& action, Position p) {
+    const std::int32_t stage = whole_stage(action, schedule);
+    if (!shape.has_backward[action.stage] || !shape.has_parameters[action.stage] || may_be_elsewhere(action.kind) ||
+        forwards.contains({stage, p.actor}))
       return;
-    throw Error(concat(named(schedule, p), ": stage ", stage, " is also on actor ", owner),
-                {"in a window of steps each actor would have versions of its own; only I and W may be elsewhere"},
-                concat("put all of a stage but its I and W on one actor, or make the table for one step"));
+    throw Error(
+        concat(named(schedule, p), ": stage ", stage, " is also on actor ", actor_of_stage(schedule)[first_slice(action.stage, schedule)]),
+        {"in a window of steps only I and W may be on an actor without a forward of the stage"},
+        concat("put all of a stage but its I and W where its forwards are, or make the table for one step"));
   });
 }
 
@@ -306,7 +312,7 @@ void check_versions(const Schedule& schedule, const StageShape& shape, std::int3
                        " steps of the table"),
                 {"its U name so many last micro-batches of steps"}, "let each step have as many");
   const Window window{schedule, microbatches / schedule.steps, of_table(schedule)};
-  if (schedule.steps > 1) check_one_actor(schedule, shape);
+  if (schedule.steps > 1) check_owners(schedule, shape);
   for (std::size_t actor = 0; actor < schedule.actors.size(); ++actor) {
     std::map<std::int32_t, std::pair<std::size_t, std::int32_t>> last;  // by stage with a backward: its last action, and its updates
     for_each_version(schedule, actor, window.table, [&](const Action& action, std::size_t i, std::int32_t updates, ReadVersion read) {

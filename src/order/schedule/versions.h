@@ -53,7 +53,7 @@ void check_staleness(const Schedule& schedule, std::int32_t most);
 
 // Throws Error naming row, cell, action and version unless each stage with a backward has a U for each step of the window, behind all
 // gradients of that step in its row, in order; an action reads a version that is made above it in its row, I or W on another actor than
-// its F what that read; and all of a stage with parameters but I and W is on one actor.
+// its F what that read; and all of a stage with parameters but I and W is on actors that have forwards of it.
 void check_versions(const Schedule& schedule, const StageShape& shape, std::int32_t microbatches);
 
 }  // namespace penstock

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/text.h"
@@ -12,6 +13,7 @@
 #include "penstock/error.h"
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
+#include "stage/stage_layers.h"
 
 namespace penstock {
 namespace {
@@ -24,12 +26,6 @@ Schedule small_table(const Config& config) {
     row.insert(row.begin() + 1, {static_cast<std::int32_t>(s), Kind::R, 0});
   }
   return table;
-}
-
-double most_bytes(const Program& program) {
-  std::int64_t most = 0;
-  for (const DeviceProgram& device : program.devices) most = std::max(most, device.device_bytes());
-  return static_cast<double>(most);
 }
 
 const std::string& word_of(Recompute recompute) {
@@ -45,6 +41,18 @@ CostFormula formula_of(const Config::Batch& batch) {
 
 std::string planner_text(const Config& config) {
   return concat("batch.planner = ", quote(config.batch.planner));
+}
+
+double most_bytes(const Program& program) {
+  std::int64_t most = 0;
+  for (const DeviceProgram& device : program.devices) most = std::max(most, device.device_bytes());
+  return static_cast<double>(most);
+}
+
+void fail_above_limit(const Config& config, std::size_t samples, double bytes) {
+  throw Error(concat("the program of a batch of ", samples, " samples plans ", bytes_text(bytes),
+                     " on a device, above batch.memory_limit = ", bytes_text(config.batch.memory_limit)),
+              {}, "raise the limit, or lower train.batch or model.context");
 }
 
 void set_program(ShapePrograms& programs, BatchStep& step) {
@@ -65,12 +73,25 @@ std::string measured_under(const Config& config) {
 }
 
 bool plans_recomputation(const Config& config) {
-  return config.batch.recompute == Recompute::inputs && find_batch_planner(config.batch.planner).recomputes == Recomputes::actions;
+  const Recomputes how = find_batch_planner(config.batch.planner).recomputes;
+  return config.batch.recompute == Recompute::inputs && (how == Recomputes::actions || how == Recomputes::either);
+}
+
+bool plans_layers(const Config& config) {
+  const Recomputes how = find_batch_planner(config.batch.planner).recomputes;
+  return config.batch.recompute == Recompute::inputs && (how == Recomputes::layers || how == Recomputes::either);
 }
 
 std::string recompute_of(const Config& config, const PlannedBatch& plan) {
-  const bool is_chosen = config.batch.recompute != Recompute::none && !plans_recomputation(config);
+  const bool is_chosen =
+      config.batch.recompute != Recompute::none && find_batch_planner(config.batch.planner).recomputes == Recomputes::modes;
   return is_chosen ? word_of(plan.loads.at(0).shape.recompute) : "";
+}
+
+std::int64_t layers_again(const BatchStep& step) {
+  std::int64_t out = 0;
+  for (const BatchShape& shape : step.shapes) out = std::accumulate(shape.again.begin(), shape.again.end(), out);
+  return out;
 }
 
 void check_choices(const Config& config) {
@@ -79,14 +100,15 @@ void check_choices(const Config& config) {
     throw Error(concat(planner_text(config), " pads rows, and batch.rows is \"ragged\""), {},
                 "for ragged rows set batch.planner = \"searched\" or \"balanced\"");
   const Recompute most = config.batch.recompute;
-  const bool knows_how = planner.recomputes == Recomputes::modes || most == Recompute::none || plans_recomputation(config);
+  const bool knows_how =
+      planner.recomputes == Recomputes::modes || most == Recompute::none || plans_recomputation(config) || plans_layers(config);
   if (knows_how) return;
   const std::string words = quote(word_of(most));
-  throw Error(
-      concat(planner_text(config),
-             planner.recomputes == Recomputes::actions ? " has whole stages computed again, or nothing" : " has nothing computed again",
-             ", and batch.recompute is ", words),
-      {}, concat("set pipeline.recompute = ", words, ", which holds for all micro-batches"));
+  throw Error(concat(planner_text(config),
+                     planner.recomputes == Recomputes::nothing ? " has nothing computed again"
+                                                               : " has whole layers or stages computed again, or nothing",
+                     ", and batch.recompute is ", words),
+              {}, concat("set pipeline.recompute = ", words, ", which holds for all micro-batches"));
 }
 
 void check_own_stages(const Config& config, const Prepared& prepared) {
@@ -203,8 +225,9 @@ void BatchSteps::read_costs() {
   const Schedule table = small_table(config_);
   // An R that this mesh cannot have is refused here, and not at the batch whose plan first has one.
   if (plans_recomputation(config_) && !prepared_.options.axes.empty()) programs_.class_of(shape, table);
+  layers_ = least_layers();
   HeldFits held;
-  if (!planner_.given_table && (batch.memory_limit > 0 || !batch.costs.empty() || modes().size() > 1))
+  if (!planner_.given_table && (batch.memory_limit > 0 || !batch.costs.empty() || modes().size() > 1 || layers_ > 0))
     for (const Recompute mode : modes()) held[mode] = held_fits(mode);
   if (batch.costs.empty()) {
     costs_ = stage_costs(formula_of(batch), stages);
@@ -226,11 +249,18 @@ void BatchSteps::read_costs() {
   limit_ = batch.memory_limit - (most_bytes(programs_.program({shape}, table).program) - live);
 }
 
+int BatchSteps::least_layers() {
+  if (!plans_layers(config_)) return 0;
+  const LowerInput& input = programs_.class_of({1, round()}, small_table(config_))[0];
+  return std::ranges::min(layer_counts(input.step, input.dag.names));
+}
+
 // The bytes of the first slice of a row of two: a stage that recomputes still keeps what later slices read of it.
-std::vector<StageBytes> BatchSteps::first_slice_bytes(const BatchLoad& slice) {
+std::vector<StageBytes> BatchSteps::first_slice_bytes(const BatchLoad& slice, int layers) {
   const std::int64_t length = slice.shape.input;
-  const std::vector<StageBytes> all =
-      stage_bytes(programs_.class_of({.input = 2 * length, .slices = {length, length}}, sliced(small_table(config_), 2))[0]);
+  BatchShape shape{.input = 2 * length, .slices = {length, length}};
+  if (layers > 0) shape.again.assign(2 * at(config_.pipeline.table.actors), layers);
+  const std::vector<StageBytes> all = stage_bytes(programs_.class_of(shape, sliced(small_table(config_), 2))[0]);
   std::vector<StageBytes> out;
   for (std::size_t s = 0; s < all.size(); s += 2) out.push_back(all[s]);
   return out;
@@ -253,6 +283,7 @@ std::vector<double> BatchSteps::computed_again(BatchShape shape) {
   };
   std::vector<double> out = seconds(Kind::B);
   shape.recompute = Recompute::none;
+  shape.again.clear();
   const std::vector<double> forward = seconds(Kind::F), backward = seconds(Kind::B);
   for (std::size_t s = 0; s < out.size(); ++s) out[s] = forward[s] > 0 ? std::max(out[s] - backward[s], 0.0) / forward[s] : 0;
   return out;
@@ -263,8 +294,8 @@ std::vector<HeldFit> BatchSteps::held_fits(Recompute mode) {
   const std::int64_t context = data_.tokens(), round = this->round();
   const Schedule table = small_table(config_);
   const bool in_slices = planner_.texts == TextsIn::slices;  // a row to each slice
-  std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.table.actors)), kept(live), sent(live);
-  std::vector<double> again;
+  std::vector<std::vector<LoadPoint>> live(at(config_.pipeline.table.actors)), kept(live), sent(live), layer(live);
+  std::vector<double> again, layers_again(live.size());
   for (const auto& [samples, share] : {std::pair{1, 8}, {1, 4}, {2, 8}, {3, 16}, {1, 2}}) {
     if (in_slices && samples > 1) continue;
     const std::int64_t length = std::min(context, std::max(round, context / share / round * round));
@@ -274,6 +305,13 @@ std::vector<HeldFit> BatchSteps::held_fits(Recompute mode) {
     again = computed_again(load.shape);
     const std::vector<StageBytes> whole = stage_bytes(programs_.class_of(load.shape, table)[0]);
     const std::vector<StageBytes> held = in_slices ? first_slice_bytes(load) : whole;
+    if (layers_ > 0) {
+      const std::vector<StageBytes> less = first_slice_bytes(load, layers_);
+      for (std::size_t s = 0; s < held.size(); ++s) layer[s].push_back({load, (held[s].live - less[s].live) / layers_});
+      BatchShape shape = load.shape;
+      shape.again.assign(held.size(), layers_);
+      layers_again = computed_again(shape);
+    }
     for (std::size_t s = 0; s < held.size(); ++s) {
       live[s].push_back({load, held[s].live});
       kept[s].push_back({load, held[s].kept});
@@ -281,7 +319,9 @@ std::vector<HeldFit> BatchSteps::held_fits(Recompute mode) {
     }
   }
   std::vector<HeldFit> out;
-  for (std::size_t s = 0; s < live.size(); ++s) out.push_back({fit_loads(live[s]), fit_loads(kept[s]), fit_loads(sent[s]), again[s]});
+  for (std::size_t s = 0; s < live.size(); ++s)
+    out.push_back({fit_loads(live[s]), fit_loads(kept[s]), fit_loads(sent[s]), again[s], fit_loads(layer[s]),
+                   layers_again[s] / std::max(layers_, 1)});
   return out;
 }
 
@@ -318,6 +358,7 @@ PlannedBatch BatchSteps::plan(const std::vector<std::int64_t>& samples, double l
                                .limit = limit,
                                .split = config_.pipeline.table.split_backward,
                                .recompute = plans_recomputation(config_),
+                               .layers = layers_,
                                .modes = modes(),
                                .candidates = batch.candidates,
                                .seed = static_cast<std::uint64_t>(config_.train.seed)};
@@ -364,9 +405,7 @@ BatchStep BatchSteps::step(const std::vector<std::int64_t>& given) {
     if (bytes <= most) return out;
     limit = std::min(limit, out.plan.peak) - (bytes - most);  // what programs plan beside what was counted
   }
-  throw Error(concat("the program of a batch of ", samples.size(), " samples plans ", bytes_text(bytes),
-                     " on a device, above batch.memory_limit = ", bytes_text(most)),
-              {}, "raise the limit, or lower train.batch or model.context");
+  fail_above_limit(config_, samples.size(), bytes);
 }
 
 }  // namespace penstock

@@ -38,9 +38,18 @@ std::string planner_text(const Config& config);
 std::string measured_under(const Config& config);
 // Whether tables of batches may have R.
 bool plans_recomputation(const Config& config);
+// Whether shapes of batches may say that some layers are computed again (BatchShape::again).
+bool plans_layers(const Config& config);
 
 // The word for what the batch's backwards compute again; "" where its planner does not choose it.
 std::string recompute_of(const Config& config, const PlannedBatch& plan);
+// Layers of stages that backwards compute again, over all micro-batches and slices.
+std::int64_t layers_again(const BatchStep& step);
+
+// Of the device that plans most.
+double most_bytes(const Program& program);
+// The error of a batch for which there is no program below batch.memory_limit.
+[[noreturn]] void fail_above_limit(const Config& config, std::size_t samples, double bytes);
 
 // Throws Error where rows are to hold several samples and the planner pads them, or more may be computed again than it knows how.
 void check_choices(const Config& config);
@@ -73,7 +82,9 @@ class BatchSteps {
   FlexspOptions group_options();
   PlannedBatch plan(const std::vector<std::int64_t>& samples, double limit) const;
   void read_costs();
-  std::vector<StageBytes> first_slice_bytes(const BatchLoad& slice);
+  int least_layers();  // of a stage; 0: none may be computed again
+  // Where backwards compute so many layers of each stage again.
+  std::vector<StageBytes> first_slice_bytes(const BatchLoad& slice, int layers = 0);
   std::vector<HeldFit> held_fits(Recompute mode);
   // How much of each stage's forward its backward computes again, as a share of its time.
   std::vector<double> computed_again(BatchShape shape);
@@ -88,6 +99,7 @@ class BatchSteps {
   StageCostsOf costs_;  // in seconds
   Network network_;     // between actors
   FlexspOptions groups_;
+  int layers_ = 0;            // of each stage that backwards may compute again one by one
   double beyond_ = -1;        // seconds of a step beyond its table; -1: not known, so that nothing is predicted
   double limit_ = kInfinity;  // of what lives on an actor, in the costs' unit
 };

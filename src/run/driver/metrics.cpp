@@ -24,6 +24,7 @@ std::string to_json(const StepMetrics& metrics) {
     line["micro_batches"] = planned->microbatches;
     if (planned->slices > 0) line["slices"] = planned->slices;
     if (!planned->recompute.empty()) line["recompute"] = planned->recompute;
+    if (planned->layers_again > 0) line["layers_again"] = planned->layers_again;
     line["classes"] = planned->classes;
     line["new_classes"] = planned->new_classes;
     line["class_hits"] = 1 - static_cast<double>(planned->new_classes) / static_cast<double>(planned->classes);

@@ -6,8 +6,11 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "batch/module_memory.h"
 #include "config/compile.h"
+#include "lower/stage_bytes.h"
 #include "penstock/error.h"
+#include "stage/stage_layers.h"
 
 namespace penstock {
 namespace {
@@ -77,6 +80,15 @@ void check_axes(const Config& config, const CompileOptions& options) {
   }
 }
 
+void check_memory(const Config& config, const BatchPlannerInfo& planner) {
+  if (config.batch.memory > 0)
+    throw Error(concat(planner_text(config), " counts no tokens, and batch.memory is one of tokens"), {},
+                "set batch.memory_limit, or batch.live");
+  if (planner.given_table && config.batch.memory_limit > 0)
+    throw Error(concat(planner_text(config), " keeps no limit of memory"), {},
+                "set batch.planner = \"dip\", or raise pipeline.microbatches");
+}
+
 }  // namespace
 
 ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const Dataset& data)
@@ -93,6 +105,7 @@ ModuleSteps::ModuleSteps(const Config& config, const Prepared& prepared, const D
     throw Error(concat(planner, " plans texts with images; model ", quote(config.model.name), " reads none"), {},
                 "take --set model.name=multimodal --set model.input=images, or leave out batch.planner");
   check_own_stages(config, prepared);
+  check_memory(config, planner_);
   check_axes(config, prepared.options);
   part_ = planner_.given_table    ? std::numeric_limits<std::int32_t>::max()
           : config.batch.part > 0 ? config.batch.part
@@ -156,10 +169,48 @@ BatchStep ModuleSteps::step(const std::vector<std::int64_t>& given) {
   problem.most_live = static_cast<int>(config_.batch.live);
   problem.folded = folded_;
   problem.split = splits_backwards(prepared_.schedule);
-  const ModuleResult found = planner_.plan_modules(
-      problem, {.rollouts = config_.batch.rollouts, .nodes = config_.batch.nodes, .seed = static_cast<std::uint64_t>(config_.train.seed)});
-  BatchStep out = lowered(samples, shapes, schedule_of(problem, found.table));
-  out.predicted = found.table.makespan * kMillisecond;
+  const ModuleSearchOptions options{
+      .rollouts = config_.batch.rollouts, .nodes = config_.batch.nodes, .seed = static_cast<std::uint64_t>(config_.train.seed)};
+  constexpr int kAttempts = 4;
+  const double most = config_.batch.memory_limit > 0 ? config_.batch.memory_limit : kInfinity;
+  double bytes = 0;
+  const ModuleResult free = planner_.plan_modules(problem, options);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const ModuleResult found = attempt > 0 ? modules_in_room(problem, free, options) : free;
+    std::vector<BatchShape> planned = shapes;
+    const std::vector<std::vector<int>> again = again_of(problem, found.table);
+    for (std::size_t m = 0; m < planned.size(); ++m) planned[m].again = again[m];
+    BatchStep out = lowered(samples, planned, schedule_of(problem, found.table));
+    out.predicted = found.table.makespan * kMillisecond;
+    bytes = most_bytes(*out.program);
+    if (bytes <= most) return out;
+    if (problem.memory.empty()) problem.memory = memory_of(shapes, out.table);
+    // What programs plan beside what was counted is never known beforehand, so each attempt leaves more room for it than the last was
+    // above.
+    problem.room = std::min(problem.room, most_held(problem, found.table)) - (bytes - most) * (1 << attempt);
+  }
+  fail_above_limit(config_, samples.size(), bytes);
+}
+
+// A layer saves what each of all layers of a stage saves.
+std::vector<std::vector<ModuleMemory>> ModuleSteps::memory_of(const std::vector<BatchShape>& shapes, const Schedule& table) {
+  std::vector<std::vector<ModuleMemory>> out;
+  const std::size_t in_part = at(vision_stages_), in_text = at(text_stages_);
+  for (BatchShape shape : shapes) {
+    const LowerInput& plain = programs_.class_of(shape, table)[0];
+    const std::vector<StageBytes> all = stage_bytes(plain);
+    std::vector<StageBytes> least = all;
+    if (plans_layers(config_)) {
+      shape.again = layer_counts(plain.step, plain.dag.names);
+      least = stage_bytes(programs_.class_of(shape, table)[0]);
+    }
+    for (std::size_t stage = 0; stage < all.size(); ++stage) {
+      if (stage % in_part == 0 && stage + in_text <= all.size()) out.emplace_back();
+      const int layers = shape.again.empty() ? 0 : shape.again[stage];
+      out.back().push_back(
+          {.full = all[stage].live, .saved = (all[stage].live - least[stage].live) / std::max(layers, 1), .layers = layers});
+    }
+  }
   return out;
 }
 

@@ -182,6 +182,7 @@ class Loop {
             .classes = batch_.classes,
             .new_classes = batch_.new_classes,
             .slices = most_slices(batch_.plan),
+            .layers_again = layers_again(batch_),
             .recompute = recompute_of(run_.config, batch_.plan)};
   }
 

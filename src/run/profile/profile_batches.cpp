@@ -42,7 +42,11 @@ class BatchProfiler {
       if (options_.progress) options_.progress(concat("batch ", i + 1, " of ", options_.batches.size()));
       const std::vector<std::int64_t> samples = steps_.in_teams(options_.batches[i]);
       PlannedBatch plan = steps_.step(samples).plan;
-      for (BatchLoad& load : plan.loads) load.shape.recompute = Recompute::none;
+      for (BatchLoad& load : plan.loads) {
+        load.shape.recompute = Recompute::none;
+        load.shape.again.clear();
+        for (BatchLoad& slice : load.slices) slice.shape.again.clear();
+      }
       for (const auto& [kind, is_wanted] : {std::pair{Kind::B, true}, {Kind::W, options_.split}, {Kind::R, options_.recompute}}) {
         if (!is_wanted) continue;
         plan.schedule = with_backward(plan.schedule, kind);
