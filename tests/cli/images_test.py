@@ -116,7 +116,7 @@ class Images(ProgramTest):
         less = ["--set", f"batch.memory_limit={int(0.6 * most)}", "--set", "batch.recompute=inputs"]
         runs = {"waits": (0.8, planned("waits", "--set", f"batch.memory_limit={int(0.8 * most)}")),
                 "again": (0.6, planned("again", *less)),
-                "split": (0.8, planned("split", "--set", f"batch.memory_limit={int(0.8 * most)}", "--set", "batch.recompute=inputs",
+                "split": (0.9, planned("split", "--set", f"batch.memory_limit={int(0.9 * most)}", "--set", "batch.recompute=inputs",
                                        "--schedule", "zb-v"))}  # fmt: skip
         self.compare(free, padded, "free")
         for name, (share, lines) in runs.items():

@@ -1,6 +1,7 @@
 #include "batch/module_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -148,9 +149,12 @@ ModuleTable with_again(const ModuleProblem& problem, const ModuleTable& table, s
 ModuleResult modules_in_room(const ModuleProblem& problem, const ModuleResult& free, const ModuleSearchOptions& options) {
   constexpr std::int64_t kNodes = 2000;  // of a rank: a plan must not take as long as its step
   if (most_held(problem, free.table) <= problem.room) return free;
+  constexpr std::array kShares = {0.0, 0.5, 1.0};
+  ModuleSearchOptions fewer = options;  // so that all of these orders together take about as long as the free one
+  fewer.rollouts /= std::ssize(kShares);
   std::vector<ModuleTable> orders = {free.table};
-  for (const double share : {0.0, 0.5, 1.0})
-    if (std::optional<ModuleResult> found = found_at_once(holding_less(problem, share), options)) orders.push_back(std::move(found->table));
+  for (const double share : kShares)
+    if (std::optional<ModuleResult> found = found_at_once(holding_less(problem, share), fewer)) orders.push_back(std::move(found->table));
   ModuleResult best{.table = {}, .lower_bound = free.lower_bound};
   for (const ModuleTable& order : orders) {
     std::optional<std::vector<std::vector<int>>> again = layers_again(problem, order, kNodes);

@@ -171,7 +171,7 @@ BatchStep ModuleSteps::step(const std::vector<std::int64_t>& given) {
   problem.split = splits_backwards(prepared_.schedule);
   const ModuleSearchOptions options{
       .rollouts = config_.batch.rollouts, .nodes = config_.batch.nodes, .seed = static_cast<std::uint64_t>(config_.train.seed)};
-  constexpr int kAttempts = 4;
+  constexpr int kAttempts = 6;
   const double most = config_.batch.memory_limit > 0 ? config_.batch.memory_limit : kInfinity;
   double bytes = 0;
   const ModuleResult free = planner_.plan_modules(problem, options);
