@@ -128,8 +128,9 @@ TEST(ModuleMemory, LayersAreTheCheapestOfAllChoices) {
     for (const auto& rank : table.ranks) {
       std::vector<std::vector<int>> again = nothing_again(problem);
       best += brute_seconds(problem, rank, again, 0);
-      if (found) sum += seconds_again(problem, rank, *found);
-      if (found) EXPECT_LE(held_by_rank(problem, rank, *found), problem.room + 1e-9);
+      if (!found) continue;
+      sum += seconds_again(problem, rank, *found);
+      EXPECT_LE(held_by_rank(problem, rank, *found), problem.room + 1e-9);
     }
     ASSERT_EQ(found.has_value(), best < kInfinity);
     none += !found;

@@ -33,8 +33,10 @@ TEST(Planners, TheDefaultIsBest) {
 }
 
 TEST(Planners, TheOneForEqualStagesIsInTheList) {
-  for (const PlannerInfo& planner : planners())
-    if (!planner.even.empty()) EXPECT_EQ(planner_named(planner.even).even, "") << planner.name;
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.even.empty()) continue;
+    EXPECT_EQ(planner_named(planner.even).even, "") << planner.name;
+  }
   EXPECT_TRUE(groups_planner().equal_groups);
 }
 
