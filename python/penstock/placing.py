@@ -67,7 +67,7 @@ class Plan:
         if self.microbatches % self.data:
             raise PenstockError(f"data={self.data}: {self.data} devices share the micro-batches of a step, and {self.microbatches} cannot be shared equally", [],
                                 f"microbatches={-(-self.microbatches // self.data) * self.data}")
-        options = {**self.options, **sizes, **({"window": self.window} if self.window > 1 else {}), **({"slices": self.in_slices()} if self.in_slices() > 1 else {})}
+        options = {**self.options, **sizes, **{name: number for name, number in (("window", self.window), ("slices", self.in_slices())) if number > 1}}
         if self._is_rules():
             text, name = (self.schedule, "the rules") if self._is_text() else (read_text(self.schedule), str(self.schedule))
             return self._of_window(told(lambda: _core.schedule_by_rules(text, name, options)))
@@ -75,7 +75,8 @@ class Plan:
 
     def _of_window(self, table: Any) -> Any:
         if table.slices != self.in_slices():
-            raise PenstockError(f"{self.schedule} is a table for {table.slices} slices of each sequence, and slices is {self.in_slices()}", [], f"slices={table.slices}")
+            raise PenstockError(f"{self.schedule} is a table for {table.slices} slices of each sequence, and slices is {self.in_slices()}", [],
+                                f"slices={table.slices}")
         if table.steps != self.window:
             raise PenstockError(f"{self.schedule} is a table for {table.steps} training steps, and window is {self.window}", [], f"window={table.steps}")
         return table

@@ -53,7 +53,8 @@ def drawn(**arguments):
 
 class Slices(Case):
     def test_gradients_and_steps(self):
-        plans = [{"schedule": "slimpipe", "slices": 2}, {"schedule": "terapipe", "slices": [3, 2, 1]}, {"schedule": "zb-h1", "slices": 2, "data": 2, "zero": 3},
+        plans = [{"schedule": "slimpipe", "slices": 2}, {"schedule": "terapipe", "slices": [3, 2, 1]},
+                 {"schedule": "zb-h1", "slices": 2, "data": 2, "zero": 3},
                  {"schedule": "terapipe", "slices": 3}, {"schedule": "1f1b", "slices": 2, "tensor": 2},
                  {"schedule": "gpipe", "slices": 4, "recompute": True, "chunks": 2}]
         for plan in sampled(plans, 3):
@@ -109,7 +110,8 @@ class Slices(Case):
         settings = {"loss": lambda y: (y * y).mean(), "microbatches": 2, "schedule": "slimpipe", "slices": 2}
         self.assertLess(penstock.check(module, batches, sequence={"tokens": 2}, **settings).gradients, 1e-10)
         for sequence, message in ((None, r"the sequence of \"scale\" is no dim 1 of"), ({"tokens": 3}, r"the sequence of \"tokens\" is no dim 3 of"),
-                                  ({"words": 1}, r"there is no sequence in \"words\""), ({"tokens": "one"}, "sequence is a dim by tensor"), ({"tokens": 1}, "tokens")):
+                                  ({"words": 1}, r"there is no sequence in \"words\""), ({"tokens": "one"}, "sequence is a dim by tensor"),
+                                  ({"tokens": 1}, "tokens")):
             with self.subTest(sequence):
                 self.refused(message, module, batches, sequence=sequence, **settings)
 
@@ -124,7 +126,8 @@ class Slices(Case):
         module, batches = drawn()
         for more, message in (({"slices": 0}, "slices=0 is not what slices takes"), ({"slices": [2, 0]}, "slices is how many slices"),
                               ({"slices": 13}, "as many tokens"), ({"slices": [3, 2]}, "12 tokens is not a multiple of 5"),
-                              ({"options": {"slices": 2}}, "slices is an argument of its own"), ({"schedule": "1f1b", "slices": 2, "options": {"balance": [1.0]}}, "1f1b takes no --balance")):
+                              ({"options": {"slices": 2}}, "slices is an argument of its own"),
+                              ({"schedule": "1f1b", "slices": 2, "options": {"balance": [1.0]}}, "1f1b takes no --balance")):
             with self.subTest(more):
                 self.refused(message, module, batches[0], **{**settings, **more})
         step = penstock.trainer(module, batches[0], slices=2, **settings)

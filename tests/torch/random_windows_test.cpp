@@ -213,7 +213,8 @@ bool expect_what_the_table_says(const Trial& trial, std::map<std::string, int>& 
   return true;
 }
 
-// Attention has no parameters, so in a window it may be on several actors: whole, or blocks of it.
+// Attention has no parameters, so in a window it may be on several actors: whole, or blocks of it. With weights (`qkv_in_attention`) it
+// needs updates, which these schedules leave out.
 TEST(RandomWindows, OfAttentionOnOtherActorsAreStepByStep) {
   for (const char* attention : {"schedule=helixpipe group=1", "schedule=helixpipe group=2", "schedule=slimpipe-exchange slices=4",
                                 "schedule=slimpipe-exchange slices=4 head_shards=2"})
@@ -235,7 +236,7 @@ TEST(RandomWindows, OfAttentionOnOtherActorsAreStepByStep) {
       if (trial.settings["schedule"] != "helixpipe") continue;
       EXPECT_NE(test::message_of([&] {
                   run(trial.config(), prepare(trial.config(), builtin_models()));
-                }).find("in a window of steps each actor would have versions of its own"),
+                }).find("behind it step 0 has no update of stage 1"),
                 std::string::npos);
     }
 }
