@@ -18,7 +18,7 @@ namespace {
 Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths, const CompileOptions& options) {
   std::vector<LayoutAxis> axes = options.axes;
   axes.push_back({"slice", static_cast<int>(lengths.size()), {}});
-  return unroll_slices(prepare_stages(step, /*hoist=*/false, axes).step, axes.back().size, lengths);
+  return unroll_slices(prepare_stages(step, /*hoist=*/options.zero < 3 && options.axes.empty(), axes).step, axes.back().size, lengths);
 }
 
 // A shape of the whole mesh's, for what follows the loop: one that there is, or one that no micro-batch has.

@@ -1,6 +1,7 @@
 #include "batch/batch_planners.h"
 
 #include "base/papers.h"
+#include "base/text.h"
 #include "batch/infinipipe.h"
 #include "batch/terapipe.h"
 #include "penstock/error.h"
