@@ -239,7 +239,7 @@ struct BruteForce {
   }
 };
 
-// Of small batches it is nearly the fastest of all tables and choices, and none is found only where there is none.
+// For small batches it is nearly the fastest of all tables and choices, and none is found only where there is none.
 TEST(ModuleMemory, IsNearlyTheFastestOfAll) {
   constexpr unsigned kSeed = 83;
   Random random(kSeed);

@@ -366,7 +366,7 @@ TEST(Lower, OffloadingFreesDeviceMemory) {
   EXPECT_EQ(without.state_bytes, with.state_bytes);
 }
 
-// Of marked ops' results each is moved, so all ops marked are as none; of stages without marks, all that they leave.
+// Each result of a marked op is moved, so all ops marked are as none; a stage without marks has all moved that it leaves.
 TEST(Lower, OffloadMovesWhatMarkedOpsMake) {
   const auto with_marks = [](Graph step, auto&& is_marked) {
     for (Op& loop : step.ops) {

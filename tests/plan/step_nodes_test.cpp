@@ -99,7 +99,7 @@ PlanGraph shape_of(const std::vector<double>& seconds, const std::vector<PlanEdg
   return graph;
 }
 
-// What b makes its own backward reads ahead of c's.
+// b's own backward reads what b makes, ahead of c's.
 TEST(StepNodes, SwappedIsWhatTheirBackwardsAreTheFirstToRead) {
   const Graph step = step_with(
       "%0: f32[2,3] = mul(%x, %w) {origin=\"a\", sequence=0} %1: f32[2,3] = exp(%0) {origin=\"b\", sequence=1}"

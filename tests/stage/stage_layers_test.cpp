@@ -39,7 +39,7 @@ TEST(StageLayers, AreNumberedModules) {
   EXPECT_EQ(layer_counts(staged.step, staged.stages), (std::vector<int>{2, 1}));
 }
 
-// What a layer gives to others stays kept: the last op of the first, and in the second what a view is of that another stage reads.
+// A layer's results for others stay kept: the last op of the first, and in the second what a view is of that another stage reads.
 TEST(StageLayers, AreMarkedButForWhatTheyGiveToOthers) {
   using Ops = std::vector<int>;
   EXPECT_EQ(marked({0, 0}), Ops{});

@@ -165,12 +165,7 @@ Program compile(const std::vector<Graph>& classes, const std::vector<int>& shape
 }
 
 Graph in_slices(const Graph& step, const Schedule& schedule, const CompileOptions& options, const std::vector<std::int64_t>& lengths) {
-  std::vector<LayoutAxis> axes = options.axes;
-  axes.push_back({"slice", schedule.slices, {}});
-  // Where members may need messages for it, compile() hoists behind this. In a window slices may read unlike versions of a parameter, and
-  // what they share of it, as a cast, is refused only ahead of the loop.
-  const bool hoist = options.zero < 3 && (options.axes.empty() || schedule.steps > 1);
-  const StagedStep staged = prepare_stages(step, hoist, axes);
+  const StagedStep staged = prepare_for_slices(step, schedule.slices, options, schedule.steps > 1);
   std::vector<AttentionBlock> apart;
   for (const StagePart& block : schedule.blocks)
     if (block.stage < std::ssize(staged.stages)) apart.push_back({staged.stages[StageId(block.stage)], block.slice, block.block});

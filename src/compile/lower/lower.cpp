@@ -92,16 +92,6 @@ std::vector<MeshAxis> check_own_axes(const Graph& step, std::span<const LayoutAx
   return own;
 }
 
-// Lets backwards compute again what is marked, or all. Returns whether there is anything. What members made together for the backward alone
-// is dead then.
-bool recompute_loop(StagedStep& staged, bool all) {
-  Op& loop = staged.step.ops[loop_of(staged.step)];
-  const auto again = [&](const Op& op) { return all || op.attributes.contains(kRecompute); };
-  if (std::ranges::none_of(loop.body->ops, again)) return false;
-  loop.body = std::make_shared<Graph>(eliminate_dead_code(recompute(*loop.body, again)));
-  return true;
-}
-
 // Gradients of parameters that are read cast lie apart from others, so that the parameters are gathered apart, too: a block is cast as a
 // whole. The gradient of a cast is a cast, or the sum of those of several stages or slices.
 void set_casts_apart(StagedStep& staged) {
@@ -152,6 +142,20 @@ StagedStep prepare_stages(const Graph& traced, bool hoist, std::span<const Layou
   // After hoisting: the same cast in two stages is one cast now. Ops of different stages are not merged.
   step = eliminate_common_subexpressions(step);
   return assign_stages(std::move(step));
+}
+
+StagedStep prepare_for_slices(const Graph& traced, std::int64_t slices, const CompileOptions& options, bool window) {
+  std::vector<LayoutAxis> axes = options.axes;
+  axes.push_back({"slice", static_cast<int>(slices), {}});
+  return prepare_stages(traced, options.zero < 3 && (options.axes.empty() || window), axes);
+}
+
+bool recompute_loop(StagedStep& staged, bool all) {
+  Op& loop = staged.step.ops[loop_of(staged.step)];
+  const auto again = [&](const Op& op) { return all || op.attributes.contains(kRecompute); };
+  if (std::ranges::none_of(loop.body->ops, again)) return false;
+  loop.body = std::make_shared<Graph>(eliminate_dead_code(recompute(*loop.body, again)));
+  return true;
 }
 
 StageDag cut_for(const StagedStep& step, const Schedule& schedule, const CompileOptions& options) {

@@ -27,6 +27,16 @@ int shares_of(const std::vector<int>& devices);
 // Throws Error where it is no sound graph, a stage cannot be inferred or its own collectives are not for these axes.
 StagedStep prepare_stages(const Graph& traced, bool hoist = true, std::span<const LayoutAxis> axes = {});
 
+// The same of a step of which slices of sequences are cut next (unroll_slices in transform/slices.h). `window`: for several steps. The
+// model's constraints stay, as they say which dims are the sequence. What is made of parameters alone stays in the loop where the members
+// of an axis may need messages for it; but in a window slices may read unlike versions of a parameter, and what they share of it, as a
+// cast, is refused only ahead of the loop.
+StagedStep prepare_for_slices(const Graph& traced, std::int64_t slices, const CompileOptions& options, bool window);
+
+// Lets backwards compute again what is marked (kRecompute), or all. Returns whether there is anything. What members made together for the
+// backward alone is dead then.
+bool recompute_loop(StagedStep& staged, bool all);
+
 // Stages whose backward the table splits anywhere.
 std::vector<bool> split_stages(const Schedule& schedule, std::size_t stages);
 

@@ -25,10 +25,6 @@ bool is_forward(const Op& op) {
   return op.phase == Phase::forward;
 }
 
-bool is_boundary(const Op& op) {
-  return op.name == "stage_boundary";
-}
-
 // The stages that the body's marks name. Stages have numbers, in order of first appearance.
 struct Marks {
   std::vector<std::string> names;

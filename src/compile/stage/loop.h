@@ -10,4 +10,9 @@ namespace penstock {
 // Index in step.ops of its accumulate. Throws Error where there is none or more than one.
 std::size_t loop_of(const Graph& step);
 
+// Whether the op is a mark of the model's where a stage ends.
+inline bool is_boundary(const Op& op) {
+  return op.name == "stage_boundary";
+}
+
 }  // namespace penstock

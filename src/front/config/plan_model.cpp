@@ -48,7 +48,7 @@ ModelProblem problem_of(const Config& config, const ModelRegistry& models, const
   else
     out.merged = planning_nodes(config, models, equal_groups ? kMostNodes : planning.nodes);
   out.problem.graph = costed_graph(config, models, planning, out, sizes_of(config, planning, equal_groups));
-  out.problem.cluster = with_host_links(planning.cluster, published_devices().device(figures_for(planning.cluster, planning.device)));
+  out.problem.cluster = with_host_links(planning.cluster, planning.device);
   out.problem.batches = planning.sizes;
   out.problem.replicas = planning.replicas;
   out.program = [&](const PlanFile& plan) {

@@ -13,14 +13,6 @@
 namespace penstock {
 namespace {
 
-// Slices are cut where the model says which dims are the sequence, and before the mesh's axes split what a slice has, so the model's
-// constraints have to stay until then.
-Graph in_slices(const Graph& step, const std::vector<std::int64_t>& lengths, const CompileOptions& options) {
-  std::vector<LayoutAxis> axes = options.axes;
-  axes.push_back({"slice", static_cast<int>(lengths.size()), {}});
-  return unroll_slices(prepare_stages(step, /*hoist=*/options.zero < 3 && options.axes.empty(), axes).step, axes.back().size, lengths);
-}
-
 // A shape of the whole mesh's, for what follows the loop: one that there is, or one that no micro-batch has.
 BatchShape of_all_members(const std::vector<BatchShape>& microbatches, int members) {
   const auto found = std::ranges::find(microbatches, members, &BatchShape::degree);
@@ -65,7 +57,7 @@ std::pair<const ShapeClass*, bool> ShapePrograms::find_class(const BatchShape& s
     return {&known->second.inputs, false};
   }
   Graph step = step_of(shape);
-  if (slices > 0) step = in_slices(step, shape.slices, prepared_.options);
+  if (slices > 0) step = unroll_slices(prepare_for_slices(step, slices, prepared_.options, /*window=*/false).step, slices, shape.slices);
   if (!shape.again.empty()) step = mark_layers(prepare_stages(step, prepared_.options.zero < 3, prepared_.options.axes), shape.again);
   CompileOptions all = prepared_.options;
   all.recompute = std::max(all.recompute, shape.recompute);

@@ -13,8 +13,8 @@ namespace penstock {
 // The most that a rank of the table holds at once.
 double most_held(const ModuleProblem& problem, const ModuleTable& table);
 
-// Of each rank, the layers that its backwards compute again in least time so that it keeps problem.room with the runs in this order. None:
-// the room is too small for that. Each rank is searched over so many nodes (batch/cover.h).
+// Returns the layers that each rank's backwards compute again in least time, so that it keeps problem.room with the runs in this order.
+// None: the room is too small for that. Each rank is searched over so many nodes (batch/cover.h).
 std::optional<std::vector<std::vector<int>>> layers_again(const ModuleProblem& problem, const ModuleTable& table, std::int64_t nodes);
 
 // The runs in their order, where backwards compute these layers again.

@@ -42,7 +42,7 @@ struct ModuleTable {
   std::vector<std::vector<int>> again = {};  // by segment and its stage: layers that the backward computes again; none: none of any
 };
 
-// What a segment's stage holds on its rank from F to B, or to W. Each layer that the backward computes again saves `saved` of it until
+// A segment's stage holds `full` on its rank from F to B, or to W. Each layer that the backward computes again saves `saved` of it until
 // then, and takes as long as its share of the forward. A split backward computes them again in I, so that they are there from I to W.
 struct ModuleMemory {
   double full = 0, saved = 0;

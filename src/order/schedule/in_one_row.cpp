@@ -27,7 +27,7 @@ Schedule in_one_row(const Schedule& schedule, const StageShape& shape) {
   std::ranges::stable_sort(order, {}, [&](Position p) { return needs[p.actor][p.index].step; });
   for (const Position p : order)
     if (!is_transfer(work.at(p).kind)) out.actors[0].emplace_back(work.at(p)).fused_with_next = false;
-  // Of a stage that several actors update there is one now, updated when the last of them would be.
+  // A stage that several actors update is on one now, updated when the last of them would be.
   std::vector<Action>& row = out.actors[0];
   std::set<std::pair<std::int32_t, std::int32_t>> updated;  // stage, and the micro-batch that says the step
   std::ranges::reverse(row);

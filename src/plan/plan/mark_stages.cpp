@@ -51,7 +51,7 @@ Graph mark_stages(const Graph& step, const std::map<std::string, std::string>& s
   for (const ValueId input : body.inputs) marked.copy_input(input);
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     const Op& op = body.ops[i];
-    if (op.name == "stage_boundary") {
+    if (is_boundary(op)) {
       marked[op.results[0]] = marked[op.operands[0]];
       continue;
     }

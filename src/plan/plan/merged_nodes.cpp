@@ -9,7 +9,6 @@
 #include "penstock/error.h"
 #include "schedule/kinds.h"
 #include "stage/loop.h"
-#include "transform/passes.h"
 
 namespace penstock {
 namespace {
@@ -60,7 +59,7 @@ PlanGraph measured_graph(const Graph& marked, const Costs& costs, const CostCont
 
 namespace {
 
-// What a node's ways to hold less hold in micro-batches of one size.
+// The bytes that nodes hold in their ways to hold less, in micro-batches of one size.
 struct LeanBytes {
   PlanGraph again;                // of the step with all nodes computed again
   std::vector<double> swappable;  // by node
@@ -69,8 +68,7 @@ struct LeanBytes {
 LeanBytes lean_bytes(const PlanGraph& graph, const Graph& marked) {
   StagedStep staged = prepare_stages(marked);
   LeanBytes out{.again = {}, .swappable = swappable_bytes(staged)};
-  Op& loop = staged.step.ops[loop_of(staged.step)];
-  loop.body = std::make_shared<const Graph>(eliminate_dead_code(recompute(*loop.body, [](const Op&) { return true; })));
+  recompute_loop(staged, /*all=*/true);
   out.again = plan_graph_of(staged, [](const StageTask&) { return 0.0; });
   check_same_nodes(graph, out.again);
   return out;

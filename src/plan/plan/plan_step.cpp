@@ -18,7 +18,7 @@ PlannedStep plan_step(const Graph& traced, const ClusterSpec& cluster, const Pla
   const Graph step = eliminate_dead_code(drop_constraints(traced));
   const MergedNodes merged = merge_nodes(step, most_nodes);
   const DeviceModel& figures = published_devices().device(figures_for(cluster, device));
-  PlanProblem problem{.graph = plan_graph(step, merged, figures), .cluster = with_host_links(cluster, figures), .replicas = false};
+  PlanProblem problem{.graph = plan_graph(step, merged, figures), .cluster = with_host_links(cluster, device), .replicas = false};
   problem.graph.name = step.name;
   problem.samples = measured_samples(problem.graph) * static_cast<int>(attribute<std::int64_t>(step.ops[loop_of(step)], "microbatches"));
   const MergedProblem of{merged, problem, {}, [&](const PlanFile& plan) { return std::optional(placed_program(step, plan)); }};

@@ -48,8 +48,7 @@ MergedProblem problem_of(const std::map<int, Graph>& steps, const StepPlanning& 
   out.problem.graph.name = planning.name;
   out.problem.graph.samples = least * microbatches_of(first);
   out.problem.cluster = planning.cluster;
-  if (!planning.costs)
-    out.problem.cluster = with_host_links(planning.cluster, published_devices().device(figures_for(planning.cluster, planning.device)));
+  if (!planning.costs) out.problem.cluster = with_host_links(planning.cluster, planning.device);
   out.problem.replicas = planning.replicas;
   for (const auto& [size, step] : steps)
     if (!planning.any_parts) out.parts.push_back(microbatches_of(step));

@@ -15,10 +15,6 @@ namespace {
 
 constexpr int kNone = -1;
 
-bool is_boundary(const Op& op) {
-  return op.name == "stage_boundary";
-}
-
 // ---- Names
 
 class NodeNames {

@@ -21,7 +21,7 @@ struct SetCost {
   SetCost& operator+=(const SetCost& other);
 };
 
-// Of how many micro-batches at most what is swapped is on the device: one is worked on, another's comes or goes.
+// The most micro-batches whose swapped bytes are on the device at once: one is worked on, another's come or go.
 inline constexpr int kSwappedThere = 2;
 // The bytes on a device that has so many micro-batches in flight.
 double bytes_of(const SetCost& cost, double in_flight);

@@ -14,7 +14,7 @@ namespace penstock {
 // Fills schedule, predicted_time and peak_bytes of a plan that check_plan accepts. A stage is an actor; its replicas share every
 // micro-batch and sum their gradients once after their last backward; then it updates its parameters. The order is GraphPipe's (each stage
 // as far ahead as the longest path to the end needs, or as the plan asks for), with fewer in flight where the devices' memory requires it.
-// What is swapped goes to the host's memory behind each forward and comes back ahead of the backward (schedule/host_copies.h).
+// Swapped bytes go to the host's memory behind each forward and come back ahead of the backward (schedule/host_copies.h).
 // Returns false where even the fewest that can run do not fit (peak_bytes then says what they need). Linear in micro-batches times stages.
 bool evaluate(const PlanProblem& problem, Plan& plan);
 

@@ -14,8 +14,9 @@ inline std::string figures_for(const ClusterSpec& cluster, const std::string& gi
   return cluster.published.empty() ? "v100" : cluster.published;
 }
 
-// The cluster, whose devices have the published device's link to their host where nothing else is said.
-inline ClusterSpec with_host_links(ClusterSpec cluster, const DeviceModel& device) {
+// The cluster, whose devices have those figures' link to their host where nothing else is said.
+inline ClusterSpec with_host_links(ClusterSpec cluster, const std::string& given) {
+  const DeviceModel& device = published_devices().device(figures_for(cluster, given));
   for (ClusterDevice& one : cluster.devices)
     if (!one.host && device.host) one.host = {device.host->latency, device.host->bandwidth};
   return cluster;

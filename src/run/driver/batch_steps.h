@@ -46,7 +46,7 @@ std::string recompute_of(const Config& config, const PlannedBatch& plan);
 // Layers of stages that backwards compute again, over all micro-batches and slices.
 std::int64_t layers_again(const BatchStep& step);
 
-// Of the device that plans most.
+// The bytes of the device that plans most.
 double most_bytes(const Program& program);
 // The error of a batch for which there is no program below batch.memory_limit.
 [[noreturn]] void fail_above_limit(const Config& config, std::size_t samples, double bytes);

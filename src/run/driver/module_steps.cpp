@@ -185,8 +185,8 @@ BatchStep ModuleSteps::step(const std::vector<std::int64_t>& given) {
     bytes = most_bytes(*out.program);
     if (bytes <= most) return out;
     if (problem.memory.empty()) problem.memory = memory_of(shapes, out.table);
-    // What programs plan beside what was counted is never known beforehand, so each attempt leaves more room for it than the last was
-    // above.
+    // Programs plan more than what was counted, how much is never known beforehand, so each attempt leaves more room for it than the last
+    // was above.
     problem.room = std::min(problem.room, most_held(problem, found.table)) - (bytes - most) * (1 << attempt);
   }
   fail_above_limit(config_, samples.size(), bytes);

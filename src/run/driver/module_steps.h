@@ -26,7 +26,7 @@ class ModuleSteps {
 
  private:
   std::vector<BatchShape> shapes_of(const std::vector<std::int64_t>& samples) const;
-  // What the classes of these shapes hold on each stage, in bytes.
+  // The bytes that the classes of these shapes hold on each stage.
   std::vector<std::vector<ModuleMemory>> memory_of(const std::vector<BatchShape>& shapes, const Schedule& table);
   BatchStep lowered(const std::vector<std::int64_t>& samples, const std::vector<BatchShape>& shapes, const Schedule& table);
   Schedule given_table(const std::vector<BatchShape>& shapes) const;
