@@ -12,8 +12,9 @@ namespace penstock {
 // Throws Error where the library cannot be loaded. May be called from several threads.
 const Backend& backend();
 
-// Loads it beside what a command does first, reading, tracing and lowering. A failure is said where the backend is used. What is given
-// waits for it when it ends, so that the process does not end meanwhile.
+// Loads it beside what a command does first, tracing and lowering; a command begins with it when it has read its configuration, as one that
+// is refused needs none. A failure is said where the backend is used. What is given waits for it when it ends, so that the process does not
+// end meanwhile.
 [[nodiscard]] std::future<void> load_backend();
 
 }  // namespace penstock

@@ -56,8 +56,8 @@ ConfigOptions with_schedule(ConfigOptions options) {
 }
 
 void check(const CheckFlags& options, const ModelRegistry& models) {
-  const std::future<void> loading = load_backend();
   const Config config = load_config(with_schedule(options.config), models);
+  const std::future<void> loading = load_backend();
   const std::optional<CheckResult> result = check_configuration({
       .config = config,
       .models = models,

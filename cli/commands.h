@@ -21,7 +21,7 @@ void add_schedule_compare(CLI::App& schedule);
 void add_batch(CLI::App& program);
 void add_data(CLI::App& program);
 void add_mesh(CLI::App& program, const ModelRegistry& models);
-void add_size(CLI::App& program);
+void add_size(CLI::App& program, const ModelRegistry& models);
 void add_papers(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_profile(CLI::App& program, const ModelRegistry& models);

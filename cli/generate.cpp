@@ -77,6 +77,7 @@ void generate(const GenerateFlags& options, const ModelRegistry& models) {
   Trained trained;
   trained.checkpoint = find_intact(options.folder);
   trained.config = parse_config(trained.checkpoint.config, trained.checkpoint.folder + "/manifest.json", {}, models);
+  const std::future<void> loading = load_backend();
   trained.state = {.kind = StateSource::Kind::checkpoint, .path = trained.checkpoint.folder};
   const bool makes_pictures = prepare_sequential(trained.config, models).model->picture_steps().has_value();
   (makes_pictures ? draw_picture : continue_text)(options, trained, models);
@@ -115,7 +116,6 @@ void add_generate(CLI::App& program, const ModelRegistry& models) {
     options->of_text = given(text);
     options->of_pictures = given(pictures);
     options->picture.seed = options->generation.seed;
-    const std::future<void> loading = load_backend();
     generate(*options, models);
   });
 }

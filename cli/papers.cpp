@@ -90,7 +90,7 @@ std::string page() {
   return out;
 }
 
-void list(bool json) {
+void list_papers(bool json) {
   nlohmann::ordered_json out;
   std::size_t width = 0;
   for (const PaperGroup& group : paper_groups())
@@ -112,7 +112,7 @@ void papers(const PapersArguments& arguments) {
     if (!arguments.name.empty()) throw Error("--markdown prints the whole page", {}, concat("leave out ", arguments.name));
     std::cout << page();
   } else if (arguments.name.empty()) {
-    list(arguments.json);
+    list_papers(arguments.json);
   } else if (const Paper& paper = paper_named(arguments.name); arguments.json) {
     print_json(json_of(paper));
   } else {

@@ -140,8 +140,8 @@ ProfileCluster cluster_of(const Config& config, const std::vector<int>& groups, 
 }
 
 void profile(const ProfileFlags& options, const ModelRegistry& models) {
-  const std::future<void> loading = load_backend();
   const Config config = load_config(options.config, models);
+  const std::future<void> loading = load_backend();
   const std::string& file = config.run.out;
   Costs description;
   description.machine = describe_machine(concat("libtorch ", backend().version()), backend().processor(config.run.device));

@@ -87,7 +87,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   add_batch(program);
   add_data(program);
   add_mesh(program, all);
-  add_size(program);
+  add_size(program, all);
   add_verify(program);
   add_profile(program, all);
   add_plan(program, all);

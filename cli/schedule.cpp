@@ -28,7 +28,7 @@ struct Arguments {
   bool json = false;
 };
 
-void list(bool json) {
+void list_schedules(bool json) {
   nlohmann::json out;
   std::size_t width = 0;
   for (const ScheduleInfo& info : schedules()) {
@@ -73,7 +73,7 @@ void fill_table(const Arguments& arguments, const Schedule& schedule, const Stag
 }
 
 void schedule_command(const Arguments& arguments) {
-  if (arguments.table.what == "list") return list(arguments.json);
+  if (arguments.table.what == "list") return list_schedules(arguments.json);
   const Schedule schedule = table_of(arguments.table);
   // A model's stages may feed each other otherwise, which is checked where there is a model.
   const StageShape shape = shape_of(schedule);

@@ -1,5 +1,6 @@
-// penstock size: how many GPUs and parameter servers.
+// penstock size: how many GPUs and parameter servers, by figures that are given, or that a run or a profile says.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -7,9 +8,13 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/kernels.h"
 #include "cli/output.h"
+#include "config/compile.h"
 #include "cost/sizing.h"
 #include "penstock/error.h"
+#include "penstock/predict.h"
+#include "report/timeline_json.h"
 
 namespace penstock {
 namespace {
@@ -17,6 +22,8 @@ namespace {
 struct SizeArguments {
   std::optional<double> overhead, alpha, parameters, bandwidth, compute;
   std::optional<int> gpus, workers;
+  std::string config, costs, run;
+  std::vector<std::string> settings;
   bool json = false;
 };
 
@@ -32,6 +39,44 @@ struct Answer {
 
 double rounded(double value) {
   return std::stod(short_decimal(value, 6));
+}
+
+Timeline predicted_step(const Config& config, const Prepared& prepared, const std::string& file) {
+  Program program = compile_training(config, prepared);
+  choose_kernels(config, program);
+  Prediction step = predict(program, parse_costs(read_file(file), file), config.pipeline.backend, file);
+  step.timeline.makespan = step.seconds;  // with what a step takes beyond its devices' work
+  return std::move(step.timeline);
+}
+
+// Sets what is asked for, and not given, as the run measured it or its configuration's costs say.
+void take_figures(SizeArguments& given, const ModelRegistry& models, Answer& out) {
+  const std::filesystem::path run = given.run;
+  std::vector<Override> overrides;
+  for (const std::string& setting : given.settings) overrides.push_back(parse_override(setting));
+  const Config config = load_config(given.run.empty() ? given.config : (run / "config.toml").string(), overrides, models);
+  const Prepared prepared = prepare(config, models);
+  const std::string file = (run / "timeline.json").string();
+  const Timeline step = given.run.empty() ? predicted_step(config, prepared, given.costs) : parse_timeline(read_file(file), file);
+  const StepFigures figures = figures_of(step, prepared.schedule.steps);
+  double parameters = 0;
+  for (const ParameterSpec& parameter : prepared.parameters)
+    if (parameter.trained) parameters += static_cast<double>(parameter.type.bytes());
+  out.add("compute", figures.compute, "T: seconds of a step that a device computes");
+  out.add("overhead", figures.overhead, concat("R: ", step.devices.size(), " devices take 1 + G R times that"));
+  out.add("parameters", parameters, "S: bytes of those that are trained");
+  if (!given.overhead && (given.gpus || given.alpha)) given.overhead = figures.overhead;
+  if (!given.workers && !given.bandwidth) return;
+  given.parameters = given.parameters.value_or(parameters);
+  given.compute = given.compute.value_or(figures.compute);
+}
+
+// Throws Error unless there are figures of one kind at most: a run's, or those of a configuration and its costs.
+void check_source(const SizeArguments& given) {
+  if (!given.run.empty() && (!given.config.empty() || !given.costs.empty() || !given.settings.empty()))
+    throw Error("--run has a run's own configuration and times", {}, "leave out CONFIG, --set and --costs, or --run");
+  if (given.costs.empty() && (!given.config.empty() || !given.settings.empty()))
+    throw Error("how long do the configuration's tasks take?", {}, "--costs FILE, which penstock profile CONFIG --out FILE measures");
 }
 
 void size_gpus(const SizeArguments& given, Answer& out) {
@@ -56,15 +101,20 @@ void size_servers(const SizeArguments& given, Answer& out) {
   if (servers > 1) out.add("exposed_with_one_fewer", rounded(exposed_traffic(traffic, servers - 1)), "the same with a server less");
 }
 
-void size(const SizeArguments& given) {
+void size(SizeArguments given, const ModelRegistry& models) {
+  check_source(given);
+  Answer out;
+  const bool is_measured = !given.run.empty() || !given.costs.empty();
+  if (is_measured) take_figures(given, models, out);
   const int of_servers = given.parameters.has_value() + given.workers.has_value() + given.bandwidth.has_value() + given.compute.has_value();
   if (!given.overhead && (given.gpus || given.alpha)) throw Error("--gpus and --alpha need --overhead", {}, "add --overhead");
-  if (!given.overhead && of_servers == 0)
-    throw Error("nothing is given", {}, "--overhead with --gpus or --alpha; or --parameters, --workers, --bandwidth and --compute");
+  if (!given.overhead && of_servers == 0 && !is_measured)
+    throw Error(
+        "nothing is given", {},
+        "--run, or a configuration with --costs; --overhead with --gpus or --alpha; or --parameters, --workers, --bandwidth and --compute");
   if (of_servers != 0 && of_servers != 4)
     throw Error(concat("servers follow from four figures, and ", of_servers, of_servers == 1 ? " is given" : " are given"), {},
-                "give all of --parameters, --workers, --bandwidth and --compute");
-  Answer out;
+                concat("give all of --parameters, --workers, --bandwidth and --compute", is_measured ? "; the run says the others" : ""));
   if (given.overhead) size_gpus(given, out);
   if (of_servers == 4) size_servers(given, out);
   if (given.json)
@@ -75,9 +125,16 @@ void size(const SizeArguments& given) {
 
 }  // namespace
 
-void add_size(CLI::App& app) {
+void add_size(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command = app.add_subcommand("size", "how many GPUs a job is worth, and how many parameter servers it needs (1709.06622)");
   const auto given = std::make_shared<SizeArguments>();
+  command->add_option("CONFIG", given->config, "with --costs: R, S and T are those of its step")->option_text("");
+  command->add_option("--costs", given->costs, "what penstock profile measured of its tasks")->type_name("FILE");
+  command->add_option("--set", given->settings, "a key of the configuration: train.batch=32")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->expected(1, -1);
+  command->add_option("--run", given->run, "R, S and T are those of the step that a run measured")->type_name("DIR");
   command->add_option("--overhead", given->overhead, "R: what a GPU adds to a mini-batch by sending and waiting, over its computing");
   command->add_option("--gpus", given->gpus, "G: for their efficiency");
   command->add_option("--alpha", given->alpha, "an efficiency: for the most GPUs that reach it");
@@ -88,8 +145,10 @@ void add_size(CLI::App& app) {
   command->add_flag("--json", given->json, "one JSON object");
   command->footer(
       "Example: penstock size --overhead 0.1 --gpus 4 --alpha 0.8\n"
-      "         penstock size --parameters 0.1 --workers 8 --bandwidth 1.25 --compute 0.5");
-  command->callback([given] { size(*given); });
+      "         penstock size --parameters 0.1 --workers 8 --bandwidth 1.25 --compute 0.5\n"
+      "         penstock size --run runs/gpt --gpus 8 --alpha 0.8 --workers 8 --bandwidth 1.25e9\n"
+      "         penstock size examples/gpt.toml --costs costs.json --gpus 8");
+  command->callback([given, &models] { size(*given, models); });
 }
 
 }  // namespace penstock

@@ -205,9 +205,9 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
 }
 
 void train(const TrainOptions& options, const ModelRegistry& models) {
-  const std::future<void> loading = load_backend();
   const ConfigOptions settings = settled(options, models);
   const Config config = load_config(settings, models);
+  const std::future<void> loading = load_backend();
   const Prepared prepared = prepare(config, models);
   const TrainingStart start = start_of(settings, config, prepared, models);
   if (options.resume_or_start && start.step >= config.train.steps) return print_finished(options, config, start);

@@ -19,7 +19,7 @@ add_library(penstock_torch STATIC ${torch_sources})
 target_link_libraries(penstock_torch PUBLIC penstock_core PRIVATE penstock_libtorch)
 target_compile_options(penstock_torch PRIVATE $<$<CONFIG:Release>:-O2>)  # where a step's time goes; for the rest -O1 is as fast and a fifth less to compile
 list(REMOVE_ITEM torch_sources ${PROJECT_SOURCE_DIR}/src/run/torch/gloo_transport.cpp)  # the slowest
-penstock_together(penstock_torch 6 ${torch_sources})
+penstock_together(penstock_torch 9 ${torch_sources})
 
 # Where operators of tensors are included, the headers of single operations instead of all two thousand: half of the time of compiling.
 set_source_files_properties(src/run/torch/kernels_normalisation.cpp src/run/torch/kernels_optimiser.cpp PROPERTIES COMPILE_DEFINITIONS AT_PER_OPERATOR_HEADERS)
@@ -43,7 +43,7 @@ endif()
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.cpp)
 list(FILTER cli_sources EXCLUDE REGEX "/main.cpp|backend")
 add_library(penstock_commands OBJECT ${cli_sources})
-penstock_together(penstock_commands 6 ${cli_sources})
+penstock_together(penstock_commands 10 ${cli_sources})
 target_include_directories(penstock_commands PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(penstock_commands PRIVATE penstock_core)
 add_library(penstock_cli STATIC $<TARGET_OBJECTS:penstock_commands> cli/linked_backend.cpp)

@@ -38,6 +38,9 @@ struct CompileOptions {
   // Level 3: how many of these devices, one after the other, are a host, the axis `local`. Along it parameters and sums of gradients are
   // whole, so that what is left of ZeRO inside of a host is its level 1, as in ZeroPP's (2402.03791) second hybrid.
   int local = 1;
+  // The axis `local` is the outer one of the two: neighbours have parameters in shares, and devices far from each other have the same, as
+  // in FSDP's hybrid sharding (2304.11277).
+  bool local_outside = false;
   // Further axes of the mesh, inside of each device of an actor: such a device becomes as many as the axes' sizes multiply to, the last
   // axis varying fastest; only sizes above 1. And what the model calls the dims of its parameters (ParameterSpec::dims), by parameter.
   std::vector<LayoutAxis> axes = {};

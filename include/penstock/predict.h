@@ -22,8 +22,9 @@ struct Prediction {
 // By published figures of a device and of the link between any two ("v100", "nvlink3": `penstock simulate --help` lists them). Throws Error
 // with the nearest name for an unknown one.
 Prediction predict(const Program& program, const std::string& device, const std::string& link);
-// By what `penstock profile` measured. backend: threads or gloo. Throws Error where costs lack a task or link, with the command that would
-// measure it.
-Prediction predict(const Program& program, const Costs& costs, const std::string& backend = "threads");
+// By what `penstock profile` measured. backend: threads or gloo. file: where the costs are from, for messages. Throws Error where costs
+// lack a task or link, with the command that would measure it.
+Prediction predict(const Program& program, const Costs& costs, const std::string& backend = "threads",
+                   const std::string& file = "costs.json");
 
 }  // namespace penstock

@@ -154,8 +154,8 @@ std::string print(const Schedule& schedule);
 Schedule with_updates(Schedule schedule);
 
 // The same table for so many training steps, which have a part of its micro-batches each: behind the last gradient of a step that an actor
-// sums for a stage it updates it. A stage that is on several actors while others are on one is not updated: it may have no parameters. Each
-// action has one micro-batch, and no gradient is before one of an earlier step.
+// sums for a stage it updates it. A stage on several actors is updated on each of them, which without parameters does nothing. Each action
+// has one micro-batch, and no gradient is before one of an earlier step.
 Schedule with_step_updates(Schedule schedule, int steps);
 
 // The same table under fully sharded parameters. Each stretch of a stage's forwards, or backwards, on an actor gathers the stage's

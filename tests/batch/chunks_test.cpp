@@ -239,7 +239,7 @@ TEST(Checkpoints, GroupsAreBestOfAll) {
   constexpr unsigned kSeed = 55;
   Random random(kSeed);
   int several = 0, none = 0;
-  for (int round = 0; round < test::rounds(100); ++round) {
+  for (int round = 0; round < test::rounds(200); ++round) {
     SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
     const int actors = test::draw(random, 1, 3);
     Chunks chunks;
@@ -276,8 +276,8 @@ TEST(Checkpoints, GroupsAreBestOfAll) {
     several += found.groups.size() > 1;
     EXPECT_EQ(found.time, best);
   }
-  EXPECT_GE(several, test::rounds(5));
-  EXPECT_LE(none, test::rounds(70));
+  EXPECT_GE(several, test::rounds(6));
+  EXPECT_LE(none, test::rounds(140));
 }
 
 const SequenceCosts kMeasured = {.a1 = 5.128e-6, .a2 = 0.1839576};

@@ -146,9 +146,9 @@ TEST(InfiniPipe, KeepsEverySampleAndTheLimit) {
       recomputed += std::ranges::any_of(row, [](const Action& action) { return action.kind == Kind::R; });
   }
   EXPECT_GT(recomputed, test::rounds(10));
-  EXPECT_GT(by_layers, test::rounds(10));
+  EXPECT_GE(by_layers, test::rounds(10));
   EXPECT_GE(grouped, test::rounds(60) / 10);  // they are few: none may be among a tenth
-  EXPECT_GT(none, test::rounds(5));
+  EXPECT_GE(none, test::rounds(5));
   EXPECT_LT(none, 150);
 }
 

@@ -28,9 +28,9 @@ class Experts(ProgramTest):
     def test_equal_the_sequential_step(self):
         self.check("--mesh", "pipe=1")
         meshes = ("expert=2", "pipe=2,expert=2", "pipe=2,tensor=2", "pipe=2,data=2", "expert=2,tensor=2", "pipe=2,data=2,expert=2")
-        for mesh in sampled(meshes, 3):
+        for mesh in sampled(meshes, 2):
             self.check("--mesh", mesh, "--set", "dropout=0.1")
-        for schedule in sampled((["zb-h1"], ["gpipe"], ["interleaved-1f1b", "--chunks", 2]), 2):
+        for schedule in sampled((["zb-h1"], ["gpipe"], ["interleaved-1f1b", "--chunks", 2]), 1):
             self.check("--mesh", "pipe=2,expert=2", "--schedule", *schedule)
 
     def test_sizes_that_do_not_divide(self):

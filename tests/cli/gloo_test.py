@@ -18,9 +18,11 @@ class Gloo(ProgramTest):
         exchange = ["--schedule", "slimpipe-exchange", "--set", "model.layers=4"]
         cases += [(2, *exchange, "--chunks", 2, "--slices", 4), (4, *exchange, "--slices", 8)]
         cases += [(2, "--slices", 2, "--set", "model.name=t5")]
+        helix = ["--schedule", "helixpipe", "--set", "qkv_in_attention=1"]
+        cases += [(2, *helix, "--chunks", 2, "--window", 3), (2, *helix, "--chunks", 3, "--set", "model.name=t5", "layers=2", "--window", 2)]
         cases += [(4, "--schedule", "gpipe", "--recompute", "inputs", "--set", "model.dropout=0.1")]
         cases += [(2, "--schedule", "zb-h1", "--recompute", "selective", "--set", "model.dropout=0.1")]
-        for actors, *more in sampled(cases, 7):
+        for actors, *more in sampled(cases, 4):
             results = run_all(actors, "check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--actors", actors, "--json", *more)
             for rank, result in enumerate(results):
                 self.assertEqual(result.code, 0, f"rank {rank}: {result.err}")

@@ -24,8 +24,9 @@ class Groups(ProgramTest):
         zeropp = ["--schedule", "zeropp", "--chunks", 2, "--microbatches", 4, "--set", "model.layers=4"]
         cases += [("pipe=2,data=2", 4, *zeropp, "--set", f"unit={unit}") for unit in (2, 4)]
         cases += [("pipe=2,data=2,local=2", 8, "--schedule", "zb-h1", "--set", "zero=3", *more) for more in ([], TWO_BRANCH)]
+        cases += [("pipe=2,local=2,data=2", 8, "--schedule", "1f1b", "--set", "zero=3")]
         cases += [("pipe=2,data=2", 4, "--schedule", "slimpipe", "--slices", 4, "--set", f"zero={zero}") for zero in (2, 3)]
-        for mesh, devices, *more in sampled(cases, 7):
+        for mesh, devices, *more in sampled(cases, 4):
             arguments = ["check", *SMALL, "--dtype", "f64", "--backend", "gloo", "--mesh", mesh, "--batch", 16, "--json", *more]
             results = run_all(devices, *arguments)
             for rank, result in enumerate(results):
@@ -58,8 +59,9 @@ class Groups(ProgramTest):
         meshes = [["--mesh", "pipe=1,data=4", "--set", "zero=2", "--schedule", "gpipe", "--chunks", 1],
                   ["--mesh", "pipe=4,data=1", "--schedule", "1f1b", "--chunks", 1],
                   ["--mesh", "pipe=2,data=2,local=2", "--set", "zero=3", "--schedule", "zb-h1", "--chunks", 1],
+                  ["--mesh", "pipe=1,local=2,data=2", "--set", "zero=3", "--schedule", "gpipe", "--chunks", 1],
                   ["--mesh", "pipe=1,data=2", "--set", "zero=3", "--schedule", "breadth-first", "--chunks", 4]]
-        for number, mesh in sampled(enumerate(meshes), 2):
+        for number, mesh in sampled(enumerate(meshes), 1):
             out = f"again-{number}"
             resumed = run("train", "--resume", self.folder / "shares" / "checkpoint-10", "--out", self.folder / out, *mesh)
             self.assertEqual(resumed.code, 0, resumed.err)
@@ -77,7 +79,7 @@ class Groups(ProgramTest):
     def test_devices_hold_what_is_planned(self):
         """What a limit is held against is what a run takes, however state is held."""
         meshes = ("pipe=1,data=2", "pipe=2,data=2", "pipe=1,data=3", "pipe=2,data=1")
-        for mesh, zero in sampled([(mesh, zero) for mesh in meshes for zero in range(4)], 7):
+        for mesh, zero in sampled([(mesh, zero) for mesh in meshes for zero in range(4)], 4):
             made = ["--mesh", mesh, "--set", f"zero={zero}", "--set", "width=64", "--batch", 12, "--microbatches", 2]
             actors = self.train(f"{mesh[-1]}{mesh[5]}{zero}", 2, *made, "--json").json()["actors"]
             self.assertEqual([actor["measured_bytes"] for actor in actors], [actor["planned_bytes"] for actor in actors], (mesh, zero))

@@ -55,7 +55,7 @@ class Optimisers(ProgramTest):
         self.assert_alike(self.trained(f"{optimiser}, {plan}", *chosen, *flags), expected, 1e-6 if optimiser == "adafactor" else 1e-9)
 
     def test_plans(self):
-        for shift in sampled(range(len(PLANS)), 2):  # each time every optimiser, and every plan
+        for shift in sampled(range(len(PLANS)), 1):  # each time every optimiser, and every plan
             for optimiser, (plan, flags) in zip(OPTIMISERS, [*PLANS.items()][shift:] + [*PLANS.items()][:shift], strict=True):
                 with self.subTest(optimiser, plan=plan):
                     self.compare(optimiser, plan, flags)
@@ -63,7 +63,7 @@ class Optimisers(ProgramTest):
     def test_parts_of_tensors(self):
         mesh = ("--mesh", "pipe=2,tensor=2")
         self.refused("which no gradient is in\n  members of a mesh axis have parts of a state", "adafactor", *mesh)
-        for optimiser in sampled((optimiser for optimiser in OPTIMISERS if optimiser != "adafactor"), 3):
+        for optimiser in sampled((optimiser for optimiser in OPTIMISERS if optimiser != "adafactor"), 2):
             with self.subTest(optimiser):
                 for out, flags in (("parts", mesh), ("whole", ("--mesh", "pipe=1"))):
                     self.trained(f"{optimiser} {out}", "--set", f"optimiser={optimiser}", *flags)
@@ -82,7 +82,7 @@ class Optimisers(ProgramTest):
                     self.refused(f"the optimiser {optimiser} makes no update that can be validated", optimiser, *VALIDATED)
 
     def test_versions(self):
-        for optimiser, schedule in sampled([(optimiser, schedule) for optimiser in OPTIMISERS for schedule in VERSIONS], 5):
+        for optimiser, schedule in sampled([(optimiser, schedule) for optimiser in OPTIMISERS for schedule in VERSIONS], 3):
             with self.subTest(optimiser, schedule=schedule):
                 result = run("check", *MODEL, *LATE, "--set", f"optimiser={optimiser}", "--schedule", schedule)
                 self.assertEqual(result.code, 0, result.err)

@@ -36,7 +36,7 @@ class Papers(ProgramTest):
             self.assertEqual([case.name for case in bench.CASES if case.size == size], systems)
 
     def test_nothing_found_is_slower(self):
-        for case in sampled((case for case in bench.CASES if case.size == "small"), 4):
+        for case in sampled((case for case in bench.CASES if case.size == "small"), 2):
             with self.subTest(case.name):
                 theirs, ours = bench.compared(case)
                 self.assertLessEqual(ours.time, theirs.time * (1 + 1e-9))

@@ -183,7 +183,7 @@ class PlanTest(ProgramTest):
         groups = [len(stage["devices"]) for stage in plan["stages"]]
         self.assertGreater(max(groups), min(groups))
         planned, devices = [config, "--plan", file, "--batch", 16], sum(groups)
-        for zero in sampled(range(4), 2):
+        for zero in sampled(range(4), 1):
             check = ["check", *planned, "--dtype", "f64", "--set", f"zero={zero}", "--json"]
             for results in ([run(*check)], run_all(devices, *check, "--backend", "gloo")):
                 self.assertEqual([result.code for result in results], [0] * len(results), (zero, results[0].out, results[0].err))

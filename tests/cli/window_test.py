@@ -76,11 +76,55 @@ class Window(ProgramTest):
             self.assertEqual(out, plain, mesh)
             self.assertEqual(run("check", *DLRM, *few, *PLAIN, *AHEAD, *mesh).code, 0)
 
+    def test_lazy_rows_ahead_have_the_same_bits(self):
+        lazy = ("--set", "train.lazy_rows=true")
+        for optimiser, rows in sampled((("adamw", 12), ("sgd", 60), ("nadam", 60), ("lion", 12)), 2):
+            model = (*DLRM, *lazy, "--set", f"optimiser={optimiser}", "--set", f"rows={rows}")
+            plain = self.trained(f"{optimiser}", 16, *model, "--schedule", "1f1b")
+            self.assertEqual(self.trained(f"{optimiser}-ahead", 16, *model, *AHEAD), plain, optimiser)
+        self.assertEqual(self.trained("processes", 16, *model, *AHEAD, "--backend", "gloo", launched=2), plain)
+        self.assertEqual(self.trained("begun", 8, *model, *AHEAD, "--set", "decay_end=16"), read_state(self.folder / "begun" / "checkpoint-8"))
+        result = run("train", "--resume", self.folder / "begun", "--steps", 16, "--out", self.folder / "resumed")
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(read_state(self.folder / "resumed" / "checkpoint-16"), self.trained("whole", 16, *model, *AHEAD, "--set", "decay_end=16"))
+        for mesh in (("--mesh", "pipe=2,data=2", "--set", "zero=1"), ("--mesh", "pipe=2,tensor=2", "--set", "layout.columns=tensor")):
+            later = self.trained(f"late{len(mesh[1])}", 16, *model, "--schedule", "nestpipe", "--window", "4", *mesh)
+            self.assertEqual(self.trained(f"early{len(mesh[1])}", 16, *model, *AHEAD, *mesh), later, mesh)
+            self.assertEqual(run("check", *model, *AHEAD, *mesh).code, 0)
+
+    def test_losses_of_lazy_rows_are_the_same_on_several_devices(self):
+        model = (*DLRM, "--dtype", "f64", "--set", "train.lazy_rows=true", "--set", "warmup=0", "--set", "learning_rate=0.05", "--set", "rows=60")
+        self.trained("one", 8, *model)
+        for i, mesh in enumerate((("--mesh", "pipe=2,tensor=2", "--set", "layout.columns=tensor"), ("--mesh", "pipe=2,data=2", "--set", "zero=3"))):
+            self.trained(f"mesh{i}", 8, *model, *mesh)
+            for step, line in read_metrics(self.folder / f"mesh{i}").items():
+                self.assertAlmostEqual(line["loss"], read_metrics(self.folder / "one")[step]["loss"], delta=1e-10)
+
+    def test_lazy_rows_are_refused(self):
+        lazy, out = ("--set", "train.lazy_rows=true"), ("--steps", 8, "--out", self.folder / "refused")
+        tied = self.refused("train", *MODEL, "--set", "tied=1", *lazy, *out)
+        self.assertIn('train.lazy_rows: rows of "wte.weight" cannot be updated by themselves\n  its gradient is not of one lookup by the data\'s indices', tied)
+        self.assertIn("or set train.lazy_rows = false", tied)
+        muon = self.refused("train", *DLRM, "--set", "optimiser=muon", *lazy, *out)
+        self.assertIn('train.lazy_rows: rows of "emb_l.0.weight" cannot be updated by themselves\n  of its update "mul" reads all rows', muon)
+        factored = self.refused("train", *DLRM, "--set", "optimiser=adafactor", *lazy, *out)
+        self.assertIn("cannot be updated by themselves", factored)
+        self.assertIn("the model trains no table that it looks up", self.refused("train", "--set", "model.name=candle-uno", *lazy, *out))
+        rows = self.refused("train", *DLRM, "--mesh", "pipe=2,tensor=2", "--set", "layout.rows=tensor", *lazy, *out)
+        self.assertIn("under train.lazy_rows, leave the rows of tables whole", rows)
+        late = self.refused("train", *DLRM, "--schedule", "xpipe", "--window", "4", *lazy, *out)
+        self.assertIn("train.lazy_rows leaves rows as they are, and schedule xpipe predicts whole tables", late)
+        workers = self.refused("train", *DLRM, "--schedule", "hetpipe", "--window", "4", "--mesh", "pipe=2,data=2", "--set", "pipeline.distance=0", *lazy, *out)
+        self.assertIn("schedule hetpipe exchanges updates of whole tables between workers", workers)
+        planned = self.refused("train", *MODEL, "--set", "data.documents=['none']", "--set", "batch.planner=dynapipe", *lazy, *out)
+        self.assertIn('batch.planner = "dynapipe" makes a step for each shape of micro-batch', planned)
+
     def test_lookups_ahead_are_refused(self):
         out = ("--steps", 8, "--out", self.folder / "refused")
         late = self.refused("train", *DLRM, *AHEAD, *out)
         self.assertIn('pipeline.prefetch: rows of "emb_l.0.weight" cannot be looked up ahead', late)
         self.assertIn('an update by "adamw" changes rows that no sample names', late)
+        self.assertIn("hint: set train.lazy_rows = true", late)
         for key in ("momentum", "weight_decay"):
             refused = self.refused("train", *DLRM, *PLAIN, "--set", f"{key}=0.5", *AHEAD, *out)
             self.assertIn(f"an update with {key} = 0.5 changes rows that no sample names", refused)
@@ -114,7 +158,7 @@ class Window(ProgramTest):
 
     def test_check_runs_the_versions_one_after_the_other(self):
         model = ("--set", "layers=4", *MODEL[2:])
-        for schedule, actors, microbatches in sampled((("pipedream", 2, 2), ("pipedream-2bw", 4, 4), ("xpipe", 4, 2), ("pipeoptim", 2, 1)), 2):
+        for schedule, actors, microbatches in sampled((("pipedream", 2, 2), ("pipedream-2bw", 4, 4), ("xpipe", 4, 2), ("pipeoptim", 2, 1)), 1):
             table = ("--schedule", schedule, "--actors", actors, "--microbatches", microbatches, "--window", 4, "--set", "dropout=0.1")
             result = run("check", *model, *table, "--json").json()
             self.assertEqual((result["loss_difference"], result["parameter_difference"], result["tolerance"]), (0, 0, 0), schedule)
@@ -313,7 +357,7 @@ class Window(ProgramTest):
     def test_check_runs_each_worker_by_itself(self):
         sgd = (*MODEL, "--batch", "12", "--set", "optimiser=sgd", "--set", "momentum=0", "--microbatches", "1", "--schedule", "hetpipe", "--window", "7")
         meshes = ("pipe=2,data=2", "pipe=2,data=3", "pipe=2,data=2,tensor=2")
-        for mesh, distance in sampled([(mesh, distance) for mesh in meshes for distance in (0, 2)], 3):
+        for mesh, distance in sampled([(mesh, distance) for mesh in meshes for distance in (0, 2)], 2):
             workers = run("check", *sgd, "--mesh", mesh, "--set", f"pipeline.distance={distance}", "--json")
             self.assertEqual(workers.code, 0, workers.err)
             workers = workers.json()

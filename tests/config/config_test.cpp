@@ -163,7 +163,7 @@ TEST(Config, ExplainedTextHasValueUnitMeaningAndDefault) {
 
 TEST(Config, EveryKeySaysWhatItIs) {
   const std::vector<KeyLine> lines = key_lines(parse("[train]\nseed = 0\n"), models());
-  EXPECT_EQ(lines.size(), 91u);
+  EXPECT_EQ(lines.size(), 93u);
   for (const KeyLine& line : lines) {
     EXPECT_FALSE(line.meaning.empty()) << line.name;
     EXPECT_EQ(line.given, line.name == "seed") << line.name;

@@ -254,6 +254,11 @@ TEST(Mesh, AxesHaveTheUsersNames) {
   EXPECT_EQ(axes(parse("[mesh]\nmodel = 2\nring = 4\n[axes]\nmodel = \"tensor\"\nring = \"context\"\n")),
             "ring 4 {sequence} model 2 {heads, mlp, vocab}");
   EXPECT_EQ(parse("mesh = { data = 2, pipe = 3 }\n").pipeline.data, 2);
+  for (const auto& [mesh, outside] : {std::pair("shard=2,replica=3", false), std::pair("replica=3,shard=2", true)}) {
+    const Config sharded = parse_named(mesh, {"axes.shard=data", "axes.replica=local", "batch=48"}, "");
+    EXPECT_EQ(std::pair(sharded.pipeline.data, sharded.pipeline.program.local), std::pair(2, 3));
+    EXPECT_EQ(sharded.pipeline.program.local_outside, outside);
+  }
   EXPECT_EQ(axes(parse("[mesh]\nmodel = 4\n[axes]\nmodel = \"tensor\"\n", {"mesh.model=2"})), "model 2 {heads, mlp, vocab}");
 }
 
@@ -280,6 +285,7 @@ TEST(Mesh, NamesOfAxesThatCannotBe) {
             "axes.model and axes.rows are both \"tensor\"\n"
             "  there is one axis tensor, as a dim that is split over it lies along one axis\n"
             "  hint: name another of tensor, context and expert, which differ in nothing but what [layout] splits over them");
+  EXPECT_NE(refused("shard=2", {"axes.replica=data", "axes.shard=data"}, "").find("let one of them be local"), std::string::npos);
   EXPECT_NE(refused("model=2", {"axes.data=tensor"}, "").find("data is the name of another axis"), std::string::npos);
   EXPECT_NE(refused("x=2", {"axes.x=tensr"}, "").find("unknown axis \"tensr\""), std::string::npos);
   EXPECT_NE(refused("model=2", {"layout.mlp=modle"}).find("unknown axis \"modle\""), std::string::npos);

@@ -12,6 +12,7 @@
 #include "schedule/kinds.h"
 #include "support/errors.h"
 #include "support/golden.h"
+#include "support/sample.h"
 #include "support/temporary.h"
 
 namespace penstock {
@@ -331,8 +332,10 @@ TEST(PlanModel, DawnPiperSwapsNodes) {
 
 // A plan's program keeps to the devices' memory, or the refusal names more, with which there is one.
 TEST(PlanModel, ProgramsKeepToTheMemory) {
+  test::Sample sample(1);
   const Config c = config("gpt");
   for (const char* planner : {"best", "graphpipe", "pipedream", "piper", "max-load", "dapple", "spp", "hetpipe", "dawnpiper", "degrees"}) {
+    if (!sample.takes()) continue;
     ModelPlanning planning{.planner = planner, .options = {.seconds = 0.5}, .cluster = uniform_cluster(2, 1e10), .sizes = {1, 2}};
     planning.options.degrees.only = parse_degrees_limits("tensor=1,context=1,by-block=0");  // what any run can have
     const double most = held_by(c, plan_model(c, builtin_models(), planning)[0].file);

@@ -47,6 +47,22 @@ TEST(Sizing, ServersHideTheTrafficAndOneFewerDoesNot) {
   }
 }
 
+// Two devices compute 1 and 3 of 6, so each computes 2 and waits for the rest: 6 = (1 + 2 R) 2.
+TEST(Sizing, FiguresAreThoseOfATimeline) {
+  Timeline timeline{.devices = {"device 0", "device 1"}, .makespan = 6};
+  timeline.activities = {{.begin = 0, .end = 1, .device = 0},
+                         {.begin = 2, .end = 5, .device = 1},
+                         {.begin = 1, .end = 2, .device = 0, .peer = 1, .lane = Lane::transfer}};
+  for (const int steps : {1, 4}) {
+    const StepFigures found = figures_of(timeline, steps);
+    EXPECT_EQ(found.compute, 2.0 / steps);
+    EXPECT_EQ(found.overhead, 1);
+  }
+  timeline.activities.clear();
+  EXPECT_EQ(test::message_of([&] { figures_of(timeline, 1); }),
+            "the computing time of the timeline is 0.0\n  hint: give one of a step that was run");
+}
+
 TEST(Sizing, Refused) {
   using test::message_of;
   EXPECT_EQ(message_of([] { gpu_efficiency(-0.1, 4); }), "the overhead is -0.1\n  hint: give a share of a GPU's computing time, 0 or more");

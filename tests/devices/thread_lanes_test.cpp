@@ -241,7 +241,7 @@ Outcome step_on_lanes(const Program& program, const StepInput& input, std::size_
 
 // PENSTOCK_LANE_PROGRAMS: how many.
 TEST(AsynchronousDevices, RandomProgramsGiveTheReference) {
-  const int programs = number_from_environment("PENSTOCK_LANE_PROGRAMS", 200);
+  const int programs = number_from_environment("PENSTOCK_LANE_PROGRAMS", test::rounds(300));
   for (int p = 0; p < programs && !testing::Test::HasFailure(); ++p) {
     const auto seed = static_cast<std::uint64_t>(p);
     const int devices = 1 + p % 5;
@@ -282,7 +282,7 @@ TEST(AsynchronousDevices, TheirWaitsOrderAllConflicts) {
 // overwritten its memory. PENSTOCK_LANE_WAITS: how many waits.
 TEST(AsynchronousDevices, AWaitThatIsLeftOutIsFound) {
   if (kSanitizer == Sanitizer::thread) GTEST_SKIP() << "what is left out here are the waits without which there are races";
-  const int all = number_from_environment("PENSTOCK_LANE_WAITS", 200);
+  const int all = number_from_environment("PENSTOCK_LANE_WAITS", test::rounds(200));
   int left_out = 0, found = 0, idle = 0;
   for (std::uint64_t seed = 1000; left_out < all; ++seed) {
     const Program program = random_program(seed, 1 + static_cast<int>(seed % 4), 40);

@@ -308,6 +308,36 @@ TEST(Zero, ZeroBubbleOnNodes) {
   for (const DeviceProgram& device : m.program.devices) EXPECT_LE(most_gathered(device), 2);
 }
 
+// Hybrid sharding: the same programs of devices that are numbered the other way, so that neighbours have what hosts have.
+TEST(Zero, NeighboursShareWhatDevicesFarFromEachOtherHaveAlike) {
+  constexpr std::int32_t kHosts = 2, kLocal = 4;
+  const std::vector<std::string> settings = {"schedule=zb-h1",  "actors=2",         "microbatches=2", "batch=16",
+                                             "pipeline.data=2", "pipeline.local=4", "zero=3"};
+  std::vector<std::string> outside = settings;
+  outside.push_back("pipeline.local_outside=true");
+  const Program near = made(settings).program, far = made(outside).program;
+  const auto number = [&](std::int32_t d) {  // of `near`'s device there
+    const std::int32_t first = d / (kHosts * kLocal) * (kHosts * kLocal), place = d - first;
+    return first + place % kLocal * kHosts + place / kLocal;
+  };
+  std::set<std::vector<std::int32_t>> groups, moved;
+  for (const auto& group : far.groups) groups.insert(group);
+  for (auto group : near.groups) {
+    std::ranges::transform(group, group.begin(), number);
+    std::ranges::sort(group);
+    moved.insert(group);
+  }
+  EXPECT_EQ(moved, groups);
+  EXPECT_TRUE(groups.contains({0, 1}));
+  EXPECT_TRUE(groups.contains({0, 2, 4, 6}));
+  for (std::int32_t d = 0; d < std::ssize(near.devices); ++d) {
+    const DeviceProgram& here = near.devices[static_cast<std::size_t>(d)];
+    const DeviceProgram& there = far.devices[static_cast<std::size_t>(number(d))];
+    EXPECT_TRUE(std::ranges::equal(here.instructions, there.instructions, {}, &Instruction::opcode, &Instruction::opcode)) << d;
+    EXPECT_EQ(weight_of(here).parameters, weight_of(there).parameters) << d;
+  }
+}
+
 TEST(Zero, OneNodeHasAllParameters) {
   const Made m = made({"schedule=zeropp", "actors=2", "chunks=2", "microbatches=4", "pipeline.local=2"});
   EXPECT_EQ(m.prepared.options.zero, 1);

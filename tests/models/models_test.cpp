@@ -158,7 +158,8 @@ TEST(Gpt, RefusesWhatItCannotDo) {
   EXPECT_EQ(message_of([] { model("gpt", {{"width", 10}, {"heads", 4}}); }),
             "width 10 is not divisible by 4 heads\n  hint: use a width of 12, or a number of heads that divides 10");
   EXPECT_EQ(message_of([] { model("gpt", {{"layers", 4}}, 5); }),
-            "model \"gpt\" with 4 layers cannot be cut into 5 stages\n  hint: use 1 to 4 stages (actors times chunks)");
+            "model \"gpt\" with 4 layers cannot be cut into 5 stages\n"
+            "  hint: use 1 to 4 stages (actors times chunks), or 9 of which every second is one of 4 attentions");
   EXPECT_EQ(message_of([] { model("gpt", {{"dropout", 1}}); }), "dropout is 1.0\n  hint: give a probability from 0 to below 1");
   EXPECT_EQ(message_of([] { model("gpt", {{"layers", 2.5}}); }), "model option \"layers\" is 2.5\n  hint: give a whole number from 1 on");
   EXPECT_EQ(message_of([] { model("gpt", {{"head_shards", 2}}, 3); }),
@@ -240,7 +241,8 @@ TEST(Moe, RefusesWhatItCannotDo) {
   EXPECT_EQ(message_of([] { gradient_step(*model("moe", {{"context", 16}}), {2, 32, 1}); }),
             "moe has 16 positions, but the batch is 32 tokens long\n  hint: raise the model's context, or shorten the sequences");
   EXPECT_EQ(message_of([] { model("moe", {{"layers", 4}}, 5); }),
-            "model \"moe\" with 4 layers cannot be cut into 5 stages\n  hint: use 1 to 4 stages (actors times chunks)");
+            "model \"moe\" with 4 layers cannot be cut into 5 stages\n"
+            "  hint: use 1 to 4 stages (actors times chunks), or 9 of which every second is one of 4 attentions");
 }
 
 TEST(Reference, HasTheSizesOfTheComparison) {
@@ -281,6 +283,33 @@ TEST(Models, OfBranchesMarkAsManyStagesAsAsked) {
     EXPECT_NE(message_of([&, &name = name, &numbers = numbers] { model(name, numbers, 11); }).find("cannot be cut into 11 stages"),
               std::string::npos);
   }
+}
+
+// One of an encoder's layer, two of a decoder's; `qkv_in_attention` moves no more than products.
+TEST(T5, HasItsAttentionsInStagesOfTheirOwn) {
+  const auto ops_of = [](double product) {
+    const std::map<std::string, double> sizes = {{"layers", 2},  {"decoder_layers", 1}, {"width", 8},     {"heads", 2},
+                                                 {"context", 8}, {"buckets", 8},        {"distance", 12}, {"qkv_in_attention", product}};
+    std::map<std::string, std::map<std::string, int>> ops;  // by stage and name
+    for (const Op& op : body_of(evaluation_step(*model("t5", sizes, 9), {2, 8, 1})).ops) ++ops[op.stage][op.name];
+    return ops;
+  };
+  const auto apart = ops_of(0), with_product = ops_of(1);
+  for (int attention = 0; attention < 4; ++attention) {
+    const std::string stage = std::to_string(2 * attention + 1);
+    EXPECT_FALSE(apart.at(stage).contains("linear")) << stage;
+    EXPECT_EQ(with_product.at(stage).at("linear"), 3) << stage;
+    EXPECT_EQ(apart.at(stage).contains("softmax"), attention < 2) << stage;
+    EXPECT_EQ(apart.at(stage).contains("attention_in_ranges"), attention == 2) << stage;
+    EXPECT_EQ(apart.at(stage).contains("scaled_dot_product_attention"), attention == 3) << stage;
+  }
+  EXPECT_EQ(apart.at("0").at("linear"), 3);
+  EXPECT_EQ(apart.at("2").at("linear"), 6);
+  EXPECT_EQ(apart.at("8").at("linear"), 4);  // o, two of the MLP, and the logits'
+  EXPECT_NE(message_of([] { model("t5", {{"layers", 2}, {"decoder_layers", 1}}, 7); })
+                .find("model \"t5\" with 2 encoder and 1 decoder layers cannot be cut into 7 stages\n"
+                      "  hint: use 1 to 3 stages (actors times chunks), or 9 of which every second is one of 4 attentions"),
+            std::string::npos);
 }
 
 TEST(Models, BranchesAreParallelStages) {

@@ -344,6 +344,11 @@ TEST_F(Failures, EmbeddingAndLoss) {
             "sgd_rows: needs a row of the gradient for each index");
   EXPECT_EQ(rule_of([&] { emit("sgd_rows", {f32({5, 2}), f32({3, 2}), i64({3}), f32({1})}); }),
             "sgd_rows: the learning rate must be a floating scalar");
+  EXPECT_EQ(rule_of([&] { emit("take_rows", {f32({5, 2}), i64({3})}); }), "take_rows: needs indices[n, 1]");
+  EXPECT_EQ(rule_of([&] { emit("put_rows", {f32({5}), f32({3, 1, 2}), i64({3, 1})}); }), "put_rows: needs weight[rows, width]");
+  EXPECT_EQ(rule_of([&] { emit("put_rows", {f32({5, 2}), f32({3, 2}), i64({3})}); }), "put_rows: needs indices[n, 1]");
+  EXPECT_EQ(rule_of([&] { emit("put_rows", {f32({5, 2}), f32({3, 2, 2}), i64({3, 2})}); }), "put_rows: needs indices[n, 1]");
+  EXPECT_EQ(rule_of([&] { emit("put_rows", {f32({5, 2}), f32({4, 1, 2}), i64({3, 1})}); }), "put_rows: needs a row for each index");
   EXPECT_EQ(rule_of([&] { emit("embedding_dense_backward", {f32({5, 2}), i64({3})}, {{"num_weights", 4}}); }),
             "embedding_dense_backward: dy must have the shape of the indices and a last dim");
   EXPECT_EQ(rule_of([&] { embedding_bag(f32({5, 2}), i64({})); }), "embedding_bag: indices must have a last dim");

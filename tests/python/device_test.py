@@ -108,7 +108,7 @@ class OnTheStandin(Case):
         return [step(batch).item() for _ in range(4)], step.state_dict(), step.evaluate(batch)["loss"].item()
 
     def test_modules(self):
-        for name, made in sampled(MODULES.items(), 3):
+        for name, made in sampled(MODULES.items(), 2):
             with self.subTest(name):
                 torch.manual_seed(0)
                 module, x = made()
@@ -121,7 +121,7 @@ class OnTheStandin(Case):
                 self.assertLess(abs(found[2] - expected[2]), 1e-5)
 
     def test_fused_chains(self):
-        for name, made in [("by hand", lambda: (ByHand(), floats(5, 16))), *sampled(MODULES.items(), 2)]:
+        for name, made in [("by hand", lambda: (ByHand(), floats(5, 16))), *sampled(MODULES.items(), 1)]:
             with self.subTest(name):
                 torch.manual_seed(0)  # a module is the same whatever is drawn beside it
                 module, x = made()

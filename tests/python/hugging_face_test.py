@@ -8,10 +8,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-import evaluate  # noqa: F401  finds the package
 import kept_exports  # noqa: F401
 import torch
 import zoo
+from evaluate import sampled  # finds the package
 
 import penstock
 
@@ -111,11 +111,11 @@ class Scripts(Case):
         self.compare({"microbatches": 4}, bound=1e-5, optim="adafactor")  # it normalises the keys' gradients, which are rounding alone
 
     def test_schedules_and_a_smaller_last_batch(self):
-        plans = ({"actors": 2, "schedule": schedule, "microbatches": 4} for schedule in ("1f1b", "zb-h1"))
+        plans = ({"actors": 2, "schedule": schedule, "microbatches": 4} for schedule in sampled(("1f1b", "zb-h1"), 1))
         self.compare(*plans, eval_strategy="epoch")  # of 22 samples 6 are left
 
     def test_accumulated_batches_are_micro_batches(self):
-        self.compare({}, {"microbatches": 4}, per_device_train_batch_size=4, gradient_accumulation_steps=2, lr_scheduler_type="cosine")
+        self.compare(*sampled(({}, {"microbatches": 4}), 1), per_device_train_batch_size=4, gradient_accumulation_steps=2, lr_scheduler_type="cosine")
 
     def test_a_loss_that_does_not_take_the_count(self):
         self.compare({"microbatches": 4}, make=bert, data=classes(), optim="sgd", learning_rate=0.3)
@@ -169,7 +169,7 @@ class Checkpoints(Case):
             whole[kind].train()
         self.assert_alike(whole["ours"], whole["theirs"])
         other = {"microbatches": 2, "schedule": "zb-h1"}
-        for begun, pipeline in (("theirs", other), ("ours", None), ("ours", other)):
+        for begun, pipeline in sampled((("theirs", other), ("ours", None), ("ours", other)), 2):
             with self.subTest(begun, pipeline=pipeline):
                 resumed = self.trainer(pipeline, name="resumed")
                 resumed.train(resume_from_checkpoint=str(self.folder / begun / "checkpoint-3"))

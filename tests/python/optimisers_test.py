@@ -160,18 +160,18 @@ class Steps(Case):
         return step
 
     def test_in_f64_on_two_actors(self):
-        for name, make in sampled(OPTIMISERS.items(), 2):
+        for name, make in sampled(OPTIMISERS.items(), 1):
             with self.subTest(name):
                 self.compare(make, torch.float64, 1e-10)
 
     def test_in_f32_under_plans(self):
-        for i, (name, make) in sampled(enumerate(OPTIMISERS.items()), 7):
+        for i, (name, make) in sampled(enumerate(OPTIMISERS.items()), 4):
             plan = PLANS[i % len(PLANS)]
             with self.subTest(name, **plan):
                 self.compare(make, torch.float32, 1e-5, **plan)
 
     def test_zero_and_clipping(self):
-        for name, zero, clip in sampled((("RMSprop", 3, 0.05), ("Adafactor", 1, 0.0), ("Lars", 3, 0.0), ("NAdam", 1, 0.05)), 2):
+        for name, zero, clip in sampled((("RMSprop", 3, 0.05), ("Adafactor", 1, 0.0), ("Lars", 3, 0.0), ("NAdam", 1, 0.05)), 1):
             with self.subTest(name, zero=zero):
                 step = self.compare(OPTIMISERS[name], torch.float64, 1e-10, clip, 2, data=2, zero=zero)
                 cut = {piece[0].rpartition(":")[0] for piece in step._session.pieces() if piece[2] > 0}
@@ -179,7 +179,7 @@ class Steps(Case):
                                        "Lars": {""}}.get(name, set()))
 
     def test_reductions_of_whole_tensors(self):
-        for i, (name, (reduce, of_parts)) in sampled(enumerate(REDUCTIONS.items()), 3):
+        for i, (name, (reduce, of_parts)) in sampled(enumerate(REDUCTIONS.items()), 2):
             for zero in {3, i % 3}:
                 with self.subTest(name, zero=zero):
                     step = self.compare(lambda p, reduce=reduce: Reducing(p, reduce), torch.float64, 1e-10, (i % 4 == 1) * 0.05, data=2, zero=zero)
@@ -200,7 +200,7 @@ class Steps(Case):
 class OptimiserState(Case):
     def test_from_and_to_pytorch(self):
         batches = [texts() for _ in range(6)]
-        for name in sampled(("RMSprop", "Adagrad", "NAdam", "ASGD", "Adafactor", "dampening", "Slow"), 2):
+        for name in sampled(("RMSprop", "Adagrad", "NAdam", "ASGD", "Adafactor", "dampening", "Slow"), 1):
             with self.subTest(name), default_dtype(torch.float64):
                 make, twin = OPTIMISERS[name], seeded(Model, layers=1)
                 theirs = make(groups(twin))
@@ -247,7 +247,7 @@ class OptimiserState(Case):
         batches = [texts() for _ in range(4)]
         own = {"AdamW": lambda p: optim.AdamW(p, lr=1e-2), "momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9), "SGD": lambda p: optim.SGD(p, lr=0.1),
                "nesterov": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), "plain Adam": lambda p: optim.Adam(p, lr=1e-2, weight_decay=0.1)}
-        for name, make in sampled((OPTIMISERS | own).items(), 3):
+        for name, make in sampled((OPTIMISERS | own).items(), 2):
             with self.subTest(name), default_dtype(torch.float64):
                 twin = seeded(Model, layers=1)
                 theirs = make(groups(twin))

@@ -11,7 +11,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 template <class T>
-Bytes sum(const std::vector<Bytes>& given) {
+Bytes sum_bytes(const std::vector<Bytes>& given) {
   Bytes out = given[0];
   for (std::size_t at = 0; at + sizeof(T) <= out.size(); at += sizeof(T)) {
     T total, term;
@@ -40,11 +40,11 @@ Bytes sum_bf16(const std::vector<Bytes>& given) {
   return out;
 }
 
-Bytes sum(DType dtype, const std::vector<Bytes>& given) {
+Bytes sum_bytes(DType dtype, const std::vector<Bytes>& given) {
   if (dtype == DType::bf16) return sum_bf16(given);
-  if (dtype == DType::f32) return sum<float>(given);
-  if (dtype == DType::f64) return sum<double>(given);
-  return dtype == DType::i32 ? sum<std::uint32_t>(given) : sum<std::uint64_t>(given);
+  if (dtype == DType::f32) return sum_bytes<float>(given);
+  if (dtype == DType::f64) return sum_bytes<double>(given);
+  return dtype == DType::i32 ? sum_bytes<std::uint32_t>(given) : sum_bytes<std::uint64_t>(given);
 }
 
 // Piece i of n equal pieces.
@@ -60,9 +60,9 @@ Bytes collective_result(Opcode opcode, DType dtype, std::size_t root, std::size_
   Bytes out;
   switch (opcode) {
     case Opcode::all_reduce:
-      return sum(dtype, given);
+      return sum_bytes(dtype, given);
     case Opcode::reduce_scatter:
-      return piece(sum(dtype, given), member, given.size());
+      return piece(sum_bytes(dtype, given), member, given.size());
     case Opcode::broadcast:
       return member == root ? out : given[root];
     default:

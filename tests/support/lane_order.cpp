@@ -43,7 +43,7 @@ std::vector<std::vector<Access>> accesses(const DeviceProgram& device) {
 }
 
 // Points in time, and which of them come before which.
-class Graph {
+class AccessGraph {
  public:
   int node() {
     next_.emplace_back();
@@ -84,7 +84,8 @@ Name name_of(const Instruction& i, std::int32_t device) {
 }
 
 // The node of each work's access, by device. A transfer's access is one for all its ends: after all have begun, before any is done.
-std::vector<std::vector<int>> draw(Graph& graph, const Program& program, const LaneCalls& calls, std::optional<LeftOut> left_out) {
+std::vector<std::vector<int>> draw_accesses(AccessGraph& graph, const Program& program, const LaneCalls& calls,
+                                            std::optional<LeftOut> left_out) {
   std::map<Name, int> shared;
   std::vector<std::vector<int>> access(calls.size());
   for (std::size_t d = 0; d < calls.size(); ++d) {
@@ -152,8 +153,8 @@ std::vector<Conflict> conflicts(const Program& program) {
 }
 
 std::vector<Conflict> unordered(const Program& program, const LaneCalls& calls, std::optional<LeftOut> left_out) {
-  Graph graph;
-  const auto access = draw(graph, program, calls, left_out);
+  AccessGraph graph;
+  const auto access = draw_accesses(graph, program, calls, left_out);
   const auto ways = graph.ways();
   std::vector<Conflict> out = conflicts(program);
   std::erase_if(out, [&](const Conflict& c) {

@@ -300,7 +300,7 @@ std::vector<Factor> factors(const DrawnFiles& files) {
       {"dtype", 6, {"dtype=f64", "dtype=f32", "dtype=bf16"}},
       {"head", 8, {"", "model.head_shards=2"}},
       {"rows ahead", 10, {"", "pipeline.prefetch=true"}},
-      {"hosts", 10, {"", "pipeline.local=2"}},
+      {"hosts", 10, {"", "pipeline.local=2", "pipeline.local=2 pipeline.local_outside=true"}},
       {"others' updates", 12, {"", "pipeline.distance=0", "pipeline.distance=1"}},
       {"attention", 8, {"", "pipeline.attention=heads", "pipeline.attention=parts"}},
       {"layout", 8, {"", "layout.choose=tensor", "layout.sequence=tensor", "layout.vocab="}},
@@ -383,7 +383,7 @@ TEST(DrawnChecks, OfPlannedBatchesMembersRunTheCodeBehindTheLoopAlike) {
                   .is_equal());
 }
 
-// 400 drawn combinations; in `make soak` ten times as many, and each two choices among what is else usual.
+// 800 drawn combinations, of which `make test` has half; in `make soak` ten times as many, and each two choices among what is else usual.
 TEST(DrawnChecks, OfAnyCombinationAreTheSequentialStepOrRefused) {
   const std::uint64_t seed = test::drawn_seed();
   SCOPED_TRACE(concat("seed ", seed));
@@ -392,7 +392,7 @@ TEST(DrawnChecks, OfAnyCombinationAreTheSequentialStepOrRefused) {
   const std::vector<Factor> of = factors(files);
   Counts counts;
   const auto expect = [&](const Choices& choices) { expect_equal_or_refused(settings_of(of, choices), counts, expect_alike); };
-  for (int i = 0; i < test::rounds(400) * (test::is_soak() ? 10 : 1); ++i) expect(drawn_choices(draw, of));
+  for (int i = 0; i < test::rounds(800) * (test::is_soak() ? 10 : 1); ++i) expect(drawn_choices(draw, of));
   Pairs pairs(of);
   for (Choices usual(of.size(), 0); test::is_soak();) {
     Choices choices = usual;

@@ -18,14 +18,16 @@ namespace {
 
 using test::message_of;
 
-// Stage 0 looks up `bag` rows of width 1 for each sample, stage 1 has the loss (c * sum of rows - target)^2 / 2. The update is by the sum
-// of a step's gradients; c has none where it is not trained.
+// Stage 0 looks up `bag` rows of width 1 for each sample, or their sum, stage 1 has the loss (c * sum of rows - target)^2 / 2. The update
+// is by the sum of a step's gradients; c has none where it is not trained.
 struct Bags {
   int microbatches = 1, samples = 1, bag = 2, rows = 4;
   double rate = 0.25, momentum = 0, weight_decay = 0;
   bool is_plain = false;  // w - rate * gradient, without an op of the optimiser
-  bool by_rows = false;   // update_by_rows, of a table of more rows than a step has indices
-  int devices = 1;        // of each actor
+  bool by_rows = false;   // update_by_rows, of a table of more rows than a step has indices or, where it is lazy, of any
+  bool is_lazy = false;
+  bool is_summed = false;  // embedding_bag
+  int devices = 1;         // of each actor
 };
 
 std::string step_text(const Bags& b) {
@@ -33,15 +35,24 @@ std::string step_text(const Bags& b) {
                     each = concat("f64[", b.samples, "]"), keys = concat("i64[", b.samples, ",", b.bag, "]"),
                     all_keys = concat("i64[", b.samples * b.microbatches, ",", b.bag, "]"),
                     all = concat("f64[", b.samples * b.microbatches, "]");
+  const std::string of_bags = concat("f64[", b.samples, ",1]");
+  const std::string sums = b.is_summed ? concat("    %0: ", of_bags, " = embedding_bag(%w, %keys) {stage=\"0\"}\n    %1: ", each,
+                                                " = sum(%0) {dim=[1], keepdim=false, stage=\"1\"}\n")
+                                       : concat("    %0: ", of_keys, " = embedding(%w, %keys) {stage=\"0\"}\n    %1: ", each,
+                                                " = sum(%0) {dim=[1, 2], keepdim=false, stage=\"1\"}\n");
+  const std::string gradient =
+      b.is_summed
+          ? concat("    %8: ", of_bags, " = reshape(%7) {phase=\"backward\", shape=[", b.samples, ", 1], stage=\"1\"}\n    %9: ", of_bags,
+                   " = mul(%8) {other=1.0, phase=\"backward\", stage=\"1\"}\n    %10: ", table,
+                   " = embedding_bag_dense_backward(%9, %keys) {num_weights=")
+          : concat("    %8: f64[", b.samples, ",1,1] = reshape(%7) {phase=\"backward\", shape=[", b.samples,
+                   ", 1, 1], stage=\"1\"}\n    %9: ", of_keys, " = expand(%8) {phase=\"backward\", size=[", b.samples, ", ", b.bag,
+                   ", 1], stage=\"1\"}\n    %10: ", table, " = embedding_dense_backward(%9, %keys) {num_weights=");
   const std::string body =
-      concat("    %0: ", of_keys, " = embedding(%w, %keys) {stage=\"0\"}\n    %1: ", each,
-             " = sum(%0) {dim=[1, 2], keepdim=false, stage=\"1\"}\n", "    %2: ", each, " = mul(%1, %c) {stage=\"1\"}\n    %3: ", each,
-             " = sub(%2, %target) {stage=\"1\"}\n    %4: ", each, " = mul(%3, %3) {stage=\"1\"}\n    %5: ", each,
-             " = mul(%4) {other=0.5, stage=\"1\"}\n", "    %6: f64[] = sum(%5) {dim=[0], keepdim=false, stage=\"1\"}\n    %7: ", each,
-             " = mul(%3, %c) {phase=\"backward\", stage=\"1\"}\n    %8: f64[", b.samples,
-             ",1,1] = reshape(%7) {phase=\"backward\", shape=[", b.samples, ", 1, 1], stage=\"1\"}\n    %9: ", of_keys,
-             " = expand(%8) {phase=\"backward\", size=[", b.samples, ", ", b.bag, ", 1], stage=\"1\"}\n    %10: ", table,
-             " = embedding_dense_backward(%9, %keys) {num_weights=", b.rows, ", phase=\"backward\", stage=\"0\"}\n    %11: ", each,
+      concat(sums, "    %2: ", each, " = mul(%1, %c) {stage=\"1\"}\n    %3: ", each, " = sub(%2, %target) {stage=\"1\"}\n    %4: ", each,
+             " = mul(%3, %3) {stage=\"1\"}\n    %5: ", each, " = mul(%4) {other=0.5, stage=\"1\"}\n",
+             "    %6: f64[] = sum(%5) {dim=[0], keepdim=false, stage=\"1\"}\n    %7: ", each,
+             " = mul(%3, %c) {phase=\"backward\", stage=\"1\"}\n", gradient, b.rows, ", phase=\"backward\", stage=\"0\"}\n    %11: ", each,
              " = mul(%3, %1) {phase=\"backward\", stage=\"1\"}\n    %12: f64[] = sum(%11) {dim=[0], keepdim=false, phase=\"backward\", "
              "stage=\"1\"}\n    return %6, %10, %12\n");
   const std::string update = b.is_plain
@@ -74,7 +85,7 @@ Program compiled(const Bags& b, const Schedule& table, bool prefetch) {
   parts.microbatches *= b.devices;
   parts.samples /= b.devices;
   const Graph step = parse_graph(step_text(parts), "bags");
-  return compile(b.by_rows ? update_by_rows(step) : step, table,
+  return compile(b.by_rows ? update_by_rows(step, b.is_lazy) : step, table,
                  {.devices = std::vector<int>(table.actors.size(), b.devices), .prefetch = prefetch});
 }
 
@@ -182,6 +193,15 @@ TEST(LookupsAhead, ARunHasTheSameBits) {
     by_rows.by_rows = true;
     for (const bool prefetch : {false, true}) EXPECT_EQ(run(by_rows, nestpipe(2, 5), data, prefetch), expected) << name << ", by rows";
     EXPECT_EQ(run(by_rows, late, data, true), run(bags, late, data, false)) << name << ", pipedream by rows";
+    by_rows.is_summed = true;
+    for (const bool prefetch : {false, true}) EXPECT_EQ(run(by_rows, nestpipe(2, 5), data, prefetch), expected) << name << ", bags";
+    by_rows.is_lazy = true;
+    by_rows.momentum = 0.5;
+    by_rows.weight_decay = 0.125;
+    const Outcome lazy = run(by_rows, nestpipe(2, 5), data, false);
+    EXPECT_NE(lazy, expected) << name;
+    EXPECT_EQ(run(by_rows, nestpipe(2, 5), data, true), lazy) << name << ", lazy";
+    EXPECT_EQ(run(by_rows, late, data, true), run(by_rows, late, data, false)) << name << ", pipedream, lazy";
   }
 }
 
@@ -205,10 +225,12 @@ TEST(LookupsAhead, RandomRunsHaveTheSameBits) {
            .bag = from(1, 3),
            .rows = from(2, 60),
            .rate = 0.01,
-           .by_rows = from(0, 1) == 1,
+           .momentum = from(0, 1) * 0.5,
+           .is_summed = from(0, 1) == 1,
            .devices = from(1, 2)};
+    b.is_lazy = b.momentum > 0;
     b.samples = b.devices * from(1, 3);
-    b.by_rows = from(0, 1) == 1 && b.rows > b.microbatches * b.samples * b.bag;
+    b.by_rows = b.is_lazy || (from(0, 1) == 1 && b.rows > b.microbatches * b.samples * b.bag);
     const int window = from(2, 5);
     const bool is_late = from(0, 1) == 1;
     const Schedule table =
@@ -216,7 +238,8 @@ TEST(LookupsAhead, RandomRunsHaveTheSameBits) {
     const Data data = data_of(b, 2 * window, [&](int, int) { return static_cast<std::int64_t>(from(0, b.rows - 1)); });
     EXPECT_EQ(run(b, table, data, true), run(b, table, data, false))
         << "trial " << trial << ": " << table.name << ", " << b.microbatches << " micro-batches of " << b.samples << " on " << b.devices
-        << " devices, " << b.rows << " rows" << (b.by_rows ? ", by rows" : "");
+        << " devices, " << b.rows << " rows" << (b.by_rows ? ", by rows" : "") << (b.is_lazy ? ", lazy" : "")
+        << (b.is_summed ? ", bags" : "");
     if (HasFailure()) return;
   }
 }
@@ -236,9 +259,11 @@ TEST(LookupsAhead, StandBehindTheForwardOfTheStepBefore) {
 
 TEST(LookupsAhead, RefusesUpdatesThatChangeOtherRows) {
   const auto refusal = [](const Bags& bags) { return message_of([&] { compiled(bags, nestpipe(1, 2), true); }); };
-  const std::string
-      begin = "pipeline.prefetch: rows of \"w\" cannot be looked up ahead\n  an update ",
-      end = " changes rows that no sample names\n  hint: use an optimiser that can leave them, with momentum = 0 and weight_decay = 0: sgd";
+  const std::string begin = "pipeline.prefetch: rows of \"w\" cannot be looked up ahead\n  an update ",
+                    end =
+                        " changes rows that no sample names\n  hint: set train.lazy_rows = true, or use an optimiser that leaves them by "
+                        "itself with momentum = 0 and "
+                        "weight_decay = 0: sgd";
   EXPECT_EQ(refusal({.momentum = 0.5}), begin + "with momentum = 0.5" + end);
   EXPECT_EQ(refusal({.weight_decay = 0.125}), begin + "with weight_decay = 0.125" + end);
   EXPECT_EQ(refusal({.is_plain = true}), begin + "by \"sub\"" + end);

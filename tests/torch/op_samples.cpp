@@ -231,6 +231,8 @@ void networks(Samples& s) {
   add(s, "embedding_dense_backward", {f({3, 4, 6}), integers({3, 4}, 7)}, {{"num_weights", std::int64_t{7}}});
   add(s, "sum_equal_rows", {f({9, 6}), integers({9}, 7)}, {{"num_weights", std::int64_t{7}}});
   add(s, "sgd_rows", {f({7, 6}), f({9, 6}), integers({9}, 7), f({})});
+  add(s, "take_rows", {f({7, 6}), integers({3, 1}, 7)});
+  for (const std::int64_t n : {3, 9}) add(s, "put_rows", {f({7, 6}), f({n, 1, 6}), integers({n, 1}, 7)});
   add(s, "embedding_dense_backward", {f({3, 4, 6}), integers({3, 4}, 8)}, {{"num_weights", std::int64_t{8}}});
   add(s, "embedding_bag", {f({8, 6}), integers({3, 4}, 8)});
   add(s, "embedding_bag_dense_backward", {f({3, 6}), integers({3, 4}, 7)}, {{"num_weights", std::int64_t{7}}});

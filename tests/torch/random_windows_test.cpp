@@ -18,6 +18,7 @@
 #include "support/errors.h"
 #include "support/random_schedule.h"
 #include "support/rounds.h"
+#include "support/sample.h"
 #include "support/seed.h"
 #include "torch/test_cluster.h"
 
@@ -213,13 +214,15 @@ bool expect_what_the_table_says(const Trial& trial, std::map<std::string, int>& 
   return true;
 }
 
-// Attention has no parameters, so in a window it may be on several actors: whole, or blocks of it. With weights (`qkv_in_attention`) it
-// needs updates, which these schedules leave out.
+// In a window attention may be on several actors: whole, with weights (`qkv_in_attention`) or without, or blocks of it.
 TEST(RandomWindows, OfAttentionOnOtherActorsAreStepByStep) {
-  for (const char* attention : {"schedule=helixpipe group=1", "schedule=helixpipe group=2", "schedule=slimpipe-exchange slices=4",
-                                "schedule=slimpipe-exchange slices=4 head_shards=2"})
+  test::Sample sample(1);
+  for (const char* attention : {"schedule=helixpipe", "schedule=helixpipe group=2 qkv_in_attention=1",
+                                "schedule=slimpipe-exchange slices=4", "schedule=slimpipe-exchange slices=4 head_shards=2"})
     for (const auto& [updated, data] :
-         {std::pair("momentum=0.9", 1), std::pair("clip=0.1", 1), std::pair("tied=1 update=stage", 1), std::pair("momentum=0.9", 2)}) {
+         {std::pair("momentum=0.9", 1), std::pair("clip=0.1", 1), std::pair("tied=1 update=stage", 1), std::pair("momentum=0.9", 2),
+          std::pair("optimiser=adamw clip=0.1 zero=3 dropout=0.2 recompute=inputs", 2)}) {
+      if (!sample.takes()) continue;
       Trial trial{.settings = {}, .pipe = 2, .data = data};
       const std::string all = concat("window=2 microbatches=4 batch=", 4 * data, " chunks=2 layers=4 width=8 heads=2 context=8 ",
                                      "vocabulary=16 tied=0 dtype=f64 optimiser=sgd ", attention, " ", updated);
@@ -232,12 +235,6 @@ TEST(RandomWindows, OfAttentionOnOtherActorsAreStepByStep) {
       const Comparison found = compare(run(config, prepare(config, builtin_models())), step_by_step(config, 2));
       EXPECT_LE(found.loss_difference, 1e-10);
       EXPECT_LE(found.gradient_difference, 1e-10) << found.worst;
-      trial.settings["qkv_in_attention"] = "1";
-      if (trial.settings["schedule"] != "helixpipe") continue;
-      EXPECT_NE(test::message_of([&] {
-                  run(trial.config(), prepare(trial.config(), builtin_models()));
-                }).find("behind it step 0 has no update of stage 1"),
-                std::string::npos);
     }
 }
 

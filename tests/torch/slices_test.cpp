@@ -67,6 +67,36 @@ TEST(SlicedSteps, AttentionInStagesOfItsOwn) {
     expect_equal({"schedule=helixpipe", "chunks=2", "qkv_in_attention=1", more}, expected);
 }
 
+// Each of an encoder's layers has one attention, each of a decoder's two.
+TEST(SlicedSteps, AttentionOfTwoStacksInStagesOfItsOwn) {
+  const std::vector<std::string> t5 = {"model.name=t5", "buckets=8", "distance=12", "schedule=helixpipe", "layers=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), t5.begin(), t5.end());
+    return more;
+  };
+  const StepGradients expected = sequential_step(small(with({})));
+  for (const char* product : {"qkv_in_attention=0", "qkv_in_attention=1"})
+    for (const std::vector<std::string>& more : {std::vector<std::string>{"group=2"},
+                                                 {"recompute=inputs"},
+                                                 {"slices=3"},
+                                                 {"pipeline.data=2", "zero=3"},
+                                                 {"pipeline.tensor=2"},
+                                                 {"pipeline.context=2", "update=stage"}}) {
+      std::vector<std::string> settings = with({"chunks=3", product});
+      settings.insert(settings.end(), more.begin(), more.end());
+      expect_equal(settings, expected);
+    }
+  for (const auto& [layers, decoder_layers] : {std::pair(2, 1), std::pair(4, 2)}) {
+    const std::vector<std::string> stacks = with({concat("layers=", layers), concat("decoder_layers=", decoder_layers)});
+    const StepGradients unequal = sequential_step(small(stacks));
+    for (const int actors : {2, 4}) {
+      std::vector<std::string> settings = stacks;
+      settings.insert(settings.end(), {concat("actors=", actors), concat("chunks=", (layers + 2 * decoder_layers) / actors)});
+      expect_equal(settings, unequal);
+    }
+  }
+}
+
 // Other actors do whole blocks of the attention of later slices: of 4 actors and 8 slices 18 of 112 blocks of each layer.
 TEST(SlicedSteps, ExchangeBlocksOfAttention) {
   const StepGradients two_layers = sequential_step(small({"layers=2"})), expected = sequential_step(small({}));

@@ -127,7 +127,7 @@ TEST(Shares, TrainAlike) {
       if (model == std::string("gpt")) settings.push_back("layers=4");
       done += expect_same_training(model, settings, sample);
     }
-  EXPECT_GE(done, test::is_soak() ? 180 : 50);
+  EXPECT_GE(done, test::is_soak() ? 180 : test::rounds(50));
 }
 
 std::vector<double> norms(const Trained& trained) {

@@ -379,9 +379,9 @@ class Gradients(unittest.TestCase):
     def test_state_in_shares(self):
         sizes = ["width=32", "heads=2", "context=16", "model.layers=4", "pipeline.data=2"]
         zeropp = ["schedule=zeropp", "chunks=2", "microbatches=4"]
-        for unit in sampled((1, 2, 4), 2):
+        for unit in sampled((1, 2, 4), 1):
             self.compare(gpt_loss, "gpt", *sizes, *zeropp, f"unit={unit}")
-        for zero in sampled((1, 2, 3), 2):
+        for zero in sampled((1, 2, 3), 1):
             self.compare(gpt_loss, "gpt", *sizes, "schedule=1f1b", "microbatches=4", f"zero={zero}")
             self.compare(two_branch_loss, "two-branch", *sizes[:3], *sizes[4:], *zeropp, f"zero={zero}")
 
@@ -419,7 +419,7 @@ class Gradients(unittest.TestCase):
             ["schedule=1f1b", "actors=2", "self_conditioning=0.5", "frozen=[1,1]"],
             ["schedule=gpipe", "actors=3", "chunks=2", "self_conditioning=1"],
         )
-        for options in sampled(plans, 4):
+        for options in sampled(plans, 2):
             self.compare(latent_diffusion_loss, "latent_diffusion", *sizes, *options, within=1e-10)
 
 

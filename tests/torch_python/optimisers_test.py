@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 import torch
-from gradients_test import gpt, read, token_loss
+from gradients_test import gpt, read, token_loss, two_branch
 from safetensors.torch import save_file
 
 PENSTOCK = ""
@@ -114,6 +114,45 @@ class Optimisers(unittest.TestCase):
             token_loss(gpt(p, tokens[:, :-1], {"layers": LAYERS, "heads": 2}), tokens[:, 1:]).backward()
             optimiser.step()
         return p
+
+    def test_lazy_rows_are_those_of_sparse_adam(self):
+        """Of the table, whose rows the second half of the run does not name as the first did; all else goes by Adam."""
+        sets = {"model.name": "two-branch", "model.layers": LAYERS, "width": WIDTH, "heads": 2, "context": CONTEXT, "dtype": "f64", "learning_rate": RATE,
+                "weight_decay": 0, "eps": 1e-15, "warmup": 0, "decay": "constant", "clip": 0, "validation": 0, "batch": BATCH, "microbatches": 2,
+                "optimiser": "adam", "train.lazy_rows": "true"}  # fmt: skip
+        flags = [part for key, value in sets.items() for part in ("--set", f"{key}={value}")]
+        (self.folder / "other.txt").write_bytes(bytes(b + 30 for b in TEXT))
+        texts = [self.folder / "text.txt", self.folder / "other.txt"]
+
+        def done(*arguments):
+            out = subprocess.run([PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+            self.assertEqual(out.returncode, 0, out.stderr)
+
+        done("check", *flags, "--text", texts[0], "--dump", self.folder / "dump")
+        begun = {name: value.clone() for name, value in read(self.folder / "dump/parameters.safetensors").items()}
+        done("train", *flags, "--text", texts[0], "--init", self.folder / "dump/parameters.safetensors", "--steps", 3, "--out", self.folder / "lazy")
+        done("train", *flags, "--text", texts[1], "--changed-text", "--resume", self.folder / "lazy", "--steps", 6, "--out", self.folder / "lazy")
+        table = begun["embedding.weight"].requires_grad_()
+        others = [value.requires_grad_() for name, value in begun.items() if name != "embedding.weight"]
+        numbers = {"lr": RATE, "betas": (0.9, 0.95), "eps": 1e-15}
+        optimisers = [torch.optim.SparseAdam([table], **numbers), torch.optim.Adam(others, **numbers)]
+        for step in range(6):
+            tokens = torch.tensor(list(texts[step // 3].read_bytes()[: CONTEXT + 1]))[None]
+            for optimiser in optimisers:
+                optimiser.zero_grad()
+            token_loss(two_branch(begun, tokens[:, :-1], {"layers": LAYERS, "heads": 2}), tokens[:, 1:]).backward()
+            named = tokens[0, :-1].unique()
+            table.grad = torch.sparse_coo_tensor(named[None], table.grad[named], table.shape, check_invariants=True)
+            for optimiser in optimisers:
+                optimiser.step()
+        files = set(json.loads((self.folder / "lazy/checkpoint-6/manifest.json").read_text())["tensors"].values())
+        found = {name: value for file in files for name, value in read(self.folder / "lazy/checkpoint-6" / file).items()}
+        for name, value in begun.items():
+            if not name.endswith("qkv.bias"):  # has keys' biases, as KEYS
+                self.assertLess((found[name] - value).abs().max().item(), 1e-8, name)
+        state = optimisers[0].state[table]
+        for kept, expected in (("first", state["exp_avg"]), ("second", state["exp_avg_sq"])):
+            self.assertLess((found[f"{kept}:embedding.weight"] - expected).abs().max().item(), 1e-12, kept)
 
     def test_steps(self):
         for name, (make, keys) in OPTIMISERS.items():

@@ -260,8 +260,15 @@ void put_collectives(const After& a, const TaskGroup& key) {
   };
   for (const auto& [v, instance] : a.exported)
     if (a.p.value.layout[v].is_term() && a.p.group(v) == key) collective(Opcode::all_reduce, instance, {instance, ResultMode::update});
-  for (const Gather& gather : a.gathers)
-    if (gather.group == key) collective(Opcode::all_gather, gather.share, {gather.gathered});
+  for (const Gather& gather : a.gathers) {
+    if (gather.group != key) continue;
+    InstanceId from = gather.share;
+    if (gather.held.is_whole() && a.draft.instances[from].held != kHostShare) {  // flat along both axes: whole along one, then the other
+      from = add_block(a.draft, gather.block, key.actor, concat(a.draft.instances[from].name, ".node"), kHostShare);
+      collective(Opcode::all_gather, gather.share, {from});
+    }
+    collective(Opcode::all_gather, from, {gather.gathered});
+  }
   const auto along_axes = a.p.collectives.find(key);
   if (along_axes == a.p.collectives.end()) return;
   for (std::size_t i : along_axes->second) {

@@ -19,6 +19,9 @@
 //
 //   host 0, devices 0 1    along data, whole <-> a host's half: 0 2 and 1 3
 //   host 1, devices 2 3    along local, a host's half <-> a device's quarter: 0 1 and 2 3
+//
+// In this pass device d of an actor is at place d / local along `data` and d % local along `local`. Where the latter is the outer axis
+// (CompileOptions::local_outside) the draft that it leaves numbers them the other way.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -65,6 +68,11 @@ struct Spread {
   std::map<std::vector<std::int32_t>, std::int32_t> groups{};  // members: the group
 
   const Instance& at(InstanceId id) const { return from.instances[id]; }
+  // The device of the draft that the actor's device d is.
+  ActorId device(ActorId actor, std::int32_t d) const {
+    const std::int32_t local = input.local, hosts = input.devices(actor) / local;
+    return ActorId(first[actor] + (input.options.local_outside ? d % local * hosts + d / local : d));
+  }
   std::int32_t shares_of(ActorId actor) const { return input.shares / input.devices(actor); }  // of a micro-batch, for each of its devices
 };
 
@@ -135,7 +143,7 @@ Instance clone_of(const Spread& s, const Instance& instance, std::int32_t c) {
     out.name = s.input.step.values[s.input.value(out.input)].name;
     out.unit = {};
   }
-  if (instance.home) out.home = ActorId(s.first[instance.home] + (instance.unit ? c / s.shares_of(instance.home) : c));
+  if (instance.home) out.home = s.device(instance.home, instance.unit ? c / s.shares_of(instance.home) : c);
   out.owned = instance.source != Instance::Source::state || c % alike(s.input, instance) == 0;
   if (instance.block) place_block(s, instance, c, out);
   return out;
@@ -217,7 +225,9 @@ std::int32_t group_of(Spread& s, const Run& run, DeviceOf on) {
   const std::int32_t local = s.input.local;
   std::vector<std::int32_t> members;
   for (std::int32_t m = 0; m < s.input.devices(on.actor); ++m)
-    if ((along_data || m / local == on.d / local) && (along_local || m % local == on.d % local)) members.push_back(s.first[on.actor] + m);
+    if ((along_data || m / local == on.d / local) && (along_local || m % local == on.d % local))
+      members.push_back(s.device(on.actor, m).value);
+  if (all) std::ranges::sort(members);  // the others are along one axis, along which devices ascend
   const auto [it, added] = s.groups.try_emplace(std::move(members), static_cast<std::int32_t>(s.groups.size()));
   if (added) s.draft.groups.push_back(it->first);
   return it->second;
@@ -305,8 +315,9 @@ void spread_groups(const LowerInput& input, Draft& draft) {
       if (is_sum[i]) draft.instances.back().terms *= s.shares_of(s.at(i).home);
     }
   }
+  draft.actors.resize(static_cast<std::size_t>(devices));
   for (const ActorId actor : ids<ActorId>(input.actors()))
-    for (std::int32_t d = 0; d < input.devices(actor); ++d) draft.actors.push_back(row_of(s, {actor, d}));
+    for (std::int32_t d = 0; d < input.devices(actor); ++d) draft.actors[s.device(actor, d)] = row_of(s, {actor, d});
   for (const InstanceId state : s.from.refreshed)
     for (std::int32_t c = 0; c < clones(input, s.at(state)); ++c) draft.refreshed.emplace_back(s.clone[state].value + c);
   if (!draft.blocks.empty()) drop_unused_tasks(draft);

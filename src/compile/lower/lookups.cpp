@@ -18,6 +18,7 @@
 #include "penstock/error.h"
 #include "penstock/optimiser.h"
 #include "transform/rewrite.h"
+#include "transform/table_update.h"
 
 namespace penstock {
 namespace {
@@ -49,7 +50,8 @@ ValueId gradient_of(const Lookups& l, InstanceId table, ValueId next) {
   const Op& update = l.input.step.ops[l.outer[next]];
   if (!update_of_rows(update, {}))
     refuse(l, table, concat("an update ", moves_rows(update), " changes rows that no sample names"),
-           concat("use an optimiser that can leave them, with momentum = 0 and weight_decay = 0: ", optimisers_where(can_leave_rows)));
+           concat("set train.lazy_rows = true, or use an optimiser that leaves them by itself with momentum = 0 and weight_decay = 0: ",
+                  optimisers_where(can_leave_rows)));
   return update.operands[1];
 }
 
@@ -73,7 +75,7 @@ bool add_ports(const Lookups& l, ValueId value, Ports& ports) {
   if (op.name == "add_n" || op.name == "add")
     return std::ranges::all_of(op.operands, [&](ValueId term) { return add_ports(l, term, ports); });
   if (keeps_zeros(op)) return add_ports(l, op.operands[0], ports);
-  if (op.name != "embedding_dense_backward") return false;
+  if (!is_lookup_gradient(op)) return false;
   const auto port = std::ranges::find(body.inputs, op.operands[1]);
   if (port == body.inputs.end()) return false;
   const InputId from = l.input.input_of_operand(static_cast<std::int32_t>(port - body.inputs.begin()));
@@ -102,7 +104,11 @@ const Ports& ports_of(Lookups& l, InstanceId table) {
   return l.ports[table] = std::move(ports);
 }
 
-// An `embedding` of a run's task that can be done ahead.
+bool is_bag(const Op& op) {
+  return op.name == "embedding_bag";
+}
+
+// An `embedding` of a run's task that can be done ahead, or an `embedding_bag`, of which the rows are.
 struct Lookup {
   OpId op;
   InstanceId table, keys;
@@ -140,13 +146,20 @@ std::vector<Lookup> lookups_of(Lookups& l, const Run& run, std::size_t ahead, st
   std::vector<Lookup> out;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
-    if (op.name != "embedding" || !inputs.contains(op.operands[0]) || !inputs.contains(op.operands[1])) continue;
+    if ((op.name != "embedding" && !is_bag(op)) || !inputs.contains(op.operands[0]) || !inputs.contains(op.operands[1])) continue;
     const InstanceId table = inputs.at(op.operands[0]), keys = inputs.at(op.operands[1]);
     if (l.draft.instances[table].source != Instance::Source::state || l.draft.instances[keys].source != Instance::Source::data) continue;
     std::vector<InstanceId> changed = changed_between(l, table, ahead, at);
     if (!changed.empty()) out.push_back({OpId(o), table, keys, std::move(changed)});
   }
   return out;
+}
+
+TensorType type_of_rows(const Lookups& l, const Lookup& lookup) {
+  const TensorType& table = l.draft.instances[lookup.table].types[0];
+  Shape shape = l.draft.instances[lookup.keys].types[0].shape;
+  shape.push_back(table.shape[1]);
+  return {table.dtype, std::move(shape)};
 }
 
 // The run that makes the rows of all lookups, as the parts of one instance.
@@ -171,7 +184,8 @@ Run make_lookups(Lookups& l, const Run& reader, const std::vector<Lookup>& looku
   rows.unit = reader.unit;
   for (const Lookup& lookup : lookups) {
     Op op = from.ops[lookup.op];
-    rows.types.push_back(from.type(op.results[0]));
+    op.name = "embedding";
+    rows.types.push_back(type_of_rows(l, lookup));
     op.operands = {read(lookup.table), read(lookup.keys)};
     op.results = {graph.add_value(rows.types.back())};
     graph.outputs.push_back(op.results[0]);
@@ -180,6 +194,24 @@ Run make_lookups(Lookups& l, const Run& reader, const std::vector<Lookup>& looku
   run.writes = {{add(l.draft, std::move(rows))}};
   run.task = add_task(l.draft, concat("lookup.", reader.stage.value), std::move(graph));
   return run;
+}
+
+// Makes op `at` give rows of this type, and sums them behind it as the bags that it was: in their order, so to the same bits.
+void sum_bags(Graph& graph, OpId at, const TensorType& rows) {
+  const Op bags = graph.ops[at];
+  const auto tail = static_cast<std::ptrdiff_t>(graph.ops.size());
+  const std::int64_t width = rows.shape.back(), n = rows.elements() / std::max<std::int64_t>(width, 1);
+  const Shape indices(rows.shape.begin(), rows.shape.end() - 1);
+  const ValueId each = graph.add_value(rows);
+  graph.ops[at].results = {each};
+  const ValueId flat = add_like(graph, bags, "reshape", {each}, {{"shape", Shape{n, width}}}, {rows.dtype, {n, width}});
+  const ValueId numbers = add_like(graph, bags, "arange", {}, {{"end", n}, {"dtype", DType::i64}}, {DType::i64, {n}});
+  const ValueId places = add_like(graph, bags, "reshape", {numbers}, {{"shape", indices}}, {DType::i64, indices});
+  Op sum = bags;
+  sum.operands = {flat, places};
+  sum.attributes.clear();
+  graph.ops.push_back(std::move(sum));
+  std::rotate(graph.ops.begin() + at.value + 1, graph.ops.begin() + tail, graph.ops.end());
 }
 
 // Makes the reader's lookups patches of the rows that are made ahead.
@@ -193,7 +225,8 @@ void patch_lookups(Lookups& l, Run& reader, const std::vector<Lookup>& lookups, 
   };
   std::vector<ValueId> ahead;
   for (std::size_t part = 0; part < lookups.size(); ++part) ahead.push_back(read(rows, part));
-  for (std::size_t i = 0; i < lookups.size(); ++i) {
+  for (std::size_t i = lookups.size(); i-- > 0;) {  // from the last op, as ops behind one may move
+    if (is_bag(graph.ops[lookups[i].op])) sum_bags(graph, lookups[i].op, type_of_rows(l, lookups[i]));
     Op& op = graph.ops[lookups[i].op];
     op.name = "embedding_patched";
     op.operands.push_back(ahead[i]);
@@ -216,9 +249,9 @@ Lookups lookups_in(const LowerInput& input, const std::vector<Run>& row, Draft& 
   return l;
 }
 
-// In a device's row, for each `embedding` of a table as it is in an F: behind the F of the same micro-batch of the step before a run that
-// looks the rows up, and in the F's task `embedding_patched` instead. Throws Error where an update may change rows that no sample of its
-// step names.
+// In a device's row, for each `embedding` or bag of a table as it is in an F: behind the F of the same micro-batch of the step before a run
+// that looks the rows up, and in the F's task `embedding_patched` instead. Throws Error where an update may change rows that no sample of
+// its step names.
 void look_up_ahead(const LowerInput& input, ActorId device, Draft& draft) {
   std::vector<Run> row = std::move(draft.actors[device]);
   Lookups l = lookups_in(input, row, draft);

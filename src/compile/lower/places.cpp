@@ -333,9 +333,11 @@ void check_made_alone(const LowerInput& input, const Graph& graph, const ValueFa
     }
     if (!sum) continue;
     const Op& made = graph.ops[sum];
-    throw Error(concat("an update reads ", quote(made.name), " of ", graph.type(made.results[0]).text(), ", which no gradient is in"),
-                {"members of a mesh axis have parts of a state, and what is made of states alone is not summed over them"},
-                "leave the tensor whole (tensor = 1), or take an optimiser that does not measure parameters");
+    throw Error(
+        concat("an update reads ", quote(made.name), " of ", graph.type(made.results[0]).text(), ", which no gradient is in"),
+        {"members of a mesh axis have parts of a state, and what is made of states alone is not summed over them"},
+        "leave the tensor whole (tensor = 1), or take an optimiser that does not measure parameters; under train.lazy_rows, leave the "
+        "rows of tables whole (layout.vocab = \"\", layout.rows = \"\"), whose columns may be split");
   }
 }
 

@@ -53,7 +53,7 @@ std::vector<TensorType> types_of(const Check& c, const Range& range, const Of& o
   return out;
 }
 
-std::string types_text(const std::vector<TensorType>& types) {
+std::string joined_types(const std::vector<TensorType>& types) {
   return join(types, ", ", [](const TensorType& t) { return t.text(); });
 }
 
@@ -76,7 +76,7 @@ void check_run(const Check& c, ActorId actor, std::size_t number) {
     const auto check = [&](const char* what, const std::vector<TensorType>& found, const std::vector<ValueId>& values) {
       std::vector<TensorType> wanted;
       for (ValueId v : values) wanted.push_back(graph.type(v));
-      if (found != wanted) c.fail(actor, number, concat(what, " (", types_text(found), "), its task takes (", types_text(wanted), ")"));
+      if (found != wanted) c.fail(actor, number, concat(what, " (", joined_types(found), "), its task takes (", joined_types(wanted), ")"));
     };
     check("it reads", reads, graph.inputs);
     check("it writes", writes, graph.outputs);

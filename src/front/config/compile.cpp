@@ -42,12 +42,16 @@ int head_shards_of(const Config& config) {
   return is_given ? static_cast<int>(found->second) : 1;
 }
 
+bool names_generator(const Config& config) {
+  const std::string& schedule = config.pipeline.schedule;
+  return !names_table(schedule) && !names_rules(schedule) && !is_planned(config);
+}
+
 // Whether the model trains on what it gave itself, by a schedule that has stages for that.
 bool self_conditions(const Config& config) {
   const auto found = config.model.numbers.find("self_conditioning");
-  const std::string& schedule = config.pipeline.schedule;
-  const bool is_named = !names_table(schedule) && !names_rules(schedule) && !is_planned(config);
-  return found != config.model.numbers.end() && found->second > 0 && is_named && takes(schedule, "--self-conditioning");
+  return found != config.model.numbers.end() && found->second > 0 && names_generator(config) &&
+         takes(config.pipeline.schedule, "--self-conditioning");
 }
 
 // The options of the configured table, with those that are said elsewhere.
@@ -89,6 +93,25 @@ std::unique_ptr<Model> make_model(const Config& config, int stages, const ModelR
   return models.at(config.model.name).make(options);
 }
 
+bool can_cut(const Config& config, int stages, const ModelRegistry& models) {
+  try {
+    make_model(config, stages, models);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool is_for_attention_apart(const Config& config) {
+  return names_generator(config) && has_attention_apart(config.pipeline.schedule);
+}
+
+// Whether the model can be cut into so many stages, and around its attentions where the schedule is for that. Such a cut has one stage more
+// than twice the attentions, and a model that can be cut into one fewer is cut between its layers, into any number up to that of layers.
+bool fits(const Config& config, int stages, const ModelRegistry& models) {
+  return can_cut(config, stages, models) && !(is_for_attention_apart(config) && can_cut(config, stages - 1, models));
+}
+
 // Returns how many chunks the configured schedule would need for a table of stages that the model can be cut into: fewer if there are such,
 // else more; 0: no number. Long tables are not tried.
 int fitting_chunks(const Config& config, const ModelRegistry& models) {
@@ -101,13 +124,28 @@ int fitting_chunks(const Config& config, const ModelRegistry& models) {
     options.chunks = candidate;
     if (1.0 * options.actors * options.chunks * options.microbatches * options.slices > kMost) continue;
     try {
-      make_model(config, load_schedule(config.pipeline.schedule, options).whole_stages(), models);
-      return candidate;
+      if (fits(config, load_schedule(config.pipeline.schedule, options).whole_stages(), models)) return candidate;
     } catch (const Error&) {
-      continue;  // no such table, or no such cut
+      continue;  // no such table
     }
   }
   return 0;
+}
+
+std::string stages_text(const Config& config, const Schedule& schedule) {
+  return concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ",
+                counted(config.pipeline.table.actors, "actor"), " and ", counted(config.pipeline.table.chunks, "chunk"), " each");
+}
+
+// Throws Error where the schedule is for attention in stages of its own, and the model in so many stages has it in its layers'.
+void check_attention(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
+  const int stages = schedule.whole_stages();
+  if (!is_for_attention_apart(config) || !can_cut(config, stages, models) || fits(config, stages, models)) return;
+  const int chunks = fitting_chunks(config, models);
+  throw Error(
+      concat("model ", quote(config.model.name), " is cut into ", counted(stages, "stage"), " between its layers, none for attention"),
+      {stages_text(config, schedule), "every second is for attention"},
+      chunks > 0 ? concat("--chunks ", chunks) : "let actors times chunks be the attentions of a model that marks them, as gpt and t5 do");
 }
 
 // Blocks that a schedule has apart are of the attention of so many layers for each actor (schedule/slimpipe_exchange.cpp). The model may
@@ -130,9 +168,7 @@ void check_layers(const Config& config, const Schedule& schedule, const ModelReg
   while (there % fewer != 0) --fewer;
   throw Error(concat("model ", quote(config.model.name), " with ", counted(there, "layer"), " cannot be cut into ",
                      counted(schedule.whole_stages(), "stage"), " of ", config.pipeline.schedule),
-              {concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ", counted(actors, "actor"),
-                      " and ", counted(chunks, "chunk"), " each"),
-               concat("they are those of actors times chunks layers, which are ", actors * chunks)},
+              {stages_text(config, schedule), concat("they are those of actors times chunks layers, which are ", actors * chunks)},
               fewer == actors ? concat("--chunks ", there / actors)
                               : concat("--set layers=", actors * chunks, ", or --actors ", fewer, " --chunks ", there / fewer));
 }
@@ -141,6 +177,7 @@ void check_layers(const Config& config, const Schedule& schedule, const ModelReg
 // stage, or the chunks of the schedule that ask for as many as there can be.
 std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule, const ModelRegistry& models) {
   check_layers(config, schedule, models);
+  check_attention(config, schedule, models);
   try {
     return make_model(config, schedule.whole_stages(), models);
   } catch (const Error& error) {
@@ -148,11 +185,7 @@ std::unique_ptr<Model> model_for(const Config& config, const Schedule& schedule,
     if (schedule.cells.empty()) {
       const int chunks = is_planned(config) ? 0 : fitting_chunks(config, models);
       if (chunks == 0) throw;
-      throw Error(
-          split(error.what(), '\n').front(),
-          {concat(config.pipeline.schedule, " has ", counted(schedule.whole_stages(), "stage"), " for ",
-                  counted(config.pipeline.table.actors, "actor"), " and ", counted(config.pipeline.table.chunks, "chunk"), " each")},
-          concat("--chunks ", chunks));
+      throw Error(split(error.what(), '\n').front(), {stages_text(config, schedule)}, concat("--chunks ", chunks));
     }
     const std::int32_t stages = schedule.stages();
     for (std::int32_t actor = 0; const auto& row : schedule.actors) {
@@ -335,10 +368,37 @@ Prepared prepare_workers(const Config& config, const ModelRegistry& models) {
 
 }  // namespace
 
+namespace {
+
+// Predictions are made of last gradients, and workers that lag behind each other exchange whole ones.
+bool reads_last_gradients(const Config& config, const Prepared& prepared) {
+  const auto predicts = [](const Action& action) { return action.ahead > 0; };
+  return config.pipeline.program.distance >= 0 ||
+         std::ranges::any_of(prepared.schedule.actors, [&](const auto& row) { return std::ranges::any_of(row, predicts); });
+}
+
+// Throws Error where updates are not of rows.
+void check_lazy_rows(const Config& config, const Prepared& prepared) {
+  if (!config.train.lazy_rows) return;
+  const auto refuse = [](const std::string& why, const std::string& hint) {
+    throw Error(concat("train.lazy_rows leaves rows as they are, and ", why), {}, concat(hint, ", or train.lazy_rows = false"));
+  };
+  if (plans_batches(config))
+    refuse(concat("batch.planner = ", quote(config.batch.planner), " makes a step for each shape of micro-batch, by whole gradients"),
+           "set batch.planner = \"pad\"");
+  if (reads_last_gradients(config, prepared))
+    refuse(concat("schedule ", prepared.schedule.name,
+                  config.pipeline.program.distance >= 0 ? " exchanges updates of whole tables between workers" : " predicts whole tables"),
+           "take a schedule that does not, such as nestpipe");
+}
+
+}  // namespace
+
 Prepared prepare(const Config& config, const ModelRegistry& models) {
   const std::string& plan = config.pipeline.plan;
   Prepared prepared = plan.empty() ? prepare_workers(config, models) : prepare(config, parse_plan(read_file(plan), plan), models);
   check_waves(config, prepared.schedule);
+  check_lazy_rows(config, prepared);
   if (config.pipeline.program.prefetch && prepared.schedule.steps == 1)
     throw Error(concat("pipeline.prefetch looks rows up in the step before, and schedule ", prepared.schedule.name, " is for one step"),
                 {"the last step of a window has no data of a next one"}, "set pipeline.schedule = \"nestpipe\" and pipeline.window");
@@ -391,13 +451,6 @@ std::int64_t vocabulary_of(const Config& config) {
 
 namespace {
 
-// Predictions are made of last gradients, and workers that lag behind each other exchange whole ones.
-bool reads_last_gradients(const Config& config, const Prepared& prepared) {
-  const auto predicts = [](const Action& action) { return action.ahead > 0; };
-  return config.pipeline.program.distance >= 0 ||
-         std::ranges::any_of(prepared.schedule.actors, [&](const auto& row) { return std::ranges::any_of(row, predicts); });
-}
-
 StepShape shape_of(const Config& config, const Prepared& prepared) {
   return {.batch = static_cast<int>(config.train.batch),
           .context = length_of(config, prepared),
@@ -409,7 +462,7 @@ StepShape shape_of(const Config& config, const Prepared& prepared) {
 
 Graph training_graph(const Config& config, const Prepared& prepared) {
   Graph step = training_step(*prepared.model, shape_of(config, prepared), optimiser_of(config));
-  if (!reads_last_gradients(config, prepared)) step = update_by_rows(std::move(step));
+  if (!reads_last_gradients(config, prepared)) step = update_by_rows(std::move(step), config.train.lazy_rows);
   return planned(std::move(step), prepared, true);
 }
 

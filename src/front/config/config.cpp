@@ -266,7 +266,9 @@ void take_axis_names(Config& config) {
     if (!is_new)
       throw Error(concat("axes.", other->second, " and axes.", name, " are both ", quote(axis)),
                   {concat("there is one axis ", axis, ", as a dim that is split over it lies along one axis")},
-                  "name another of tensor, context and expert, which differ in nothing but what [layout] splits over them");
+                  axis == "data"
+                      ? "let one of them be local, along which with zero = 3 devices have the same parameters"
+                      : "name another of tensor, context and expert, which differ in nothing but what [layout] splits over them");
     if (name != axis && !members_key(name).empty())
       throw Error(concat("axes.", name, " = ", quote(axis), ": ", name, " is the name of another axis"), {}, "take a name that is none");
     if (name.empty() || name.find_first_of(",=.") != std::string::npos)
@@ -446,7 +448,10 @@ void take_plan(Config& config, const PlanFile& plan) {
   pipeline.table = {.actors = static_cast<int>(plan.schedule.actors.size()), .microbatches = plan.microbatches};
   pipeline.workers.clear();
   pipeline.slices = {1};
-  if (shares_of(devices_of_actors(plan)) > 1) pipeline.data = pipeline.program.local = 1;
+  if (shares_of(devices_of_actors(plan)) > 1) {
+    pipeline.data = pipeline.program.local = 1;
+    pipeline.program.local_outside = false;
+  }
   if (plan.split != Split()) {
     pipeline.tensor = plan.split.tensor;
     pipeline.context = plan.split.context;

@@ -46,6 +46,7 @@ struct Config {
     std::int64_t decay_steps = 0;  // steps that the fall takes; 0: all after the warm-up, but for wsd the last tenth of decay_end
     double clip = 1.0;             // limit of the global norm; 0: no clipping
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
+    bool lazy_rows = false;     // rows of tables that no sample of a step names stay as they are (transform/passes.h, update_by_rows)
     std::string dtype = "f32";  // of the computation: "f32", "f64" or "bf16"
     std::int64_t seed = 0;
     std::int64_t validation_every = 50;  // steps; 0: only after the last
@@ -144,7 +145,8 @@ struct Override {
 Override parse_override(std::string_view text);
 
 // Reads "pipe=2,data=4,tensor=2", as in --mesh: it sets pipeline.actors, data, local, tensor, context and expert, 1 for those not named,
-// and the order of the last three, pipeline.axes. `names`: the user's own (Config::axis_names). Throws Error for anything else.
+// and the order of data and local, pipeline.local_outside, and of the last three, pipeline.axes. `names`: the user's own
+// (Config::axis_names). Throws Error for anything else.
 std::vector<Override> parse_mesh(std::string_view text, const std::map<std::string, std::string>& names = {});
 // The same as an override that is read when the configuration says its names of axes.
 Override mesh_override(std::string text);

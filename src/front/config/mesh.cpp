@@ -229,6 +229,12 @@ std::vector<Override> parse_mesh(std::string_view text, const std::map<std::stri
   check_nesting(text, written, names);
   std::vector<Override> out;
   for (const auto& [name, key] : kNamedAxes) out.push_back({key, values.contains(name) ? values.at(name) : "1", concat("--mesh ", name)});
+  if (values.contains("data") && values.contains("local")) {
+    const auto place = [&](const std::string& axis) {
+      return std::ranges::find(written, axis, [&](const auto& name) { return named(names, name); });
+    };
+    out.push_back({"pipeline.local_outside", place("local") < place("data") ? "true" : "false", "--mesh local"});
+  }
   std::erase_if(written, [&](const std::string& name) { return !is_layout_axis(named(names, name)); });
   if (!written.empty()) out.push_back({"pipeline.axes", concat("[", join(ordered_axes(written, names), ", ", quote), "]"), "--mesh axes"});
   return out;

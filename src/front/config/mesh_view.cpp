@@ -93,8 +93,10 @@ MeshShape mesh_of(const Config& config, const Prepared& prepared) {
   out.axes.push_back({axis_named(config, "pipe"), static_cast<int>(replicas.size())});
   const int most = *std::max_element(replicas.begin(), replicas.end());
   const bool has_data = most > prepared.options.local, has_local = prepared.options.local > 1;
-  if (has_data) out.axes.push_back({axis_named(config, "data"), alike ? replicas[0] / prepared.options.local : 0});
-  if (has_local) out.axes.push_back({axis_named(config, "local"), prepared.options.local});
+  const auto [local, local_outside] = std::pair(prepared.options.local, prepared.options.local_outside);
+  if (has_local && local_outside) out.axes.push_back({axis_named(config, "local"), local});
+  if (has_data) out.axes.push_back({axis_named(config, "data"), alike ? replicas[0] / local : 0});
+  if (has_local && !local_outside) out.axes.push_back({axis_named(config, "local"), local});
   int members = 1;
   for (const LayoutAxis& axis : prepared.options.axes) {
     out.axes.push_back({axis.name, axis.size});
@@ -104,8 +106,9 @@ MeshShape mesh_of(const Config& config, const Prepared& prepared) {
     for (std::int32_t replica = 0; replica < replicas[actor]; ++replica)
       for (std::int32_t member = 0; member < members; ++member) {
         MeshShape::Device& device = out.devices.emplace_back(MeshShape::Device{actor, replica, {actor}});
-        if (has_data) device.place.push_back(replica / prepared.options.local);
-        if (has_local) device.place.push_back(replica % prepared.options.local);
+        const int inner = local_outside ? replicas[actor] / local : local;  // members of the inner of the two axes
+        if (local_outside ? has_local : has_data) device.place.push_back(replica / inner);
+        if (local_outside ? has_data : has_local) device.place.push_back(replica % inner);
         std::int32_t stride = members;
         for (const LayoutAxis& axis : prepared.options.axes) {
           stride /= axis.size;

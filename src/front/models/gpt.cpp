@@ -40,35 +40,8 @@ class GptMlp : public FeedForward {
   AdaptedConv1D c_fc_, c_proj_;
 };
 
-// In how many groups of layers attention has stages of its own; 0: in none. In a group of l layers stage 2i+1 is the attention of layer i,
-// and stage 2i all between those of layers i-1 and i, so it has 2l+1 stages. One group of all layers is HelixPipe's (2507.00394); one for
-// each actor leaves every layer's parameters on one (SlimPipe's exchange, 2504.14519).
-std::int64_t attention_groups(std::int64_t stages, std::int64_t layers) {
-  const std::int64_t groups = stages - 2 * layers;
-  return groups > 0 && layers % groups == 0 ? groups : 0;
-}
-
-// The stages of a layer's parts. `attention` has nothing but attention, so it may run anywhere; or also the product that gives queries,
-// keys and values. Then the weights have a copy on each of the stage's actors: their owner refreshes it, and their gradients are added up,
-// once a step. Of each micro-batch the product's input crosses, a third of what it gives. (HelixPipe's weights travel with every
-// micro-batch: in one round, which has one for each actor, as much is sent.)
-struct LayerStages {
-  std::string before, product, attention, behind;
-};
-
-template <class Make>
-auto in_stage(const std::string& name, Make&& make) {
-  const Stage stage(name);
-  return make();
-}
-
-LayerStages stages_of_layer(const GptConfig& c, std::int64_t i) {
-  if (const std::int64_t groups = attention_groups(c.stages, c.layers); groups > 0) {
-    const std::int64_t first = 2 * i + i / (c.layers / groups);
-    return {stage_name(first), stage_name(c.qkv_in_attention ? first + 1 : first), stage_name(first + 1), stage_name(first + 2)};
-  }
-  const std::string stage = stage_name(spread(i, c.layers, c.stages));
-  return {stage, stage, stage, stage};
+AttentionStages stages_of_layer(const GptConfig& c, std::int64_t i) {
+  return c.attentions().of(i, spread(i, c.layers, c.stages));
 }
 
 class GptLayer {
@@ -85,7 +58,7 @@ class GptLayer {
         mlp_(make(specs, path_ + ".mlp", number)) {}
 
   Fed operator()(const GptConfig& c, const Parameters& p, Tensor x, const Model::Batch& batch, Purpose purpose) const {
-    const LayerStages stages = stages_of_layer(c, number_);
+    const AttentionStages stages = stages_of_layer(c, number_);
     const Origin origin(path_);
     const Tensor normed = in_stage(stages.before, [&] { return ln_1_(p, x); });
     const std::vector<Tensor> qkv = in_stage(stages.product, [&] { return queries_keys_values(c, p, normed, batch); });
@@ -285,8 +258,7 @@ GptConfig gpt_config(const std::string& model, const ModelOptions& given) {
                     options.compute,
                     options.master()};
   check_heads(c.width, c.heads);
-  if (attention_groups(options.stages, c.layers) == 0)
-    check_stages(model, options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"));
+  check_stages(model, options, c.layers, concat(c.layers, c.layers == 1 ? " layer" : " layers"), c.attentions());
   check_word("gelu", c.gelu, {"tanh", "none"});
   check_word("positions", options.word("positions"), {"learned", "rotary"});
   if (c.rotary && c.width / c.heads % 2 != 0)

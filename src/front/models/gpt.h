@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/layers.h"
 #include "models/lora.h"
 #include "penstock/trace.h"
 
@@ -19,8 +20,7 @@ struct GptConfig {
   bool has_head_stages;      // whether each of these, and what joins them, is a stage of its own; else they are in the last of the layers'
   double dropout;
   bool tied;
-  bool qkv_in_attention;  // whether the product that gives queries, keys and values is in the attention's stage, where that is one of its
-                          // own
+  bool qkv_in_attention;  // AttentionCut::product_in_attention
   std::string gelu;
   bool rotary;  // positions turn queries and keys; else a table of learned positions is added to the embedding
   LoraConfig lora;
@@ -28,6 +28,8 @@ struct GptConfig {
   double deviation = 0.02;
   // Deviation of the projections that end a layer's two branches: all branches of all layers share the variance.
   double last_deviation() const;
+  // One of each layer.
+  AttentionCut attentions() const { return {layers, stages, qkv_in_attention}; }
   // The mark of the stage of this part, and behind the last one of what joins them.
   std::string head_stage(std::int64_t part) const;
 };

@@ -72,6 +72,17 @@ std::int64_t spread(std::int64_t i, std::int64_t parts, std::int64_t stages, std
   return first + i * stages / parts;
 }
 
+std::int64_t AttentionCut::groups() const {
+  const std::int64_t groups = stages - 2 * attentions;
+  return groups > 0 && attentions % groups == 0 ? groups : 0;
+}
+
+AttentionStages AttentionCut::of(std::int64_t i, std::int64_t whole) const {
+  if (!is_apart()) return {stage_name(whole), stage_name(whole), stage_name(whole), stage_name(whole)};
+  const std::int64_t first = 2 * i + i / (attentions / groups());
+  return {stage_name(first), stage_name(product_in_attention ? first + 1 : first), stage_name(first + 1), stage_name(first + 2)};
+}
+
 std::string BranchStages::of(std::int64_t branch, std::int64_t layer) const {
   if (stages <= branches) return stage_name(branch * stages / branches);
   const std::int64_t first = branch * (stages - 1) / branches, end = (branch + 1) * (stages - 1) / branches;
@@ -119,10 +130,26 @@ std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType
           {.name = "image", .type = {dtype, {kColours, size, size}}, .kind = DataPort::Kind::normal, .below = 0, .of = {"label"}}};
 }
 
-void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what) {
+namespace {
+
+// `others`: numbers of stages that are possible besides, or "".
+void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what,
+                  const std::string& others) {
   if (options.stages >= 1 && options.stages <= most) return;
   throw Error(concat("model ", quote(model), " with ", what, " cannot be cut into ", options.stages, " stages"), {},
-              concat("use 1 to ", most, " stages (actors times chunks)"));
+              concat("use 1 to ", most, " stages (actors times chunks)", others));
+}
+
+}  // namespace
+
+void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what) {
+  check_stages(model, options, most, what, "");
+}
+
+void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what, const AttentionCut& cut) {
+  if (cut.is_apart()) return;
+  check_stages(model, options, most, what,
+               concat(", or ", 2 * cut.attentions + 1, " of which every second is one of ", cut.attentions, " attentions"));
 }
 
 void check_word(std::string_view option, const std::string& value, const std::vector<std::string>& known) {

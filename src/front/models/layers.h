@@ -26,6 +26,36 @@ std::string stage_name(std::int64_t number);
 // The stage of part i of `parts`, when the parts are spread evenly over the stages first..first+stages-1.
 std::int64_t spread(std::int64_t i, std::int64_t parts, std::int64_t stages, std::int64_t first = 0);
 
+// make() with all that it does in this stage.
+template <class Make>
+auto in_stage(const std::string& name, Make&& make) {
+  const Stage stage(name);
+  return make();
+}
+
+// The stages of an attention and of what is around it. `attention` may have nothing but attention, and so run anywhere; or also the product
+// that gives queries, keys and values. Then the weights have a copy on each of the stage's actors: their owner refreshes it, and their
+// gradients are added up, once a step. Of each micro-batch the product's input crosses, a third of what it gives. (HelixPipe's weights
+// travel with every micro-batch: in one round, which has one for each actor, as much is sent.)
+struct AttentionStages {
+  std::string before, product, attention, behind;
+};
+
+// A row of attentions in so many stages. Where these are 2a+g for a attentions in g equal groups, each attention has a stage of its own: in
+// a group stage 2i+1 is its attention i, and stage 2i all between attentions i-1 and i. One group of all is HelixPipe's (2507.00394); one
+// for each actor leaves every layer's parameters on one (SlimPipe's exchange, 2504.14519).
+struct AttentionCut {
+  std::int64_t attentions, stages;
+  bool product_in_attention;  // where attention has a stage of its own
+
+  bool is_apart() const { return groups() > 0; }
+  // The stages of attention i; where it is not apart all are `whole`, its layer's.
+  AttentionStages of(std::int64_t i, std::int64_t whole) const;
+
+ private:
+  std::int64_t groups() const;  // 0: attention is not apart
+};
+
 // The names of the dims of layer i of a row of `layers` layers of one width. They go in pairs, between whose layers lies "mlp", and around
 // which lies "embed"; a layer without another has "embed" on both sides.
 nn::LayerDims layer_dims(std::int64_t i, std::int64_t layers);
@@ -75,6 +105,8 @@ std::vector<DataPort> image_ports(std::int64_t size, std::int64_t classes, DType
 
 // Throws Error unless 1 <= options.stages <= most; `what` says what limits them: "4 layers".
 void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what);
+// The same for a model whose attentions may also be apart.
+void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what, const AttentionCut& cut);
 // Throws Error unless the option's value is one of `known`.
 void check_word(std::string_view option, const std::string& value, const std::vector<std::string>& known);
 // Throws Error unless width is divisible by heads.

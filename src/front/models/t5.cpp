@@ -20,23 +20,36 @@ namespace penstock {
 namespace {
 
 struct Config {
-  std::int64_t layers, width, heads, buckets, distance, context, vocabulary, stages;
+  std::int64_t encoder_layers, decoder_layers, width, heads, buckets, distance, context, vocabulary, stages;
+  bool qkv_in_attention;
   DType compute, master;
   LoraConfig lora;
-  // Stage of an encoder layer; decoder layer i has number layers + i.
-  std::string stage(std::int64_t layer) const { return stage_name(spread(layer, 2 * layers, stages)); }
+
+  std::int64_t layers() const { return encoder_layers + decoder_layers; }
+  // A decoder's layer has two, one within itself and one to the encoder's result.
+  AttentionCut attentions() const { return {encoder_layers + 2 * decoder_layers, stages, qkv_in_attention}; }
+  // The stages of the layer's first or second attention. The encoder's layers are in front of the decoder's.
+  AttentionStages stages_of(bool is_decoder, std::int64_t layer, std::int64_t attention) const {
+    if (!is_decoder) return attentions().of(layer, spread(layer, layers(), stages));
+    return attentions().of(encoder_layers + 2 * layer + attention, spread(encoder_layers + layer, layers(), stages));
+  }
 };
 
 Config read(const ModelOptions& options) {
-  const Config c{options.size("layers"),   options.size("width"),   options.size("heads"),      options.size("buckets"),
-                 options.size("distance"), options.size("context"), options.size("vocabulary"), options.stages,
-                 options.compute,          options.master(),        lora_config(options)};
+  const auto decoder_layers = static_cast<std::int64_t>(options.number("decoder_layers"));
+  const Config c{options.size("layers"),  decoder_layers == 0 ? options.size("layers") : options.size("decoder_layers"),
+                 options.size("width"),   options.size("heads"),
+                 options.size("buckets"), options.size("distance"),
+                 options.size("context"), options.size("vocabulary"),
+                 options.stages,          options.number("qkv_in_attention") != 0,
+                 options.compute,         options.master(),
+                 lora_config(options)};
   check_heads(c.width, c.heads);
   if (c.context % 2 != 0) throw Error(concat("context ", c.context, " has no two halves"), {}, concat("use a context of ", c.context + 1));
   if (c.buckets % 4 != 0 || c.distance <= c.buckets / 2)
     throw Error(concat(c.buckets, " buckets for distances up to ", c.distance), {},
                 "use a number of buckets divisible by 4, and a distance of more than half of it");
-  check_stages("t5", options, 2 * c.layers, concat(c.layers, " encoder and ", c.layers, " decoder layers"));
+  check_stages("t5", options, c.layers(), concat(c.encoder_layers, " encoder and ", c.decoder_layers, " decoder layers"), c.attentions());
   return c;
 }
 
@@ -72,9 +85,9 @@ class RelativeBias : public nn::Module {
 
   bool is_causal() const { return !both_ways_; }
 
-  // The bias of all places of x to each other, [1, heads, length, length].
+  // The bias of all places of x [batch, heads, length, size] to each other, [1, heads, length, length].
   Tensor operator()(const Config& c, const Parameters& p, Tensor x) const {
-    const std::int64_t length = x.size(1);
+    const std::int64_t length = x.size(2);
     const Tensor places = arange(x, length, DType::f64), offsets = unsqueeze(places, 0) - unsqueeze(places, 1);
     const Tensor bias = permute(embedding(p[at("weight")], relative_buckets(offsets, c, both_ways_)), {2, 0, 1});
     return to(unsqueeze(bias, 0), x.dtype());
@@ -96,37 +109,59 @@ struct StackRanges {
   Tensor own, memory;
 };
 
-// The tokens up to each one of x, i64 [batch, length, 2].
+// The tokens up to each one of x [batch, heads, length, size], i64 [batch, length, 2].
 Tensor up_to_each(Tensor x) {
-  const Tensor places = arange(x, x.size(1), DType::i64);
-  return expand(unsqueeze(stack({full_like(places, 0), places + 1}, 1), 0), {x.size(0), x.size(1), 2});
+  const Tensor places = arange(x, x.size(2), DType::i64);
+  return expand(unsqueeze(stack({full_like(places, 0), places + 1}, 1), 0), {x.size(0), x.size(2), 2});
 }
+
+// Queries, keys and values in heads.
+struct Heads {
+  Tensor q, k, v;
+};
+
+// Attention within a stack, of biased scores. Scores are not scaled, as the queries start small. Biases are made here, of the one parameter
+// that attention reads: where it is apart each of its actors has a copy of the table, some hundred elements that are sent once a step. The
+// biases of all places are as many as scores, and would be sent for each micro-batch.
+Tensor attend_to_own(const Config& c, const Parameters& p, const Heads& x, const RelativeBias& bias, Tensor ranges) {
+  if (!ranges && !bias.is_causal()) {
+    const Tensor shifts = bias(c, p, x.q);
+    return matmul(softmax(matmul(x.q, transpose(x.k, 2, 3)) + shifts, 3), x.v);
+  }
+  const std::int64_t reach = std::min(c.context, x.q.size(2));
+  const Tensor seen = ranges ? ranges : up_to_each(x.q), distances = bias.of_distances(c, p, x.q, reach);
+  return attention_in_ranges(x.q, x.k, x.v, seen, {reach, distances, 1.0, bias.is_causal()});
+}
+
+// Attention to the encoder's result.
+Tensor attend_to_memory(const Config& c, const Heads& x, Tensor ranges) {
+  if (!ranges) return scaled_dot_product_attention(x.q, x.k, x.v, false, 1.0);
+  return attention_in_ranges(x.q, x.k, x.v, ranges, {.reach = std::min(c.context, x.k.size(2)), .scale = 1.0});
+}
+
+// What a layer's attention adds to. Keys and values are of `memory`, or where that is none of x, as queries are.
+struct AttentionInput {
+  Tensor x, memory;
+  bool is_causal;
+  AttentionStages stages;
+};
 
 class Attention {
  public:
   Attention(ParameterList& specs, const std::string& path, const Config& c)
-      : q_(projection(specs, path + ".q", c, root(c.width * (c.width / c.heads)), {{"embed"}, {"heads", 1, c.heads}})),
+      : heads_(c.heads),
+        q_(projection(specs, path + ".q", c, root(c.width * (c.width / c.heads)), {{"embed"}, {"heads", 1, c.heads}})),
         k_(projection(specs, path + ".k", c, root(c.width), {{"embed"}, {"heads", 1, c.heads}})),
         v_(projection(specs, path + ".v", c, root(c.width), {{"embed"}, {"heads", 1, c.heads}})),
         o_(projection(specs, path + ".o", c, root(c.width), {{"heads", 1, c.heads}, {"embed"}})) {}
 
-  // Attention within x, of biased scores. Scores are not scaled, as the queries start small.
-  Tensor self(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor ranges) const {
-    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, x), c.heads), v = split_heads(v_(p, x), c.heads);
-    if (!ranges && !bias.is_causal()) {
-      const Tensor shifts = bias(c, p, x);
-      return o_(p, join_heads(matmul(softmax(matmul(q, transpose(k, 2, 3)) + shifts, 3), v)));
-    }
-    const std::int64_t reach = std::min(c.context, x.size(1));
-    const Tensor seen = ranges ? ranges : up_to_each(x), distances = bias.of_distances(c, p, x, reach);
-    return o_(p, join_heads(attention_in_ranges(q, k, v, seen, {reach, distances, 1.0, bias.is_causal()})));
-  }
-
-  // Attention from x to memory.
-  Tensor cross(const Config& c, const Parameters& p, Tensor x, Tensor memory, Tensor ranges) const {
-    const Tensor q = split_heads(q_(p, x), c.heads), k = split_heads(k_(p, memory), c.heads), v = split_heads(v_(p, memory), c.heads);
-    if (!ranges) return o_(p, join_heads(scaled_dot_product_attention(q, k, v, false, 1.0)));
-    return o_(p, join_heads(attention_in_ranges(q, k, v, ranges, {.reach = std::min(c.context, memory.size(1)), .scale = 1.0})));
+  // x with what attention makes of it: attend(heads), [batch, heads, length, size].
+  template <class Attend>
+  Tensor operator()(const Parameters& p, const nn::RMSNorm& norm, const AttentionInput& in, Attend&& attend) const {
+    const Tensor normed = in_stage(in.stages.before, [&] { return norm(p, in.x); });
+    const Heads heads = in_stage(in.stages.product, [&] { return heads_of(p, normed, in.memory ? in.memory : normed); });
+    const Tensor mixed = in_stage(in.stages.attention, [&] { return attend(heads); });
+    return in_stage(in.stages.behind, [&] { return residual(in.x + o_(p, join_heads(mixed)), in.is_causal); });
   }
 
  private:
@@ -135,13 +170,18 @@ class Attention {
     return {specs, path, {c.width, c.width, dims}, deviation, c.lora.of_attention()};
   }
 
+  Heads heads_of(const Parameters& p, Tensor x, Tensor memory) const {
+    return {split_heads(q_(p, x), heads_), split_heads(k_(p, memory), heads_), split_heads(v_(p, memory), heads_)};
+  }
+
+  std::int64_t heads_;
   AdaptedLinear q_, k_, v_, o_;
 };
 
 class T5Layer {
  public:
   T5Layer(ParameterList& specs, const std::string& stack, std::int64_t number, const Config& c)
-      : path_(concat(stack, ".block.", number)), self_(specs, path_ + ".layer.0.SelfAttention", c) {
+      : path_(concat(stack, ".block.", number)), number_(number), self_(specs, path_ + ".layer.0.SelfAttention", c) {
     // The bias belongs to the stack; its parameter stands after those of the first layer's attention.
     if (number == 0) bias_.emplace(specs, stack, c);
     self_norm_.emplace(norm(specs, path_ + ".layer.0.layer_norm", c));
@@ -163,13 +203,24 @@ class T5Layer {
   Tensor operator()(const Config& c, const Parameters& p, Tensor x, const RelativeBias& bias, Tensor memory,
                     const StackRanges& ranges) const {
     const Origin origin(path_);
-    x = residual(x + self_.self(c, p, (*self_norm_)(p, x), bias, ranges.own), bias.is_causal());
-    if (cross_) x = residual(x + cross_->cross(c, p, (*cross_norm_)(p, x), memory, ranges.memory));
-    return residual(x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x)))), bias.is_causal());
+    const bool is_causal = bias.is_causal();
+    AttentionStages stages = stages_of(c, 0);
+    x = self_(p, *self_norm_, {x, {}, is_causal, stages}, [&](const Heads& heads) { return attend_to_own(c, p, heads, bias, ranges.own); });
+    if (cross_) {
+      stages = stages_of(c, 1);
+      x = (*cross_)(p, *cross_norm_, {x, memory, is_causal, stages},
+                    [&](const Heads& heads) { return attend_to_memory(c, heads, ranges.memory); });
+    }
+    const Stage stage(stages.behind);
+    return residual(x + (*wo_)(p, relu((*wi_)(p, (*dense_norm_)(p, x)))), is_causal);
   }
+
+  // The stages of its first or second attention.
+  AttentionStages stages_of(const Config& c, std::int64_t attention) const { return c.stages_of(cross_.has_value(), number_, attention); }
 
  private:
   std::string path_;
+  std::int64_t number_;
   Attention self_;
   std::optional<RelativeBias> bias_;
   std::optional<nn::RMSNorm> self_norm_;
@@ -183,9 +234,9 @@ class T5 : public Model {
  public:
   explicit T5(const ModelOptions& options)
       : specs_(options.master()), c_(read(options)), shared_(specs_, "shared", {c_.vocabulary, c_.width, {"vocab"}, {"embed"}}, 1) {
-    for (std::int64_t i = 0; i < c_.layers; ++i) encoder_.emplace_back(specs_, "encoder", i, c_);
+    for (std::int64_t i = 0; i < c_.encoder_layers; ++i) encoder_.emplace_back(specs_, "encoder", i, c_);
     encoder_norm_.emplace(norm(specs_, "encoder.final_layer_norm", c_));
-    for (std::int64_t i = 0; i < c_.layers; ++i) decoder_.emplace_back(specs_, "decoder", i, c_);
+    for (std::int64_t i = 0; i < c_.decoder_layers; ++i) decoder_.emplace_back(specs_, "decoder", i, c_);
     decoder_norm_.emplace(norm(specs_, "decoder.final_layer_norm", c_));
     freeze_base(specs_, c_.lora);
   }
@@ -211,23 +262,15 @@ class T5 : public Model {
   static Tensor of_decoder(const Batch& batch, Tensor text) { return batch.inputs ? text : slice(text, 1, text.size(1) / 2, text.size(1)); }
 
   Tensor encode(const Parameters& p, Tensor tokens, const StackRanges& ranges) const {
-    Tensor x;
-    for (std::int64_t i = 0; i < c_.layers; ++i) {
-      const Stage stage(c_.stage(i));
-      if (i == 0) x = residual(to(shared_(p, tokens), c_.compute), /*causal=*/false);
-      x = encoder_[i](c_, p, x, encoder_[0].bias(), {}, ranges);
-    }
-    const Stage stage(c_.stage(c_.layers - 1));
-    return (*encoder_norm_)(p, x);
+    Tensor x =
+        in_stage(encoder_[0].stages_of(c_, 0).before, [&] { return residual(to(shared_(p, tokens), c_.compute), /*causal=*/false); });
+    for (const T5Layer& layer : encoder_) x = layer(c_, p, x, encoder_[0].bias(), {}, ranges);
+    return in_stage(encoder_.back().stages_of(c_, 0).behind, [&] { return (*encoder_norm_)(p, x); });
   }
 
   Tensor decode(const Parameters& p, Tensor tokens, Tensor memory, const StackRanges& ranges) const {
-    Tensor x;
-    for (std::int64_t i = 0; i < c_.layers; ++i) {
-      const Stage stage(c_.stage(c_.layers + i));
-      if (i == 0) x = residual(to(shared_(p, tokens), c_.compute));
-      x = decoder_[i](c_, p, x, decoder_[0].bias(), memory, ranges);
-    }
+    Tensor x = in_stage(decoder_[0].stages_of(c_, 0).before, [&] { return residual(to(shared_(p, tokens), c_.compute)); });
+    for (const T5Layer& layer : decoder_) x = layer(c_, p, x, decoder_[0].bias(), memory, ranges);
     return x;
   }
 
@@ -241,8 +284,9 @@ class T5 : public Model {
 }  // namespace
 
 ModelEntry t5_model() {
-  std::map<std::string, double> numbers = {{"layers", 2},     {"width", 64},    {"heads", 4},       {"buckets", 32},
-                                           {"distance", 128}, {"context", 128}, {"vocabulary", 256}};
+  std::map<std::string, double> numbers = {{"layers", 2},    {"decoder_layers", 0}, {"width", 64},
+                                           {"heads", 4},     {"buckets", 32},       {"distance", 128},
+                                           {"context", 128}, {"vocabulary", 256},   {"qkv_in_attention", 0}};
   numbers.merge(lora_numbers());
   return {.summary =
               "T5 over bytes, with the published checkpoints' parameter names: reads half a sequence, predicts the other, or reads pairs",

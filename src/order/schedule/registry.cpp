@@ -16,7 +16,7 @@ namespace {
 struct Entry {
   ScheduleInfo info;
   Schedule (*make)(const ScheduleOptions&);
-  bool splits_backward = false;
+  bool splits_backward = false, has_attention_apart = false;
 };
 
 // The schedules that update within a window of steps, behind all others.
@@ -82,7 +82,9 @@ std::vector<Entry> with_sequences(std::vector<Entry> all) {
         "attention, as stages of its own, of p micro-batches on p actors: no bubble from it, at gpipe's memory",
         true,
         {"--group"}},
-       helixpipe},
+       helixpipe,
+       false,
+       true},
   };
   all.insert(all.end(), of_sequences.begin(), of_sequences.end());
   return all;
@@ -256,6 +258,10 @@ void require_balance(std::string_view name, const ScheduleOptions& options, int 
 
 bool splits_backward(std::string_view schedule) {
   return entry_named(schedule).splits_backward;
+}
+
+bool has_attention_apart(std::string_view schedule) {
+  return entry_named(schedule).has_attention_apart;
 }
 
 bool takes(std::string_view schedule, std::string_view flag) {

@@ -7,6 +7,8 @@ namespace penstock {
 
 // Its tables have I and W in place of B.
 bool splits_backward(std::string_view schedule);
+// Its tables are of models that are cut around their attentions, each of which is a stage: of one more than twice as many stages.
+bool has_attention_apart(std::string_view schedule);
 // Whether it takes an option, by its flag: "--unit".
 bool takes(std::string_view schedule, std::string_view flag);
 

@@ -1,12 +1,10 @@
 // An optimiser without a barrier (Qi et al., 2401.10241, section 4, of which this is the part without clipping): an actor that is done with
 // a stage updates it while others still compute.
-#include <algorithm>
 #include <map>
 
 #include "schedule/generators.h"
 #include "schedule/kinds.h"
 #include "schedule/slices.h"
-#include "schedule/versions.h"
 
 namespace penstock {
 
@@ -36,12 +34,10 @@ Schedule with_step_updates(Schedule schedule, int steps) {
   schedule.cells.clear();
   schedule.steps = steps;
   const std::int32_t of_step = schedule.microbatches() / steps;
-  std::vector<bool> spread = spread_stages(schedule);
-  if (std::ranges::find(spread, false) == spread.end()) spread.assign(spread.size(), false);  // replicas, which do have parameters
   for (std::vector<Action>& row : schedule.actors) {
     std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> last;  // by stage and step: the last gradient, or the fused pair's end
     for (std::size_t i = 0; i < row.size(); ++i) {
-      if ((row[i].kind != Kind::B && row[i].kind != Kind::W) || spread[whole_stage(row[i], schedule)]) continue;
+      if (row[i].kind != Kind::B && row[i].kind != Kind::W) continue;
       std::size_t& end = last[{whole_stage(row[i], schedule), row[i].microbatch / of_step}] = i;
       while (row[end].fused_with_next) ++end;
     }

@@ -89,7 +89,7 @@ struct Partial {
 };
 
 // The problem that is searched.
-struct Searched {
+struct DappleProblem {
   const ChainView& view;
   const ClusterSpec& cluster;
   Hosts hosts;
@@ -101,10 +101,10 @@ struct Searched {
   std::vector<std::vector<double>> least = {};  // empty where memory has no limit
 };
 
-Searched searched(const ChainView& view, TimeLimit& limit) {
+DappleProblem searched(const ChainView& view, TimeLimit& limit) {
   const ClusterSpec& cluster = view.problem->cluster;
   const int devices = view.devices();
-  Searched in{
+  DappleProblem in{
       view, cluster, Hosts(cluster), devices, coarse_unit(devices), at(most_stages(*view.problem, view.samples)), at(devices > 16 ? 4 : 8)};
   double largest = 0;
   for (const ClusterDevice& device : cluster.devices) {
@@ -141,7 +141,7 @@ DapplePart link_part(const ChainView& view, int border, const ClusterLink& link,
 
 // Whether a stage of `count` devices is tried: of few devices any number, else powers of two and whole hosts; of very many only whole
 // units.
-bool tried(const Searched& in, int count) {
+bool tried(const DappleProblem& in, int count) {
   return in.devices <= 16 || (count % in.unit == 0 && ((count & (count - 1)) == 0 || count % in.hosts.size() == 0));
 }
 
@@ -151,7 +151,7 @@ struct Rest {
   ClusterLink link;
 };
 
-Rest rest_of(const Searched& in, const Partial& partial) {
+Rest rest_of(const DappleProblem& in, const Partial& partial) {
   std::vector<int> taken = partial.taken;
   int left = in.devices;
   for (const int count : taken) left -= count;
@@ -179,7 +179,7 @@ bool one_forward_one_backward_waits(const std::vector<DapplePart>& parts, int mi
 
 // A lower bound of the latency with these parts first. It gives the rest all devices left, as fast as the fastest, without transfers, and
 // assumes that replicas with half the samples take half the time or more.
-double bound_of(const Searched& in, const std::vector<DapplePart>& parts, int border, int left) {
+double bound_of(const DappleProblem& in, const std::vector<DapplePart>& parts, int border, int left) {
   const int microbatches = in.view.microbatches;
   const SetCost cost = cost_of(in.view, border, in.view.atoms());
   double passed = 0, bound = 0, backward = 0, reduce = 0;
@@ -193,9 +193,9 @@ double bound_of(const Searched& in, const std::vector<DapplePart>& parts, int bo
   return std::max(bound, passed + microbatches * rest) + reduce;
 }
 
-class Search {
+class DappleSearch {
  public:
-  Search(const ChainView& view, TimeLimit& limit)
+  DappleSearch(const ChainView& view, TimeLimit& limit)
       : in_(searched(view, limit)), limit_(limit), partials_(at(in_.devices), std::vector<std::vector<Partial>>(at(view.atoms()))) {}
 
   std::optional<ChainPlan> run() {
@@ -282,7 +282,7 @@ class Search {
     if (kept.size() > in_.kept) kept.pop_back();
   }
 
-  const Searched in_;
+  const DappleProblem in_;
   TimeLimit& limit_;
   std::vector<std::vector<std::vector<Partial>>> partials_;  // by devices used and border; ascending in bound
   ChainPlan best_{.stages = {}, .bottleneck = kInfinity, .value = kInfinity};
@@ -311,7 +311,7 @@ double dapple_latency(std::span<const DapplePart> parts, int microbatches, Dappl
 
 Plan plan_by_dapple(const PlanProblem& problem, const PlanOptions& options) {
   return plan_of_chain("dapple", problem, {.most_atoms = 64, .replicas = true}, options,
-                       [](const ChainView& view, TimeLimit& limit) { return Search(view, limit).run(); });
+                       [](const ChainView& view, TimeLimit& limit) { return DappleSearch(view, limit).run(); });
 }
 
 }  // namespace penstock

@@ -22,7 +22,7 @@ struct Crossing {
   double bytes = 0;
 };
 
-std::vector<Crossing> crossings_of(const PlanGraph& graph, const std::vector<int>& order) {
+std::vector<Crossing> output_crossings(const PlanGraph& graph, const std::vector<int>& order) {
   const std::size_t count = order.size();
   std::vector<int> place(count), last(count, -1), first(count, static_cast<int>(count)), readers(count);
   std::vector<double> largest(count, 0), largest_back(count, 0);
@@ -99,7 +99,7 @@ void add_waits(const PlanNode& node, double samples, const StepSeconds& seconds,
 std::vector<Atom> atoms_of(const PlanGraph& graph, double samples, double parameter_bytes, const StepSeconds& seconds) {
   for (const PlanNode& node : graph.nodes) check_node(node);
   const std::vector<int> order = branch_order(graph);
-  const std::vector<Crossing> crossings = crossings_of(graph, order);
+  const std::vector<Crossing> crossings = output_crossings(graph, order);
   std::vector<Atom> atoms;
   bool begins = true;
   for (std::size_t i = 0; i < order.size(); ++i) {

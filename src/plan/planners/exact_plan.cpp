@@ -165,7 +165,7 @@ double least_all_reduce(const ClusterSpec& cluster, const PlanStage& stage, doub
 }
 
 // The problem that is searched.
-struct Searched {
+struct ExactProblem {
   const PlanProblem& problem;
   PlanGoal goal;
   int nodes, devices;
@@ -175,14 +175,14 @@ struct Searched {
   double fastest = 0, largest = 0;        // of the devices
 };
 
-Searched searched(const PlanProblem& problem, PlanGoal goal) {
-  Searched in{problem,
-              goal,
-              static_cast<int>(problem.graph.nodes.size()),
-              static_cast<int>(problem.cluster.devices.size()),
-              !problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; }),
-              device_classes(problem.cluster),
-              std::vector<Mask>(problem.graph.nodes.size())};
+ExactProblem searched(const PlanProblem& problem, PlanGoal goal) {
+  ExactProblem in{problem,
+                  goal,
+                  static_cast<int>(problem.graph.nodes.size()),
+                  static_cast<int>(problem.cluster.devices.size()),
+                  !problem.replicas && !any_cost(problem, [](const NodeCost& cost) { return cost.degree > 1; }),
+                  device_classes(problem.cluster),
+                  std::vector<Mask>(problem.graph.nodes.size())};
   for (const PlanEdge& edge : problem.graph.edges) in.feeding[at(edge.to)] |= Mask{1} << edge.from;
   for (const ClusterDevice& device : problem.cluster.devices) {
     in.fastest = std::max(in.fastest, device.speed);
@@ -192,7 +192,7 @@ Searched searched(const PlanProblem& problem, PlanGoal goal) {
 }
 
 // The nodes of the set that come after (`later`) or before the given ones.
-Mask closure(const Searched& in, Mask nodes, Mask set, bool later) {
+Mask closure(const ExactProblem& in, Mask nodes, Mask set, bool later) {
   for (Mask before = 0; before != nodes;) {
     before = nodes;
     for (int n = 0; n < in.nodes; ++n) {
@@ -205,7 +205,7 @@ Mask closure(const Searched& in, Mask nodes, Mask set, bool later) {
 
 // The split itself and its neighbours. These differ by one node, with all or nothing of what comes before or after it in its stage, by an
 // exchange of two nodes, or by two stages that are joined.
-std::vector<std::vector<Mask>> neighbours(const Searched& in, const std::vector<Mask>& sets) {
+std::vector<std::vector<Mask>> neighbours(const ExactProblem& in, const std::vector<Mask>& sets) {
   std::vector<std::vector<Mask>> all = {sets};
   const auto move = [&](std::size_t from, std::size_t to, Mask nodes, Mask back = 0) {
     std::vector<Mask>& moved = all.emplace_back(sets);
@@ -238,7 +238,7 @@ struct Order {
 };
 
 // Orders the stages of the nodes up to `last`. Returns false where there is a circle.
-bool order_sets(const Searched& in, const std::vector<Mask>& sets, int last, Order& order) {
+bool order_sets(const ExactProblem& in, const std::vector<Mask>& sets, int last, Order& order) {
   order.feeds.assign(sets.size(), 0);
   for (int node = 0; node <= last; ++node)
     for (std::size_t s = 0; s < sets.size(); ++s) {
@@ -263,7 +263,7 @@ bool order_sets(const Searched& in, const std::vector<Mask>& sets, int last, Ord
 class Placing {
  public:
   // Plans must be better than `best`. With `prove` it also finds what bounds the plans of these splits.
-  Placing(const Searched& in, TimeLimit& limit, bool prove, double best)
+  Placing(const ExactProblem& in, TimeLimit& limit, bool prove, double best)
       : in_(in), limit_(limit), options_(in.problem, prove), best_(best) {}
 
   ExactResult result() && {
@@ -434,7 +434,7 @@ class Placing {
     return step_bound(figures, PlanOrder::any);
   }
 
-  const Searched& in_;
+  const ExactProblem& in_;
   TimeLimit& limit_;
   SetOptions options_;
   double best_, bound_ = kInfinity;
@@ -459,7 +459,7 @@ ExactResult exact_stages(const PlanProblem& problem, const std::vector<PlanStage
     const PlanScore score = score_of(figures_of(problem, start), goal);
     if (score.lack == 0) best = score.value;
   }
-  const Searched in = searched(problem, goal);
+  const ExactProblem in = searched(problem, goal);
   Placing placing(in, limit, goal == PlanGoal::time, best);
   std::vector<Mask> sets;
   Order order;
@@ -476,7 +476,7 @@ std::vector<PlanStage> polish_stages(const PlanProblem& problem, std::vector<Pla
     Mask& set = sets.emplace_back(0);
     for (const int node : stage.nodes) set |= Mask{1} << node;
   }
-  const Searched in = searched(problem, PlanGoal::time);
+  const ExactProblem in = searched(problem, PlanGoal::time);
   Placing placing(in, limit, false, best.lack > 0 ? kInfinity : best.value);
   placing.polish(std::move(sets));
   ExactResult found = std::move(placing).result();

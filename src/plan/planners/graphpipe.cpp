@@ -235,18 +235,18 @@ Candidate make_candidate(const StageLine& line, const std::vector<LineStage>& fo
 }
 
 // Whether the micro-batches in flight that the formula assumes must fit into memory.
-enum class InFlight { counts, squeezed };
+enum class InFlightMemory { counts, squeezed };
 
 // Stages that keep the target and fit. First micro-batches in flight are not counted: often the stages fit anyway, or not at all. Where
 // they do not, they may still run with fewer in flight.
-std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageTarget target, InFlight in_flight) {
+std::optional<Candidate> at_target(Finder& finder, const StageLine& line, StageTarget target, InFlightMemory in_flight) {
   target.memory = line.costing->memory;
   for (const bool counted : {false, true}) {
     target.in_flight = counted;
     const auto stages = stages_within(line, target, finder.states, finder.limit);
     if (!stages) return std::nullopt;
     Candidate made = make_candidate(line, *stages);
-    if (made.lack == 0 || in_flight == InFlight::squeezed) return made;
+    if (made.lack == 0 || in_flight == InFlightMemory::squeezed) return made;
     if (!target.any_path) finder.squeezed.push_back(std::move(made));
   }
   return std::nullopt;
@@ -279,7 +279,7 @@ double highest_target(const StageLine& line, TimeLimit& limit) {
 }
 
 // The least target that can be kept, to one part in 10^4 (10^3 for many nodes); infinite: none can.
-double least_target(Finder& finder, const StageLine& line, InFlight in_flight) {
+double least_target(Finder& finder, const StageLine& line, InFlightMemory in_flight) {
   const double highest = highest_target(line, finder.limit), lowest = std::max(lowest_target(line), highest * 1e-12);
   // The slowest stage's seconds per sample; infinite where no stages are found.
   const auto slowest_at = [&](double target) {
@@ -313,7 +313,7 @@ double least_way(const StageLine& line) {
 }
 
 // The plans with the shortest ways for the least target and for higher ones, as long as these could be faster by the formula.
-std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFlight in_flight) {
+std::vector<Candidate> candidates_of(Finder& finder, const StageLine& line, InFlightMemory in_flight) {
   std::vector<Candidate> candidates;
   const double samples = line.costing->samples, shortest = least_way(line);
   if (samples * lowest_target(line) + shortest > finder.best.time * kWorthwhile) return candidates;
@@ -380,20 +380,20 @@ GraphpipePlans graphpipe_plans(const PlanProblem& problem, TimeLimit& limit) {
   Finder finder{problem, limit};
   const std::vector<StageCosting> costings = costings_of(problem);
   GraphpipePlans plans;
-  const auto search_line = [&](const StageLine& line, InFlight in_flight, std::vector<Candidate>& kind) {
+  const auto search_line = [&](const StageLine& line, InFlightMemory in_flight, std::vector<Candidate>& kind) {
     std::vector<Candidate> found = candidates_of(finder, line, in_flight);
     kind.insert(kind.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   };
-  const auto search = [&](InFlight in_flight, std::vector<Candidate>& in_a_row, std::vector<Candidate>& branched) {
+  const auto search = [&](InFlightMemory in_flight, std::vector<Candidate>& in_a_row, std::vector<Candidate>& branched) {
     for (const StageCosting& costing : costings)
       if (!limit.is_over()) search_line(plain_line(problem.graph, costing), in_flight, in_a_row);
     for (const StageCosting& costing : costings)
       for (const StageLine& line : branched_lines(problem.graph, costing))
         if (!limit.is_over()) search_line(line, in_flight, branched);
   };
-  search(InFlight::counts, plans.in_a_row, plans.branched);
+  search(InFlightMemory::counts, plans.in_a_row, plans.branched);
   if (plans.branched.empty() && plans.in_a_row.empty()) {
-    search(InFlight::squeezed, finder.squeezed, finder.squeezed);
+    search(InFlightMemory::squeezed, finder.squeezed, finder.squeezed);
   } else if (finder.costing != nullptr) {
     StageCosting any_size = *finder.costing;
     any_size.options = options_of(problem, any_size, allowed_batches(problem));

@@ -25,15 +25,15 @@ namespace penstock {
 namespace {
 
 // One way to run the nodes after a position.
-struct Way {
+struct RestWay {
   int devices = 0;
   int in_flight = 0, with_next = 0;  // of the stages right after the position: max i_y, max (i_y + k_y); 0 where they do not count
   double seconds = 0;                // the longest path through the stages
   int step = -1;                     // the step taken last; -1: none
 };
-using Ways = std::vector<Way>;
+using RestWays = std::vector<RestWay>;
 
-bool no_worse(const Way& a, const Way& b) {
+bool no_worse(const RestWay& a, const RestWay& b) {
   return a.devices <= b.devices && a.seconds <= b.seconds && a.in_flight <= b.in_flight && a.with_next <= b.with_next;
 }
 
@@ -45,7 +45,7 @@ struct Step {
 
 // The ways of a fork with something in flight after it, for branches [i, j) at [j][i]; j runs up to the largest that has been asked for.
 struct ForkWays {
-  std::vector<std::vector<Ways>> more, any;  // more: in several groups; any: in one or more
+  std::vector<std::vector<RestWays>> more, any;  // more: in several groups; any: in one or more
 };
 
 constexpr std::size_t kMostSteps = 1 << 24;
@@ -65,30 +65,30 @@ bool is_over(Search& search, std::size_t work) {
   return search.limit.is_over(static_cast<std::int64_t>(work)) || search.steps.size() > kMostSteps;
 }
 
-bool wasteful(const Search& search, const Way& way, int begin, int end) {
+bool wasteful(const Search& search, const RestWay& way, int begin, int end) {
   const double work = search.line.work[end] - search.line.work[begin];
   return way.devices - work / search.target.per_sample > search.waste;
 }
 
 // Adds a way to those of its position, unless one of them is as good.
-void insert(Search& search, Ways& ways, Way way, const Step& step) {
+void insert(Search& search, RestWays& ways, RestWay way, const Step& step) {
   ++search.states;
-  for (const Way& known : ways)
+  for (const RestWay& known : ways)
     if (no_worse(known, way)) return;
-  std::erase_if(ways, [&](const Way& known) { return no_worse(way, known); });
+  std::erase_if(ways, [&](const RestWay& known) { return no_worse(way, known); });
   way.step = static_cast<int>(search.steps.size());
   search.steps.push_back(step);
   ways.push_back(way);
 }
 
 // Adds to `result` the ways after `end` with the stage [begin, end) before each.
-void add_stage(Search& search, const Ways& ways, const LineStage& stage, int last, Ways& result) {
+void add_stage(Search& search, const RestWays& ways, const LineStage& stage, int last, RestWays& result) {
   const StageLine& line = search.line;
   const StageTarget& target = search.target;
   const StageOption& option = line.costing->options[stage.option];
   const double seconds = target.any_path ? 0 : seconds_per_sample(line, stage.begin, stage.end, option) * option.samples;
-  for (const Way& after : ways) {
-    Way way = after;
+  for (const RestWay& after : ways) {
+    RestWay way = after;
     way.devices += option.replicas;
     way.seconds += seconds;
     if (way.seconds > target.path_limit || wasteful(search, way, stage.begin, last)) continue;
@@ -103,10 +103,10 @@ void add_stage(Search& search, const Ways& ways, const LineStage& stage, int las
 }
 
 // Adds all stages [begin, end) with begin >= first. `at_position[p - first]`: the ways from p up to `last`.
-void add_stages(Search& search, int first, int end, int last, std::vector<Ways>& at_position) {
+void add_stages(Search& search, int first, int end, int last, std::vector<RestWays>& at_position) {
   const StageLine& line = search.line;
   const std::vector<StageOption>& options = line.costing->options;
-  const Ways& ways = at_position[end - first];
+  const RestWays& ways = at_position[end - first];
   for (int begin = end; begin-- > first;) {
     const double least = (line.work[end] - line.work[begin]) / search.target.per_sample;  // devices
     if (least > static_cast<double>(line.costing->devices.size()) || is_over(search, options.size())) break;
@@ -122,17 +122,17 @@ void add_stages(Search& search, int first, int end, int last, std::vector<Ways>&
   }
 }
 
-const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after);
+const std::vector<RestWays>& ways_of_fork(Search& search, int fork, std::size_t branches, const RestWay& after);
 
 // Adds all forks of branches [i, j) of `fork` that end at bounds[j].
-void add_fork(Search& search, int fork, std::size_t j, int first, int last, std::vector<Ways>& at_position) {
+void add_fork(Search& search, int fork, std::size_t j, int first, int last, std::vector<RestWays>& at_position) {
   const std::vector<int>& bounds = search.line.forks[fork].bounds;
-  for (const Way& after : at_position[bounds[j] - first]) {
-    const std::vector<Ways>& several = ways_of_fork(search, fork, j, after);
+  for (const RestWay& after : at_position[bounds[j] - first]) {
+    const std::vector<RestWays>& several = ways_of_fork(search, fork, j, after);
     for (std::size_t i = 0; i < j; ++i) {
       if (is_over(search, several[i].size() * (at_position[bounds[i] - first].size() + 1))) return;
-      for (const Way& inside : several[i]) {
-        Way way = inside;
+      for (const RestWay& inside : several[i]) {
+        RestWay way = inside;
         way.devices += after.devices;
         way.seconds += after.seconds;
         if (way.seconds <= search.target.path_limit && !wasteful(search, way, bounds[i], last))
@@ -143,8 +143,8 @@ void add_fork(Search& search, int fork, std::size_t j, int first, int last, std:
 }
 
 // The ways from each position of [first, last] up to `last`, with forks inside of `outer`.
-std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, const Way& start) {
-  std::vector<Ways> at_position(at(last - first + 1));
+std::vector<RestWays> ways_of_line(Search& search, int first, int last, int outer, const RestWay& start) {
+  std::vector<RestWays> at_position(at(last - first + 1));
   at_position.back() = {start};
   for (int end = last; end > first && !is_over(search, 1); --end) {
     if (at_position[end - first].empty()) continue;
@@ -156,25 +156,25 @@ std::vector<Ways> ways_of_line(Search& search, int first, int last, int outer, c
 }
 
 // Adds to `result` each way of branches [i, k) side by side with each way of branches [k, j).
-void add_side_by_side(Search& search, const Ways& left, const Ways& right, int begin, int end, Ways& result) {
-  for (const Way& a : left) {
+void add_side_by_side(Search& search, const RestWays& left, const RestWays& right, int begin, int end, RestWays& result) {
+  for (const RestWay& a : left) {
     if (is_over(search, right.size() * (result.size() + 1))) return;
-    for (const Way& b : right) {
-      const Way way{a.devices + b.devices, std::max(a.in_flight, b.in_flight), std::max(a.with_next, b.with_next),
-                    std::max(a.seconds, b.seconds)};
+    for (const RestWay& b : right) {
+      const RestWay way{a.devices + b.devices, std::max(a.in_flight, b.in_flight), std::max(a.with_next, b.with_next),
+                        std::max(a.seconds, b.seconds)};
       if (!wasteful(search, way, begin, end)) insert(search, result, way, {{0, 0, -1}, a.step, b.step});
     }
   }
 }
 
 // At [i]: the ways of branches [i, branches) in several groups, before `after`.
-const std::vector<Ways>& ways_of_fork(Search& search, int fork, std::size_t branches, const Way& after) {
+const std::vector<RestWays>& ways_of_fork(Search& search, int fork, std::size_t branches, const RestWay& after) {
   ForkWays& ways = search.forks[{fork, after.in_flight, after.with_next}];
   const std::vector<int>& bounds = search.line.forks[fork].bounds;
-  const Way start{.in_flight = after.in_flight, .with_next = after.with_next};
+  const RestWay start{.in_flight = after.in_flight, .with_next = after.with_next};
   for (std::size_t j = ways.any.size(); j <= branches; ++j) {
-    const std::vector<Ways> lines = ways_of_line(search, bounds[0], bounds[j], fork, start);
-    std::vector<Ways> one(j), more(j);
+    const std::vector<RestWays> lines = ways_of_line(search, bounds[0], bounds[j], fork, start);
+    std::vector<RestWays> one(j), more(j);
     for (std::size_t i = j; i-- > 0;) {
       one[i] = lines[bounds[i] - bounds[0]];
       for (std::size_t k = i + 1; k < j; ++k) add_side_by_side(search, ways.any[k][i], one[k], bounds[i], bounds[j], more[i]);
@@ -212,10 +212,10 @@ std::optional<std::vector<LineStage>> stages_within(const StageLine& line, const
   const double devices = static_cast<double>(line.costing->devices.size());
   search.waste = devices * (1 + 1e-9) - line.work.back() / target.per_sample;
   if (search.waste < 0) return std::nullopt;
-  const std::vector<Ways> ways = ways_of_line(search, 0, line.size(), -1, Way{});
-  const Ways& whole = ways.front();
+  const std::vector<RestWays> ways = ways_of_line(search, 0, line.size(), -1, RestWay{});
+  const RestWays& whole = ways.front();
   if (whole.empty() || is_over(search, 0)) return std::nullopt;
-  const auto best = std::min_element(whole.begin(), whole.end(), [](const Way& a, const Way& b) {
+  const auto best = std::min_element(whole.begin(), whole.end(), [](const RestWay& a, const RestWay& b) {
     return std::pair(a.seconds, a.in_flight) < std::pair(b.seconds, b.in_flight);
   });
   return stages_of(search, best->step);

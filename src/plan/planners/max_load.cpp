@@ -18,10 +18,10 @@ double seconds_of(const PlanNode& node, double speed) {
   return (node.costs[0].forward + node.costs[0].backward) / speed;
 }
 
-class Search {
+class LoadSearch {
  public:
   // More devices than there are nodes, or stages, are of no use.
-  Search(const PlanGraph& graph, Downsets sets, const EqualDevices& devices, int stages, TimeLimit& limit)
+  LoadSearch(const PlanGraph& graph, Downsets sets, const EqualDevices& devices, int stages, TimeLimit& limit)
       : limit_(limit), sets_(std::move(sets)), devices_(std::min({devices.count, stages, static_cast<int>(graph.nodes.size())})) {
     std::vector<double> load, bytes;
     std::vector<std::vector<int>> readers(graph.nodes.size());
@@ -134,7 +134,7 @@ class Search {
   ChainTable table_{0, 0};              // of the last solve() that found a plan
 };
 
-CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, const EqualDevices& devices) {
+CutCosts load_cut_costs(const PlanGraph& graph, const Downsets& sets, const EqualDevices& devices) {
   std::vector<double> seconds, sent;
   for (const PlanNode& node : graph.nodes) {
     seconds.push_back(seconds_of(node, devices.speed));
@@ -154,9 +154,9 @@ Plan plan_by_max_load(const PlanProblem& problem, const PlanOptions& options) {
   const int stages = most_stages(problem, measured_samples(problem.graph));
   Plan plan;
   plan.bottleneck = kInfinity;
-  plan.optimal = search_cuts(all, cut_costs(problem.graph, all, devices), devices.count,
+  plan.optimal = search_cuts(all, load_cut_costs(problem.graph, all, devices), devices.count,
                              [&](Downsets sets) {
-                               Search search(problem.graph, std::move(sets), devices, stages, limit);
+                               LoadSearch search(problem.graph, std::move(sets), devices, stages, limit);
                                const double value = search.solve(devices.memory);
                                if (value == kInfinity && plan.bottleneck == kInfinity)
                                  fail_memory("max-load", problem.graph.name, devices.memory, limit,

@@ -112,7 +112,7 @@ CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, double speed) {
 }
 
 // The problem that is searched, with sums by downset.
-struct Searched {
+struct PipeDreamProblem {
   Downsets sets;
   const std::vector<Level>& levels;
   CutCosts costs;
@@ -123,7 +123,7 @@ struct Searched {
   int full() const { return sets.count() - 1; }
 };
 
-Searched searched(Downsets sets, const Reduced& reduced, const std::vector<Level>& levels, double speed) {
+PipeDreamProblem searched(Downsets sets, const Reduced& reduced, const std::vector<Level>& levels, double speed) {
   std::vector<double> parameters, live;
   for (const PlanNode& node : reduced.graph.nodes) {
     parameters.push_back(node.costs[0].parameter_bytes);
@@ -142,14 +142,14 @@ Searched searched(Downsets sets, const Reduced& reduced, const std::vector<Level
 
 // A level of the hierarchy, as the search sees it.
 struct Layer {
-  const Searched& in;
+  const PipeDreamProblem& in;
   const Level& level;
   double memory;                      // of each device
   std::vector<double> below;          // the value between two sets on one worker, a group of the level below; empty: a worker is a device
   std::vector<double> share, reduce;  // by the number of workers m: 1/m; seconds of summing per byte of parameters
 };
 
-Layer layer_of(const Searched& in, const Level& level, double memory, std::vector<double> below) {
+Layer layer_of(const PipeDreamProblem& in, const Level& level, double memory, std::vector<double> below) {
   Layer layer{in, level, memory, std::move(below), std::vector<double>(at(level.size) + 1), std::vector<double>(at(level.size) + 1)};
   for (int m = 1; m <= level.size; ++m) {
     layer.share[at(m)] = 1.0 / m;
@@ -170,7 +170,7 @@ Best best_of(const ChainTable& table, int set) {
   return {};
 }
 
-std::vector<int> sets_from(const Searched& in, int start) {
+std::vector<int> sets_from(const PipeDreamProblem& in, int start) {
   std::vector<int> out;
   for (int set = start; set <= in.full(); ++set)
     if (in.sets.nested(start, set)) out.push_back(set);
@@ -178,15 +178,15 @@ std::vector<int> sets_from(const Searched& in, int start) {
 }
 
 // A stage, of the nodes between two sets, and its figures that do not depend on its number of workers. `seconds`: on one worker.
-struct Stage {
+struct PipeDreamStage {
   int from, to;
   double seconds, bytes, transfer;
 };
 
 // `first`: the stage is a chain's first. The transfer of its input then counts elsewhere, and the devices of a group share the sum of its
 // gradients. (The original's code has both for first stages only.)
-Stage stage_of(const Layer& layer, int from, int to, bool first) {
-  const Searched& in = layer.in;
+PipeDreamStage stage_of(const Layer& layer, int from, int to, bool first) {
+  const PipeDreamProblem& in = layer.in;
   const double bytes = in.parameters[at(to)] - in.parameters[at(from)];
   const double cut = std::max(in.costs.cut[at(from)], to == in.full() ? 0 : in.costs.cut[at(to)]);
   return {from, to,
@@ -194,7 +194,7 @@ Stage stage_of(const Layer& layer, int from, int to, bool first) {
           bytes / (first ? layer.level.below : 1), in.transfers && !first ? 2 * cut / layer.level.bandwidth : 0};
 }
 
-double value_of(const Layer& layer, const Stage& stage, int workers) {
+double value_of(const Layer& layer, const PipeDreamStage& stage, int workers) {
   const double share = layer.share[at(workers)];
   return std::max(stage.seconds * share + stage.bytes * layer.reduce[at(workers)], stage.transfer * share);
 }
@@ -202,9 +202,9 @@ double value_of(const Layer& layer, const Stage& stage, int workers) {
 // Whether a stage on m workers fits, where `used` workers are taken up to and with it. As the original counts, it keeps
 // ceil((level.size - used) / m) micro-batches and as many times its parameters. That is nothing for the last stage. In any case one
 // micro-batch, shared by its workers, must fit.
-bool holds(const Layer& layer, const Stage& stage, int m, int used) {
+bool holds(const Layer& layer, const PipeDreamStage& stage, int m, int used) {
   if (layer.memory == kInfinity) return true;
-  const Searched& in = layer.in;
+  const PipeDreamProblem& in = layer.in;
   const auto [from, to] = std::pair(stage.from, stage.to);
   const int kept = (layer.level.size - used + m - 1) / m;
   if (kept * (in.stash[at(to)] - in.stash[at(from)]) > layer.memory * layer.level.below) return false;
@@ -214,7 +214,7 @@ bool holds(const Layer& layer, const Stage& stage, int m, int used) {
 
 // The least number of workers used in [begin, last] with which the stage fits, last + 1 where none is: the more are used, the less it
 // keeps.
-int least_holding(const Layer& layer, const Stage& stage, int m, int begin, int last) {
+int least_holding(const Layer& layer, const PipeDreamStage& stage, int m, int begin, int last) {
   if (layer.memory == kInfinity) return begin;
   const auto range = std::views::iota(begin, last + 1);
   const auto found = std::ranges::partition_point(range, [&](int used) { return !holds(layer, stage, m, used); });
@@ -230,12 +230,12 @@ bool improves(const double* before, const double* best, int count, double value)
 
 // The chains from the first of `sets`, which ascend, over the others towards `end`. Values above `bound` are dropped.
 ChainTable chains_from(const Layer& layer, int end, double bound, const std::vector<int>& sets, TimeLimit& limit) {
-  const Searched& in = layer.in;
+  const PipeDreamProblem& in = layer.in;
   const int workers = layer.level.size;
   const ChainSpace space{in.sets, in.costs.work, workers, in.straight ? 1 : workers, layer.level.below, limit};
   return chains_over(space, sets, end, bound, [&](ChainTable& table, int from, int to, int most, int least) {
     const bool first = from == sets[0];
-    const Stage stage = stage_of(layer, from, to, first);
+    const PipeDreamStage stage = stage_of(layer, from, to, first);
     const double* before = table.value(from);
     double* best = table.value(to);
     const double needed = workers_for(stage.seconds, bound) * (1 - 1e-9);
@@ -260,7 +260,7 @@ ChainTable chains_from(const Layer& layer, int end, double bound, const std::vec
 
 // The value between any two sets.
 std::vector<double> values_of(const Layer& layer, TimeLimit& limit) {
-  const Searched& in = layer.in;
+  const PipeDreamProblem& in = layer.in;
   const std::size_t count = at(in.sets.count());
   std::vector<double> values(count * count, kInfinity);
   for (int start = 0; start < in.full() && !limit.is_over(0); ++start) {
@@ -291,7 +291,7 @@ struct Solved {
   double value = kInfinity;  // infinite: there is none
 };
 
-Solved solve(const Searched& in, double memory, TimeLimit& limit) {
+Solved solve(const PipeDreamProblem& in, double memory, TimeLimit& limit) {
   Solved out;
   for (const Level& level : in.levels) {
     out.layers.push_back(layer_of(in, level, memory, out.layers.empty() ? std::vector<double>() : values_of(out.layers.back(), limit)));
@@ -367,7 +367,7 @@ Plan plan_by_pipedream(const PlanProblem& problem, const PlanOptions& options) {
   Plan plan;
   plan.bottleneck = kInfinity;
   const auto improve = [&](Downsets sets) {
-    Searched in = searched(std::move(sets), reduced, levels, devices.speed);
+    PipeDreamProblem in = searched(std::move(sets), reduced, levels, devices.speed);
     in.transfers = !options.ignore_transfers;
     in.straight = options.straight || !problem.replicas;
     const Solved solved = solve(in, memory, limit);

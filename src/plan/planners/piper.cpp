@@ -92,7 +92,7 @@ bool few_stages(const Downsets& sets, int degrees, TimeLimit& limit) {
 }
 
 // By downset: the least device seconds of its nodes, and what leaves it.
-CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, const EqualDevices& devices) {
+CutCosts work_cut_costs(const PlanGraph& graph, const Downsets& sets, const EqualDevices& devices) {
   std::vector<double> work, outputs;
   for (const PlanNode& node : graph.nodes) {
     double least = kInfinity;
@@ -105,7 +105,7 @@ CutCosts cut_costs(const PlanGraph& graph, const Downsets& sets, const EqualDevi
 }
 
 // A stage at tensor degree t, before its data-parallel degree is chosen: its nodes are those of `outer` without `inner`.
-struct Stage {
+struct PiperStage {
   int inner, outer;
   int degree;         // index into the degrees
   double cut;         // bytes over its border, in both directions
@@ -114,7 +114,7 @@ struct Stage {
 };
 
 // The problem that is searched.
-struct Searched {
+struct PiperProblem {
   const PlanGraph& graph;
   Downsets sets;
   EqualDevices devices;
@@ -122,11 +122,11 @@ struct Searched {
   std::vector<int> copies;  // data-parallel degrees, ascending
   std::vector<Degree> degrees;
   std::vector<double> work;             // by downset: the least device seconds of its nodes
-  std::vector<Stage> stages = {};       // by `inner`
+  std::vector<PiperStage> stages = {};  // by `inner`
   std::vector<std::size_t> first = {};  // by downset: its first stage
 };
 
-void add_stages(Searched& in, TimeLimit& limit, int inner, int outer, const std::vector<std::vector<int>>& leaving) {
+void add_stages(PiperProblem& in, TimeLimit& limit, int inner, int outer, const std::vector<std::vector<int>>& leaving) {
   for (std::size_t t = 0; t < in.degrees.size(); ++t) {
     const Degree& degree = in.degrees[t];
     if (value_of(degree.missing, inner, outer) > 0) continue;
@@ -142,7 +142,7 @@ void add_stages(Searched& in, TimeLimit& limit, int inner, int outer, const std:
   }
 }
 
-void find_stages(Searched& in, TimeLimit& limit) {
+void find_stages(PiperProblem& in, TimeLimit& limit) {
   const std::vector<PlanEdge>& edges = in.graph.edges;
   const int count = in.sets.count();
   std::vector<std::vector<int>> leaving(at(count));  // by downset: the edges that leave it
@@ -157,7 +157,7 @@ void find_stages(Searched& in, TimeLimit& limit) {
   in.first.push_back(in.stages.size());
 }
 
-Searched searched(const PlanProblem& problem, Downsets sets, const EqualDevices& devices, TimeLimit& limit) {
+PiperProblem searched(const PlanProblem& problem, Downsets sets, const EqualDevices& devices, TimeLimit& limit) {
   const PlanGraph& graph = problem.graph;
   const int batches = std::max(step_samples(problem) / measured_samples(graph), 1);
   const int most_degrees = std::min(batches, devices.count);
@@ -172,18 +172,18 @@ Searched searched(const PlanProblem& problem, Downsets sets, const EqualDevices&
       throw Error(concat("node ", quote(graph.nodes[i].name), " of ", graph.name, " fits nowhere"),
                   {concat("its costs are for more than the ", devices.count, " devices that there are")});
   work = sets.sums(work);
-  Searched in{graph, std::move(sets), devices, batches, most_degrees, std::move(copies), std::move(degrees), std::move(work)};
+  PiperProblem in{graph, std::move(sets), devices, batches, most_degrees, std::move(copies), std::move(degrees), std::move(work)};
   find_stages(in, limit);
   return in;
 }
 
 // Seconds on `copies` replicas, whose parameters are summed once for all micro-batches.
-double spread(const Searched& in, double seconds, double parameters, int copies) {
+double spread(const PiperProblem& in, double seconds, double parameters, int copies) {
   return (seconds + 4.0 * (copies - 1) * parameters / in.batches / in.devices.bandwidth) / copies;
 }
 
 // The bytes that this way transfers more than the way that transfers least, in both directions.
-double extra_sync(const Searched& in, const Stage& stage, int node, const NodeCost& cost) {
+double extra_sync(const PiperProblem& in, const PiperStage& stage, int node, const NodeCost& cost) {
   const Degree& degree = in.degrees[at(stage.degree)];
   double bytes = 0;
   for (std::size_t e = 0; !degree.alike && e < in.graph.edges.size(); ++e) {
@@ -196,7 +196,7 @@ double extra_sync(const Searched& in, const Stage& stage, int node, const NodeCo
 }
 
 // The costs are seconds for each micro-batch, without the transfers that all ways have.
-CheapestWays ways_for(const Searched& in, const Stage& stage, int copies, int kept, double memory) {
+CheapestWays ways_for(const PiperProblem& in, const PiperStage& stage, int copies, int kept, double memory) {
   const Degree& degree = in.degrees[at(stage.degree)];
   std::vector<std::vector<Way>> nodes;
   for (const int node : in.sets.difference(stage.inner, stage.outer)) {
@@ -214,13 +214,13 @@ CheapestWays ways_for(const Searched& in, const Stage& stage, int copies, int ke
 // The values of stages on devices with so much memory. The best ways of each are chosen once.
 class Values {
  public:
-  Values(const Searched& in, double memory, TimeLimit& limit) : in_(in), memory_(memory), limit_(limit) {}
+  Values(const PiperProblem& in, double memory, TimeLimit& limit) : in_(in), memory_(memory), limit_(limit) {}
 
   bool exact() const { return exact_; }  // whether it is proven of all ways so far that none are better
 
   // The value of a stage of which each replica keeps so many micro-batches; infinite where no ways fit.
   double value(int number, int copies, int kept) {
-    const Stage& stage = in_.stages[at(number)];
+    const PiperStage& stage = in_.stages[at(number)];
     const Degree& degree = in_.degrees[at(stage.degree)];
     const auto memory = [&](const std::vector<double>& live, const std::vector<double>& resident) {
       return value_of(live, stage.inner, stage.outer) * kept + value_of(resident, stage.inner, stage.outer);
@@ -235,7 +235,7 @@ class Values {
 
   // When the fastest ways do not fit.
   double slow_value(int number, int copies, int kept) {
-    const Stage& stage = in_.stages[at(number)];
+    const PiperStage& stage = in_.stages[at(number)];
     const Degree& degree = in_.degrees[at(stage.degree)];
     // Where ways differ in time and memory only, the best ones do not depend on the number of replicas.
     const int counted = degree.alike ? 1 : copies;
@@ -252,7 +252,7 @@ class Values {
                         : known->second + stage.cut / in_.devices.bandwidth / copies;
   }
 
-  const Searched& in_;
+  const PiperProblem& in_;
   double memory_;
   TimeLimit& limit_;
   bool exact_ = true;
@@ -260,7 +260,7 @@ class Values {
 };
 
 // The end of a plan, from some stage to its last: all nodes outside of a downset have stages.
-struct State {
+struct PlanEnd {
   int devices, degrees;        // devices used; sum of data-parallel degrees
   int outer = -1, state = -1;  // the state that it continues: its downset and its index there
   int stage = -1, copies = 0;  // the stage that it adds, and its replicas
@@ -268,7 +268,7 @@ struct State {
 
 // The search for a plan that keeps to the bound.
 struct Attempt {
-  const Searched& in;
+  const PiperProblem& in;
   Values& values;
   TimeLimit& limit;
   double bound;
@@ -276,14 +276,14 @@ struct Attempt {
 
 // Continues the states of stage.outer by the stage, each with the fewest replicas that keep to the bound: more would cost more devices
 // here and, for the stages before this one, more memory. A number that one state needs is needed by the next, of more degrees, too.
-void extend(const Attempt& a, int number, const std::vector<State>& states, std::vector<State>& out) {
+void extend(const Attempt& a, int number, const std::vector<PlanEnd>& states, std::vector<PlanEnd>& out) {
   const auto& [in, values, limit, bound] = a;
-  const Stage& stage = in.stages[at(number)];
+  const PiperStage& stage = in.stages[at(number)];
   const int degree = in.degrees[at(stage.degree)].degree;
   const double left = in.work[at(stage.inner)] / bound * (1 - 1e-9);  // least number of devices that the rest needs
   std::size_t copies = 0;
   for (std::size_t s = 0; s < states.size() && !limit.is_over(kPairWork); ++s) {
-    const State& state = states[s];
+    const PlanEnd& state = states[s];
     const auto needed = [&] { return state.devices + in.copies[copies] * degree + left; };
     for (; copies < in.copies.size(); ++copies) {
       const int d = in.copies[copies];
@@ -295,7 +295,7 @@ void extend(const Attempt& a, int number, const std::vector<State>& states, std:
     const int degrees = state.degrees + in.copies[copies];
     if (degrees > in.most_degrees) return;
     if (needed() > in.devices.count) continue;
-    State& best = out[at(degrees)];
+    PlanEnd& best = out[at(degrees)];
     if (const int used = state.devices + in.copies[copies] * degree; used < best.devices)
       best = {used, degrees, stage.outer, static_cast<int>(s), number, in.copies[copies]};
   }
@@ -314,16 +314,16 @@ struct Found {
 // A plan that keeps to the bound.
 Found attempt(const Attempt& a) {
   const auto& [in, values, limit, bound] = a;
-  std::vector<std::vector<State>> states(at(in.sets.count()));  // by downset: ascending in degrees, descending in devices
+  std::vector<std::vector<PlanEnd>> states(at(in.sets.count()));  // by downset: ascending in degrees, descending in devices
   states.back() = {{0, 0}};
-  std::vector<State> best(at(in.most_degrees) + 1);
+  std::vector<PlanEnd> best(at(in.most_degrees) + 1);
   for (int inner = in.sets.count() - 2; inner >= 0; --inner) {
     if (limit.is_over(in.most_degrees)) return {};
     best.assign(best.size(), {std::numeric_limits<int>::max(), 0});
     for (std::size_t number = in.first[at(inner)]; number < in.first[at(inner) + 1]; ++number)
       extend(a, static_cast<int>(number), states[at(in.stages[number].outer)], best);
     int devices = std::numeric_limits<int>::max();
-    for (const State& state : best)
+    for (const PlanEnd& state : best)
       if (state.devices < devices) {
         devices = state.devices;
         states[at(inner)].push_back(state);
@@ -331,7 +331,7 @@ Found attempt(const Attempt& a) {
   }
   if (states[0].empty() || limit.is_over(0)) return {};
   Found found{0};
-  for (const State* state = &states[0][0]; state->stage >= 0; state = &states[at(state->outer)][at(state->state)]) {
+  for (const PlanEnd* state = &states[0][0]; state->stage >= 0; state = &states[at(state->outer)][at(state->state)]) {
     const int ahead = (state->degrees - 1) / state->copies + 1;
     found.parts.push_back({state->stage, state->copies, ahead});
     found.value = std::max(found.value, values.value(state->stage, state->copies, ahead));
@@ -340,7 +340,7 @@ Found attempt(const Attempt& a) {
 }
 
 // The plan of the least value. When the time is over it is the best so far.
-Found solve(const Searched& in, Values& values, TimeLimit& limit) {
+Found solve(const PiperProblem& in, Values& values, TimeLimit& limit) {
   double low = in.work.back() / in.devices.count;
   Found best;
   // Bounds that are too low are refused quickly, so it begins there.
@@ -370,14 +370,14 @@ Found solve(const Searched& in, Values& values, TimeLimit& limit) {
 
 // Every replica takes micro-batches of its own; where some nodes need equal ones, or all of them together would be no size that the problem
 // says, the replicas share each micro-batch.
-std::vector<PlanStage> stages_of(const PlanProblem& problem, const Searched& in, const Found& found) {
+std::vector<PlanStage> stages_of(const PlanProblem& problem, const PiperProblem& in, const Found& found) {
   const auto& nodes = in.graph.nodes;
   const bool equal = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.equal_batches; });
   const int measured = measured_samples(in.graph);
   std::vector<PlanStage> stages;
   int device = 0;
   for (const Found::Part& part : found.parts) {
-    const Stage& from = in.stages[at(part.stage)];
+    const PiperStage& from = in.stages[at(part.stage)];
     const Degree& degree = in.degrees[at(from.degree)];
     const CheapestWays ways = ways_for(in, from, part.copies, part.ahead, in.devices.memory);
     PlanStage& stage = stages.emplace_back();
@@ -400,7 +400,7 @@ Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
   const EqualDevices devices = equal_devices(problem.cluster);
   const int degrees = static_cast<int>(degrees_of(problem.graph, devices.count).size());
   const Downsets all(problem.graph, most_downsets(problem.graph, kMostListed), limit);
-  const CutCosts costs = cut_costs(problem.graph, all, devices);
+  const CutCosts costs = work_cut_costs(problem.graph, all, devices);
   std::vector<int> sets = all.all();
   Plan plan;
   plan.bottleneck = kInfinity;
@@ -408,7 +408,7 @@ Plan plan_by_piper(const PlanProblem& problem, const PlanOptions& options) {
     Downsets chosen = all.only(sets);
     const bool every = chosen.count() <= kMostDownsets && few_stages(chosen, degrees, limit);
     if (!every) chosen = all.only(spread_cuts(costs, sets, static_cast<int>(std::sqrt(2.0 * kMostStages / std::max(degrees, 1)))));
-    const Searched in = searched(problem, std::move(chosen), devices, limit);
+    const PiperProblem in = searched(problem, std::move(chosen), devices, limit);
     Values values(in, devices.memory, limit);
     const Found found = solve(in, values, limit);
     const auto fits = [&](double memory) {

@@ -57,6 +57,16 @@ Bipartite bipartite(int senders, int takers, int steps, double compute, double b
 
 }  // namespace
 
+StepFigures figures_of(const Timeline& timeline, int steps) {
+  double computing = 0;
+  for (const Activity& a : timeline.activities)
+    if (a.lane == Lane::compute) computing += a.end - a.begin;
+  const auto devices = static_cast<double>(timeline.devices.size());
+  check(computing > 0, "the computing time of the timeline", computing, "give one of a step that was run");
+  const double each = computing / devices;
+  return {each / steps, std::max(0.0, timeline.makespan / each - 1) / devices};
+}
+
 double gpu_efficiency(double overhead, int gpus) {
   check_overhead(overhead);
   check(gpus >= 1, "the number of GPUs", gpus, "there is at least one");

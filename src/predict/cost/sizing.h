@@ -2,7 +2,16 @@
 // lemmas 3.1 and 3.2), and the same figures by simulating what the lemmas describe.
 #pragma once
 
+#include "penstock/timeline.h"
+
 namespace penstock {
+
+// The figures that a measured or simulated timeline gives for each of so many steps: the mean of the time that devices compute, and the
+// overhead with which these G devices take as long as they do, (1 + G R) times that. Throws Error where nothing is computed.
+struct StepFigures {
+  double compute = 0, overhead = 0;
+};
+StepFigures figures_of(const Timeline& timeline, int steps);
 
 // Overhead is per GPU over its time of computing a mini-batch: what one GPU spends on sending and waiting, which the others wait for too.
 // So a mini-batch takes (1 + R) on one GPU and (1 + G R) where G compute one each: the share of G times one GPU's speed that G have.

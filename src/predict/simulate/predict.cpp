@@ -30,9 +30,8 @@ Prediction predict(const Program& program, const std::string& device, const std:
   return prediction_of(program, {}, context, network);
 }
 
-Prediction predict(const Program& program, const Costs& costs, const std::string& backend) {
-  CostContext context;
-  context.backend = backend;
+Prediction predict(const Program& program, const Costs& costs, const std::string& backend, const std::string& file) {
+  const CostContext context{.file = file, .backend = backend};
   Network network;
   if (program.devices.size() > 1) network = network_of(costs, context);
   network.host = host_link(costs, context);

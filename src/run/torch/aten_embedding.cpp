@@ -120,4 +120,19 @@ Bound sgd_rows_by_aten(const Site& site) {
   });
 }
 
+// Operands: the table, rows, their indices. Entries of one place write the same: the row of the first of its indices, or what is there.
+Bound put_rows_by_aten(const Site& site) {
+  return composed(site, [lookup = Lookup(site, site.operands[0].size(0))](const AtTensors& in) {
+    if (lookup.rows() == 0) return AtTensors{in[0]};
+    const TableRows places(in[2], lookup);
+    const std::int64_t n = places.at.numel();
+    T numbers = at::arange(n, places.at.options());
+    if (places.is_here.defined()) numbers = numbers.masked_fill(places.is_here.logical_not(), n);
+    const T first =
+        at::full({lookup.rows()}, n, numbers.options()).scatter_reduce_(0, places.at, numbers, "amin").index_select(0, places.at);
+    const T rows = in[1].reshape({n, -1}).index_select(0, first.clamp_max(n - 1));
+    return AtTensors{in[0].index_copy(0, places.at, at::where(first.lt(n).unsqueeze(1), rows, in[0].index_select(0, places.at)))};
+  });
+}
+
 }  // namespace penstock

@@ -32,6 +32,7 @@ Bound embedding_dense_backward_by_aten(
     const Site&);  // adds where it is asked to; a bag is the last dim of indices of more dims than dy's rows
 Bound sum_equal_rows_by_aten(const Site&);
 Bound sgd_rows_by_aten(const Site&);
+Bound put_rows_by_aten(const Site&);
 
 // Scores take memory for all pairs of a query and a key.
 Bound attention_by_aten(const Site&);

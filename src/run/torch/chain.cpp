@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-using Kind = ChainNode::Kind;
+using NodeKind = ChainNode::Kind;
 
 constexpr std::size_t kMostChainOps = 48, kMostPlaces = 30;  // a kernel takes 32 arguments (cuda/module.cpp)
 constexpr std::int64_t kWidestRow = 1 << 16;                 // a block has a row
@@ -153,7 +153,7 @@ class ChainMaker {
   std::vector<ChainNode>& nodes() { return out_.chain.nodes; }
 
   bool add(const ChainOp& op) {
-    ChainNode node{static_cast<Kind>(static_cast<int>(op.kind) + 1), op.op->name, op.formula, {}, op.result.scalar_type(), op.by_row};
+    ChainNode node{static_cast<NodeKind>(static_cast<int>(op.kind) + 1), op.op->name, op.formula, {}, op.result.scalar_type(), op.by_row};
     for (std::size_t i = 0; i < op.operands.size(); ++i) node.operands.push_back(operand(op, i));
     if (is_reduction(op)) out_.chain.width = op.operands[0].numel() / op.result.numel();
     const ValueId value = op.op->results[0];
@@ -171,10 +171,10 @@ class ChainMaker {
     const auto made = std::ranges::find(of_value_, op.roots[i], &std::pair<ValueId, std::size_t>::first);
     if (made != of_value_.end()) return made->second;
     const at::Tensor read = as_read(op, i);
-    ChainNode node{Kind::operand, {}, {}, {}, read.scalar_type(), op.by_row && !is_reduction(op), spread_of(read)};
+    ChainNode node{NodeKind::operand, {}, {}, {}, read.scalar_type(), op.by_row && !is_reduction(op), spread_of(read)};
     for (std::size_t n = 0, place = 0; n < nodes().size(); ++n) {
       const ChainNode& other = nodes()[n];
-      if (other.kind == Kind::operand && other.by_row == node.by_row && other.place == node.place && other.type == node.type &&
+      if (other.kind == NodeKind::operand && other.by_row == node.by_row && other.place == node.place && other.type == node.type &&
           memory()[place].const_data_ptr() == read.const_data_ptr())
         return n;
       if (other.place) ++place;
@@ -188,7 +188,7 @@ class ChainMaker {
     nodes().push_back(std::move(node));
   }
 
-  bool writes(std::size_t place) { return nodes()[placed_[place]].kind != Kind::operand; }
+  bool writes(std::size_t place) { return nodes()[placed_[place]].kind != NodeKind::operand; }
   bool is_written() {
     for (std::size_t p = 0; p < placed_.size(); ++p)
       if (writes(p)) return true;

@@ -10,10 +10,10 @@ namespace penstock {
 namespace {
 
 using Node = ChainNode;
-using Kind = ChainNode::Kind;
+using NodeKind = ChainNode::Kind;
 
 bool reduces(const Node& node) {
-  return node.kind == Kind::sum || node.kind == Kind::mean || node.kind == Kind::amax;
+  return node.kind == NodeKind::sum || node.kind == NodeKind::mean || node.kind == NodeKind::amax;
 }
 
 // The offset of element `index`, a name.
@@ -46,7 +46,8 @@ class ChainText {
   std::string text() {
     out_ = concat("// ", counted_ops(), "\nKERNEL void ", kChainName, "(");
     for (std::size_t n = 0; n < nodes().size(); ++n)
-      if (nodes()[n].place) out_ += concat(nodes()[n].kind == Kind::operand ? "const " : "", element_name(nodes()[n].type), "* p", n, ", ");
+      if (nodes()[n].place)
+        out_ += concat(nodes()[n].kind == NodeKind::operand ? "const " : "", element_name(nodes()[n].type), "* p", n, ", ");
     out_ += concat("int64_t count) {\n  using Index = ", is_small() ? "unsigned" : "int64_t", ";\n");
     chain_.width ? write_rows() : write_elements();
     return out_ + "}\n";
@@ -54,7 +55,7 @@ class ChainText {
 
  private:
   const std::vector<Node>& nodes() const { return chain_.nodes; }
-  bool is_written(std::size_t n) const { return nodes()[n].place && nodes()[n].kind != Kind::operand; }
+  bool is_written(std::size_t n) const { return nodes()[n].place && nodes()[n].kind != NodeKind::operand; }
   bool is_dense(std::size_t n) const { return nodes()[n].place == Spread{{{chain_.elements, 1}}}; }
   std::string pack(std::size_t n) const { return concat("Pack<", element_name(nodes()[n].type), ", ", chain_.at_once, ">"); }
 
@@ -78,8 +79,8 @@ class ChainText {
   void line(int indent, const std::string& text) { out_ += concat(std::string(static_cast<std::size_t>(2 * indent), ' '), text, "\n"); }
 
   // Whether there is one of the value for each element, in a loop over these.
-  bool varies(std::size_t n) const { return !nodes()[n].by_row && nodes()[n].kind != Kind::number; }
-  std::string value(std::size_t n) const { return nodes()[n].kind == Kind::number ? nodes()[n].formula : concat("v", n); }
+  bool varies(std::size_t n) const { return !nodes()[n].by_row && nodes()[n].kind != NodeKind::number; }
+  std::string value(std::size_t n) const { return nodes()[n].kind == NodeKind::number ? nodes()[n].formula : concat("v", n); }
 
   std::string computed(const Node& node) const {
     std::vector<std::string> operands;
@@ -90,7 +91,7 @@ class ChainText {
   void define(int indent, std::size_t n) {
     const Node& node = nodes()[n];
     const std::string name = concat("const ", is_real(node.type) ? "float" : element_name(node.type), " v", n, " = ");
-    if (node.kind != Kind::operand)
+    if (node.kind != NodeKind::operand)
       line(indent, concat(name, computed(node), ";  // ", node.op));
     else if (is_dense(n) && !node.by_row)
       line(indent, concat(name, "q", n, ".of[k];"));
@@ -136,8 +137,8 @@ class ChainText {
       if (used[n]) define(indent + 1, n);
     for (const std::size_t n : reduced) {
       const std::string operand = value(nodes()[n].operands[0]);
-      line(indent + 1,
-           nodes()[n].kind == Kind::amax ? concat("s", n, " = largest(s", n, ", ", operand, ");") : concat("s", n, " += ", operand, ";"));
+      line(indent + 1, nodes()[n].kind == NodeKind::amax ? concat("s", n, " = largest(s", n, ", ", operand, ");")
+                                                         : concat("s", n, " += ", operand, ";"));
     }
     for (const std::size_t n : written) {
       const std::string to = is_dense(n) ? concat("q", n, ".of[k]") : concat("p", n, "[", offset_of_element(*nodes()[n].place), "]");
@@ -173,7 +174,7 @@ class ChainText {
       std::vector<std::size_t> reduced;
       for (std::size_t n = 0; n < nodes().size(); ++n)
         if (reduces(nodes()[n]) && loops_[n] == loop + 1) reduced.push_back(n);
-      for (const std::size_t n : reduced) line(2, concat("float s", n, " = ", nodes()[n].kind == Kind::amax ? "-INFINITY" : "0", ";"));
+      for (const std::size_t n : reduced) line(2, concat("float s", n, " = ", nodes()[n].kind == NodeKind::amax ? "-INFINITY" : "0", ";"));
       line(2,
            concat("for (Index first = threadIdx.x * ", chain_.at_once, "; first < width; first += blockDim.x * ", chain_.at_once, ") {"));
       write_pack(3, reduced, loop == last_ ? written(false) : std::vector<std::size_t>(), "row * width + first + k");
@@ -202,9 +203,9 @@ class ChainText {
 
   void write_reduced(std::size_t n) {
     const Node& node = nodes()[n];
-    std::string all =
-        concat(node.kind == Kind::amax ? "over_block(s" : "block_sum(s", n, ", partial", node.kind == Kind::amax ? ", largest)" : ")");
-    if (node.kind == Kind::mean) all += concat(" / ", chain_.width, ".0f");
+    std::string all = concat(node.kind == NodeKind::amax ? "over_block(s" : "block_sum(s", n, ", partial",
+                             node.kind == NodeKind::amax ? ", largest)" : ")");
+    if (node.kind == NodeKind::mean) all += concat(" / ", chain_.width, ".0f");
     line(2, concat("const float v", n, " = ", rounded(all, node.type), ";  // ", node.op));
   }
 

@@ -175,6 +175,22 @@ Bound bind_sgd_rows(const Site& site) {
   };
 }
 
+// Goes from the last index to the first, whose row stays. Takes any dtype.
+Bound bind_put_rows(const Site& site) {
+  return [table = site.operands[0], rows = site.operands[1], indices = site.operands[2], out = site.results[0],
+          part = part_of(site.op, site.operands[0].size(0)),
+          bytes = static_cast<std::size_t>(site.operands[0].size(1) * site.operands[0].element_size())] {
+    const T given = rows.contiguous(), at = indices.contiguous();
+    if (out.data_ptr() != table.data_ptr()) out.copy_(table);
+    const auto* from = data_of<const char>(given);
+    auto* to = data_of<char>(out);
+    const std::span index(data_of<const std::int64_t>(at), static_cast<std::size_t>(at.numel()));
+    for (std::size_t i = index.size(); i-- > 0;)
+      if (const std::int64_t row = part.place(index[i]); row >= 0)
+        std::memcpy(to + static_cast<std::size_t>(row) * bytes, from + i * bytes, bytes);
+  };
+}
+
 // The rows of a bag are added in the bag's order.
 Bound bind_embedding_bag(const Site& site) {
   const T &weight = site.operands[0], &indices = site.operands[1], &out = site.results[0];
@@ -242,6 +258,8 @@ std::span<const Kernel> embedding_kernels() {
       {.name = "sgd_rows",
        .bind = [](const Site& s) { return of_type(s.operands[0], [&](auto x) { return bind_sgd_rows<decltype(x)>(s); }); },
        .bind_device = sgd_rows_by_aten},
+      {.name = "take_rows", .bind = bind_embedding, .bind_device = embedding_by_aten},
+      {.name = "put_rows", .bind = bind_put_rows, .bind_device = put_rows_by_aten},
       {.name = "embedding_bag", .bind = bind_embedding_bag, .bind_device = embedding_bag_by_aten},
       {.name = "embedding_bag_dense_backward",
        .bind = [](const Site& s) { return bind_backward(s, s.operands[1].size(-1)); },

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "base/text.h"
 #include "ops/builder.h"
 #include "ops/definition.h"
@@ -83,6 +85,21 @@ std::vector<TensorType> infer_sgd_rows(const Op& op, Types operands) {
   return {operands[0]};
 }
 
+// (weight[rows, width], indices[n, 1]) -> [n, 1, width]: an embedding outside of the loop, whose table lies as its rows do
+std::vector<TensorType> infer_take_rows(const Op& op, Types operands) {
+  const std::vector<TensorType> out = infer_embedding(op, operands);
+  require(operands[1].shape.size() == 2 && operands[1].shape[1] == 1, op, operands, "needs indices[n, 1]");
+  return out;
+}
+
+// (weight[rows, width], rows[n, 1, width], indices[n, 1]) -> weight, of which these are the rows of the indices: of equal ones the first
+std::vector<TensorType> infer_put_rows(const Op& op, Types operands) {
+  require_count(op, operands, 3, 3);
+  const TensorType rows = infer_take_rows(op, std::array{operands[0], operands[2]})[0];
+  require(operands[1] == rows, op, operands, "needs a row for each index");
+  return {operands[0]};
+}
+
 // (weight[rows, width], indices[..., bag]) -> [..., width]
 std::vector<TensorType> infer_embedding_bag(const Op& op, Types operands) {
   TensorType out = infer_embedding(op, operands)[0];
@@ -122,6 +139,7 @@ bool has_range_of_rows(const Layout& split) {
 constexpr auto* embedding_numbers = named<"vw,*->*w">;
 constexpr auto* embedding_bag_numbers = named<"vw,*b->*w">;
 constexpr auto* sgd_rows_numbers = named<"vw,Nw,N,->vw">;  // all members that have rows of a table have all indices
+constexpr auto* put_rows_numbers = named<"vw,NMw,NM->vw">;
 constexpr auto* backward_numbers = named<"*w,*->vw">;
 constexpr auto* bag_backward_numbers = named<"*w,*b->vw">;
 
@@ -182,7 +200,11 @@ double bytes_sgd_rows(const Op&, Types operands, Types) {
   return static_cast<double>(operands[2].bytes()) + 3 * static_cast<double>(operands[1].bytes());
 }
 
-constexpr UpdateRules kSgdRows{.indices = 2};
+double bytes_put_rows(const Op&, Types operands, Types) {
+  return static_cast<double>(operands[2].bytes()) + 2 * static_cast<double>(operands[1].bytes());
+}
+
+constexpr UpdateRules kOfRows{.indices = 2};
 
 }  // namespace
 
@@ -217,7 +239,24 @@ std::span<const OpDefinition> embedding_ops() {
        .layout = row_of_table<sgd_rows_numbers>,
        .layout_result = row_of_columns<sgd_rows_numbers>,
        .local = local_embedding,
-       .update = &kSgdRows},
+       .update = &kOfRows},
+      {.name = "take_rows",
+       .infer = infer_take_rows,
+       .flops = flops_none,
+       .bytes = bytes_embedding,
+       .layout = row_of_table<embedding_numbers>,
+       .layout_result = row_of_columns<embedding_numbers>,
+       .local = local_embedding},
+      // Rows have another rank than the table, so that it is not written over them.
+      {.name = "put_rows",
+       .infer = infer_put_rows,
+       .flops = flops_none,
+       .bytes = bytes_put_rows,
+       .elementwise = true,
+       .layout = row_of_table<put_rows_numbers>,
+       .layout_result = row_of_columns<put_rows_numbers>,
+       .local = local_embedding,
+       .update = &kOfRows},
       {.name = "embedding_bag",
        .infer = infer_embedding_bag,
        .vjp = embedding_bag_vjp,

@@ -58,8 +58,10 @@ Graph drop_empty(const Graph& graph, const std::vector<bool>& kept_inputs, const
 
 // A training step whose tables of embeddings are updated by rows: those of more rows than a step has indices, of which lookups by the
 // data's indices alone are read, and which sgd without momentum and decay updates. All states have the bits that they would have, but for
-// the last gradients of these tables, which stay as they were; the gradients' norm is added up in another order.
-Graph update_by_rows(Graph step);
+// the last gradients of these tables, which stay as they were; the gradients' norm is added up in another order. `lazy`: of all tables that
+// are looked up only the rows that the step names move, and what is kept of them, as torch.optim.SparseAdam has it; throws Error where a
+// table or its optimiser does not allow that, and where there is none.
+Graph update_by_rows(Graph step, bool lazy = false);
 
 // Joins the small all_reduces of what the loop gives, those of one axis and of one stage of the loop, into one right behind the loop.
 Graph join_sums(const Graph& step);
