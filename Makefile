@@ -16,7 +16,7 @@ endif
 
 configure = $(CMAKE) --preset $(1) $(configure_flags) $(2) >build-$(1).log || { cat build-$(1).log; exit 1; }
 
-.PHONY: build train demo test test-release test-cuda test-asan test-tsan cuda soak install format
+.PHONY: build train demo site test test-release test-cuda test-asan test-tsan cuda soak install format
 # One build at a time: each takes all cores.
 .NOTPARALLEL:
 
@@ -32,6 +32,12 @@ train: build
 # Eight parts, each really run; the page is runs/demo/demo.html.
 demo: build
 	@$(or $(PENSTOCK_PYTHON),.venv/bin/python) examples/demo/demo.py $(ARGS)
+
+# The site of docs/, in build-site/html; a link that leads nowhere is an error.
+site: build
+	@scripts/setup.sh site
+	@python3 site/assemble.py build/penstock build-site/source
+	@.venv-site/bin/sphinx-build -q -W --keep-going -c site -d build-site/doctrees build-site/source build-site/html
 
 # The program for GPUs and what bench/gpu.sh runs, in build-cuda; no GPU is needed for it.
 cuda:
@@ -83,7 +89,7 @@ soak: build
 	@PENSTOCK_SOAK=1 PENSTOCK_TEST_DEVICE=standin PENSTOCK_STANDIN_DELAY=50 build/tests/penstock_torch_tests --gtest_filter='Models/*:Shares.*:Updates.*'
 	@$(CMAKE) --build build
 	@PENSTOCK_SOAK=1 $(CTEST) --test-dir build --output-on-failure -j $(JOBS) --timeout 36000 -R '^(cli|python|torch_python)[.]'
-	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF)
+	@$(call configure,asan,-DPENSTOCK_TESTS=ON -DPENSTOCK_TOGETHER=OFF -DPENSTOCK_ONE_TEST_IN=1)
 	@$(CMAKE) --build build-asan
 	@PENSTOCK_LANE_PROGRAMS=20000 build-asan/tests/penstock_core_tests
 	@cd tests/fuzz/corpus && for form in *; do fuzzer=$(CURDIR)/build-asan/tests/fuzz/fuzz_$$form; [ -x $$fuzzer ] || fuzzer=$${fuzzer%/*}/fuzz_plan_graph; \

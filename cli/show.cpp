@@ -29,6 +29,11 @@ struct ShowArguments {
   bool json = false;
 };
 
+// A run's folder stands for the timeline that the run measured.
+std::string file_of(const std::string& given) {
+  return std::filesystem::is_directory(given) ? (std::filesystem::path(given) / "timeline.json").string() : given;
+}
+
 Timeline read_timeline(const std::string& file) {
   const std::string text = read_file(file);
   if (file.ends_with(".csv") || text.starts_with("penstock "))
@@ -110,7 +115,8 @@ void show_plan(const PlanFile& plan, const ShowArguments& arguments) {
     std::cout << (arguments.out.empty() ? drawn : concat("drawn in ", arguments.out, "\n"));
 }
 
-void show(const ShowArguments& arguments) {
+void show(ShowArguments arguments) {
+  for (std::string& file : arguments.files) file = file_of(file);
   if (!arguments.out.ends_with(".html") && (!arguments.sections.empty() || !arguments.title.empty()))
     throw Error("--title and --section are for pages", {}, "--out FILE.html");
   if (const std::string text = arguments.files.size() == 1 ? read_file(arguments.files[0]) : ""; is_plan(text))
@@ -133,9 +139,7 @@ void show(const ShowArguments& arguments) {
 void add_show(CLI::App& app) {
   CLI::App* command = app.add_subcommand("show", "draws a simulated or a measured timeline, several beside each other, or a plan");
   const auto arguments = std::make_shared<ShowArguments>();
-  command
-      ->add_option("timeline", arguments->files,
-                   "timelines: a run's timeline.json, or what simulate --timeline wrote; or what plan --out wrote")
+  command->add_option("timeline", arguments->files, "timelines: runs' folders, or what simulate --timeline wrote; or what plan --out wrote")
       ->required();
   command->add_option("--out", arguments->out, "FILE.svg, .html, .json (Perfetto, chrome://tracing) or .txt; else text on the terminal");
   command->add_option("--columns", arguments->columns, "characters of time, in text")->capture_default_str()->check(CLI::Range(10, 10000));
@@ -146,8 +150,8 @@ void add_show(CLI::App& app) {
       ->expected(1, -1);
   command->add_flag("--json", arguments->json, "one JSON object instead of the text");
   command->footer(
-      "Example:\n  penstock show runs/gpt/timeline.json --out step.svg\n"
-      "  penstock show predicted.json runs/gpt/timeline.json --out both.html");
+      "Example:\n  penstock show runs/gpt --out step.svg\n"
+      "  penstock show predicted.json runs/gpt --out both.html");
   command->callback([arguments] { show(*arguments); });
 }
 

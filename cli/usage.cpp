@@ -1,5 +1,7 @@
 #include "cli/usage.h"
 
+#include <algorithm>
+
 #include "base/papers.h"
 #include "base/text.h"
 #include "config/config_keys.h"
@@ -18,12 +20,43 @@ const CLI::App& command_of(const CLI::App& program) {
   return *command;
 }
 
+// What other systems call something: names of options there, the option that says it here, and the hint.
+struct OtherWords {
+  std::string_view names, option, hint;
+};
+
+constexpr OtherWords kOtherWords[] = {
+    {"epochs num-epochs num-train-epochs", "--steps", "a run counts steps, each of one batch: --steps N"},
+    {"gpus num-gpus devices nproc-per-node world-size", "--mesh", "a mesh says how many devices there are: --mesh pipe=2,data=2"},
+    {"pp stages num-stages pipeline-parallel-size pipeline-model-parallel-size", "--actors", "actors share the stages: --actors N"},
+    {"tp tensor-parallel-size tensor-model-parallel-size", "--mesh", "tensors are split along an axis: --mesh pipe=2,tensor=2"},
+    {"dp data-parallel-size", "--mesh", "samples are shared along an axis: --mesh pipe=2,data=2"},
+    {"cp context-parallel-size", "--mesh", "sequences are split along an axis: --mesh pipe=2,context=2"},
+    {"ep expert-parallel-size expert-model-parallel-size", "--mesh", "experts are shared along an axis: --mesh pipe=2,expert=2"},
+    {"bs batch-size global-batch-size", "--batch", "--batch N: the samples of a step"},
+    {"micro-batch-size gradient-accumulation-steps", "--microbatches", "a step has so many micro-batches: --microbatches N"},
+    {"bf16 fp16 amp precision", "--dtype", "--dtype f32, f64 or bf16"},
+    {"output output-dir save", "--out", "--out DIR"},
+    {"load resume-from", "--resume", "--resume RUN"},
+};
+
+// The hint for an option by its name elsewhere; "": it is none, or the command has not what is meant.
+std::string hint_for_other_word(std::string_view name, const std::vector<std::string>& known) {
+  for (const OtherWords& other : kOtherWords) {
+    const std::vector<std::string> names = split(other.names, ' ');
+    if (std::ranges::find(names, name) != names.end() && std::ranges::find(known, other.option) != known.end())
+      return std::string(other.hint);
+  }
+  return "";
+}
+
 // The hint where `command` lacks one of its own commands: the first word that nothing took most likely is one, misspelled.
 std::string command_hint(const CLI::App& program, const CLI::App& command) {
   std::vector<std::string> known;
   for (const CLI::App* inner : command.get_subcommands({})) known.push_back(inner->get_name());
   for (const std::string& word : program.remaining(/*recurse=*/true))
     if (!word.starts_with("-")) {
+      if (command.get_option_no_throw("--" + word)) return concat("did you mean --", word, "?");
       const std::string near = hint_for(word, known);
       return near.empty() ? concat("there is no ", quote(word), "; --help lists the commands") : near;
     }
@@ -41,6 +74,7 @@ std::string option_hint(const CLI::App& command, const std::string& words, const
     const std::string name = word.substr(0, word.find('='));
     const std::string key = has_keys ? key_named(name.substr(2), models) : "";
     if (!key.empty()) return concat("it is a key of the configuration: --set ", key, "=VALUE");
+    if (std::string other = hint_for_other_word(name.substr(2), known); !other.empty()) return other;
     if (const std::string near = nearest(name, known); !near.empty()) return concat("did you mean ", near, "?");
   }
   return "--help";

@@ -90,6 +90,14 @@ class BadInput(ProgramTest):
             self.assert_fails(check(*arguments), f"with 4 layers cannot be cut into {stages} stages", f"{arguments[1]} has {stages} stages for 2 actors and ",
                               "hint: --chunks 2\n")
             self.assertEqual(check(*arguments, "--chunks", 2).code, 0)
+        t5 = [*helix, "--set", "model.name=t5", "--set", "layers=2"]
+        self.assert_fails(check(*t5, "--chunks", 2), "with 2 encoder and 2 decoder layers cannot be cut into 9 stages", "hint: --chunks 3\n")
+        self.assertEqual(check(*t5, "--chunks", 3).code, 0)
+        self.assert_fails(check(*t5, "--actors", 4), "hint: use 1 to 4 stages (actors times chunks), or 13 of which every second is one of 6 attentions")
+        # Models that can be cut into as many stages between their layers.
+        self.assert_fails(check(*helix, "--set", "layers=6"), 'model "gpt" is cut into 5 stages between its layers, none for attention',
+                          "helixpipe has 5 stages for 2 actors and 1 chunk each\n  every second is for attention\n  hint: --chunks 3\n")
+        self.assert_fails(check(*helix, "--set", "model.name=reference", "--set", "layers=6"), "none for attention", "as gpt and t5 do")
         for chunks in (1, 2):  # HelixPipe has as many stages as one of these
             refused = check("--schedule", "slimpipe-exchange", "--actors", 3, "--slices", 4, "--chunks", chunks)
             self.assert_fails(refused, f"with 4 layers cannot be cut into {6 * chunks + 3} stages of slimpipe-exchange", f"actors times chunks layers, which are {3 * chunks}\n",
@@ -195,6 +203,13 @@ class BadInput(ProgramTest):
             result = run("train", option, 3)
             self.assertEqual(result.code, 2)
             self.assertIn(f"hint: it is a key of the configuration: --set {key}=VALUE", result.err)
+        for option, meant in [("--tp", "--mesh pipe=2,tensor=2"), ("--gpus", "--mesh pipe=2,data=2"), ("--epochs", "a run counts steps"), ("--pp", "--actors N"),
+                              ("--batch-size", "--batch N"), ("--bf16", "--dtype f32, f64 or bf16"), ("--output-dir", "--out DIR")]:
+            result = run("train", option, 3)
+            self.assertEqual(result.code, 2)
+            self.assertRegex(result.err, f"hint: .*{meant}")
+        self.assertIn("hint: --help", run("verify", "x", "--epochs", 3).err)  # it has no --steps
+        self.assertIn("hint: did you mean --version?", run("version").err)
         self.assertIn("hint: did you mean --memory-limit?", run("verify", "x", "--memory-limi", 3).err)
         self.assertIn('hint: did you mean "h100-pcie" or "h100-sxm"?', run("simulate", self.program(), "--device", "h100").err)
         self.fails(["--dtype", "f16"], 'unknown dtype "f16"', 'did you mean "bf16"?')

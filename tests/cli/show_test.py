@@ -86,12 +86,14 @@ class Show(ProgramTest):
         self.assert_fails(run("show", self.timeline, "--out", self.folder / "p.png"), 'unknown format ".png"', ".svg, .html, .json and .txt")
         self.assertEqual(run("show").code, 2)
         self.assertEqual(run("show", self.timeline, "--columns", 0).code, 2)
-        self.assertIn("penstock show runs/gpt/timeline.json --out step.svg", run("show", "--help").out)
+        self.assertIn("penstock show runs/gpt --out step.svg", run("show", "--help").out)
 
     def test_a_run_leaves_its_timeline(self):
         self.train("run", 2)
         report = run("show", self.folder / "run" / "timeline.json", "--json").json()
         self.assertEqual(report["devices"], 2)
+        self.assertEqual(run("show", self.folder / "run", "--json").json(), report)
+        self.assert_fails(run("show", self.folder), "timeline.json: No such file or directory")
         file = json.loads((self.folder / "run" / "timeline.json").read_text())
         phases = {event["ph"] for event in file["traceEvents"]}
         self.assertLessEqual({"X", "M", "s", "f"}, phases)

@@ -1,4 +1,4 @@
-"""The Python and the commands of docs/pytorch.md and docs/pytorch_loops.md run as they stand.
+"""The Python and the commands of pages about the package run as they stand.
 
 usage: docs_test.py, with PENSTOCK the program's path
 """
@@ -15,7 +15,9 @@ from pathlib import Path
 import evaluate  # noqa: F401  (it finds the package)
 import zoo
 
-PAGES = [Path(__file__).resolve().parents[2] / "docs" / name for name in ("pytorch.md", "pytorch_loops.md")]
+PAGES = [Path(__file__).resolve().parents[2] / name for name in
+         ("README.md", *(f"docs/{name}.md" for name in ("pytorch", "pytorch_loops", "start_python", "coming_from/torch_pipelining", "coming_from/deepspeed",
+                                                        "coming_from/lightning")))]
 PROGRAM = Path(os.environ.get("PENSTOCK", "build/penstock")).resolve()
 
 
