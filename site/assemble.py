@@ -3,12 +3,14 @@
 What people write is in docs/ and copied; what the program says of itself (its commands, keys and schedules) is asked of it, so that it is never old.
 """
 
+import ast
 import json
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
@@ -75,6 +77,100 @@ def schedules(penstock, folder):
     return "\n".join(page)
 
 
+def signature(name, node, bound):
+    """How a function or method is called, and what it gives; `bound`: its first argument is not given. A property is named."""
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
+    if any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
+        return name + returns.replace(" ->", ":")
+    arguments = ast.unparse(node.args)
+    if bound:
+        arguments = arguments.partition(", ")[2]
+    if len(name + arguments + returns) > 100:
+        arguments = "\n    " + re.sub(r", (?=\*{0,2}\w+(?:: |=|,|$)|\*,)", ",\n    ", arguments)
+    return f"{name}({arguments}){returns}"
+
+
+def described(node, level, name, bound=False):
+    """A class or function of the package with its docstring, and a class's public methods."""
+    methods = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)} if isinstance(node, ast.ClassDef) else {}
+    shown = methods.get("__init__") if methods else node if isinstance(node, ast.FunctionDef) else None
+    head = f"```python\n{signature(name, shown, bound or bool(methods))}\n```\n\n" if shown else ""
+    text = f"{'#' * level} {name}\n\n{head}{ast.get_docstring(node) or ''}\n"
+    for of, method in methods.items():
+        if ast.get_docstring(method) and (not of.startswith("_") or of == "__call__"):
+            text += "\n" + described(method, level + 1, of, bound=not any("staticmethod" in ast.unparse(d) for d in method.decorator_list))
+    return text
+
+
+def python_reference():
+    """All that `penstock` offers, by its own docstrings, read from the source: PyTorch and the engine need not be there."""
+    package = REPOSITORY / "python/penstock"
+    homes = next(ast.literal_eval(node.value) for node in ast.parse((package / "__init__.py").read_text()).body
+                 if isinstance(node, ast.Assign) and node.targets[0].id == "_HOMES")
+    page = ["# Python\n\nWhat the package `penstock` offers. [Modules of PyTorch](../docs/pytorch.md) and [five minutes](../docs/start_python.md) explain it.\n"]
+    for name, home in sorted((name, home) for home, names in homes.items() for name in names.split()):
+        tree = ast.parse((package / f"{home}.py").read_text())
+        node = next(n for n in tree.body if getattr(n, "name", None) == name)
+        page.append(described(node, 2, name))
+    return "\n".join(page)
+
+
+SMALL = ("--set", "layers=2", "--set", "width=16", "--set", "heads=2", "--set", "context=16", "--batch", "16", "--microbatches", "4", "--text", "docs/glossary.md")
+# What each command says for machines, and the files that commands write, by a command of a second or less.
+OUTPUTS = [
+    ("penstock simulate TABLE --json", ["simulate", "1f1b", "--json"]),
+    ("penstock simulate CONFIG --json", ["simulate", "gpt.toml", "--figures", "v100", "--network", "nvlink2", "--json"]),
+    ("penstock schedule list --json", ["schedule", "list", "--json"]),
+    ("penstock schedule NAME --json", ["schedule", "1f1b", "--json"]),
+    ("penstock schedule compare --json", ["schedule", "compare", "--actors", "2", "--microbatches", "4", "--json"]),
+    ("penstock schedule search --json", ["schedule", "search", "--actors", "2", "--microbatches", "4", "--seconds", "0.5", "--json"]),
+    ("penstock verify --json", ["verify", "mine.csv", "--json"]),
+    ("penstock plan --json", ["plan", "gpt", "--devices", "2", "--bandwidth", "1e10", "--json"]),
+    ("penstock check --json", ["check", *SMALL, "--json"]),
+    ("penstock size --json", ["size", "--overhead", "0.1", "--gpus", "8", "--alpha", "0.1", "--json"]),
+    ("penstock papers --json", ["papers", "--json"]),
+]
+FILES = [
+    ("RUN/metrics.jsonl, a line a step", "run/metrics.jsonl", ["train", *SMALL, "--steps", "2", "--out", "run"]),
+    ("a plan: `plan --out`", "plan.json", ["plan", "gpt", "--devices", "2", "--bandwidth", "1e10", "--out", "plan.json"]),
+    ("measured costs: `profile --out`", "costs.json", ["profile", *SMALL, "--rounds", "1", "--out", "costs.json"]),
+    ("a timeline: `simulate --timeline`, in the form of Chrome's trace events", "timeline.json", ["simulate", "1f1b", "--timeline", "timeline.json"]),
+]
+KINDS = {bool: "true or false", int: "number", float: "number", str: "text", type(None): "null"}
+
+
+def form(value, indent=""):
+    """The keys of a JSON value with what kind each has; of a list that of its elements, all that occur."""
+    if isinstance(value, list):
+        elements = [e for e in value if isinstance(e, dict)]
+        if elements:
+            return f"list of\n{form({key: e[key] for e in reversed(elements) for key in e}, indent)}"
+        return f"list of {form(value[0], indent)}" if value else "list"
+    if not isinstance(value, dict):
+        return KINDS[type(value)]
+    lines = []
+    for key, inner in value.items():
+        kind = form(inner, indent + "  ")
+        lines.append(f"{indent}{key}: {kind}" if not isinstance(inner, dict) or not inner else f"{indent}{key}:\n{kind}")
+    return "\n".join(lines)
+
+
+def files_and_json(penstock):
+    page = ["# Files and JSON\n\nWhat commands print with `--json`, one object each, and the JSON that they write; all by running them, so each key is one that is there. "
+            "Times are seconds where a command computes or measures, and the costs' own unit for tables; sizes are bytes.\n\n"
+            "Other forms: [tables](../docs/running.md#a-schedule-of-your-own) (`.csv`) and rules (`.rules`), [clusters](../docs/planning.md#the-cluster) (`.toml`), "
+            "[configurations](configuration.md) (`.toml`), checkpoints (safetensors), and programs and graphs, which [a worked example](../docs/worked_example.md) shows.\n"]
+    (penstock.folder / "mine.csv").write_text(penstock("schedule", "1f1b"))
+    (penstock.folder / "gpt.toml").write_text(penstock("config", *SMALL))
+    for title, command in OUTPUTS:
+        page.append(f"## {title}\n\n```text\n{form(json.loads(penstock(*command)))}\n```\n")
+    for title, file, command in FILES:
+        penstock(*command)
+        text = (penstock.folder / file).read_text()
+        page.append(f"## {title}\n\n```text\n{form(json.loads(text.splitlines()[0] if file.endswith('jsonl') else text))}\n```\n")
+    return "\n".join(page)
+
+
 def copy_documents(source):
     """In the folders that they have in the repository, so that links between them stay as they are."""
     shutil.copytree(REPOSITORY / "docs", source / "docs")
@@ -92,6 +188,10 @@ def main():
     reference.mkdir()
     (reference / "command_line.md").write_text(command_line(penstock))
     (reference / "configuration.md").write_text(configuration(penstock))
+    (reference / "python.md").write_text(python_reference())
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "docs").symlink_to(REPOSITORY / "docs")
+        (reference / "files.md").write_text(files_and_json(Program(program, pathlib.Path(folder))))
     (source / "schedules").mkdir()
     (source / "schedules/index.md").write_text(schedules(penstock, source / "schedules"))
     (source / "timeline.json").unlink()

@@ -1,4 +1,4 @@
-// The code that docs/front_end.md shows stands in the files it names.
+// The code that documents show stands in the files they name.
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -7,9 +7,12 @@
 namespace penstock {
 namespace {
 
-TEST(FrontEndDocument, ShowsCodeThatIsBuilt) {
+class Document : public testing::TestWithParam<std::pair<const char*, int>> {};
+
+TEST_P(Document, ShowsCodeThatIsBuilt) {
+  const auto& [page, expected] = GetParam();
   const std::string root = test::tests_folder() + "/../";
-  const std::string text = read_file(root + "docs/front_end.md");
+  const std::string text = read_file(root + page);
   const std::string open = "<!-- ", fence = " -->\n```cpp\n";
   int snippets = 0;
   for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
@@ -21,8 +24,10 @@ TEST(FrontEndDocument, ShowsCodeThatIsBuilt) {
     EXPECT_NE(read_file(root + path).find(snippet), std::string::npos) << path << " does not contain\n" << snippet;
     ++snippets;
   }
-  EXPECT_EQ(snippets, 8);
+  EXPECT_EQ(snippets, expected);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Document, testing::Values(std::pair("docs/front_end.md", 8), std::pair("docs/tutorials/extend_in_cpp.md", 5)));
 
 }  // namespace
 }  // namespace penstock
