@@ -16,7 +16,7 @@ endif
 
 configure = $(CMAKE) --preset $(1) $(configure_flags) $(2) >build-$(1).log || { cat build-$(1).log; exit 1; }
 
-.PHONY: build train demo site test test-release test-cuda test-asan test-tsan cuda soak install format
+.PHONY: build train demo site wheel deb test test-release test-cuda test-asan test-tsan cuda soak install format
 # One build at a time: each takes all cores.
 .NOTPARALLEL:
 
@@ -97,6 +97,19 @@ soak: build
 	@$(call configure,tsan,-DPENSTOCK_TESTS=ON)
 	@$(CMAKE) --build build-tsan --target penstock_core_tests
 	@build-tsan/tests/penstock_core_tests
+
+# The package for Python, with the program in it, in dist/: for the Python and the PyTorch that .venv has, or PENSTOCK_PYTHON is.
+wheel:
+	@scripts/setup.sh wheel
+	@CMAKE_EXECUTABLE=$(CMAKE) scripts/wheel.sh $(or $(PENSTOCK_PYTHON),.venv/bin/python)
+
+# A Debian package of the program with libtorch for CPUs, in dist/.
+deb:
+	@scripts/setup.sh
+	@$(call configure,deb)
+	@$(CMAKE) --build build-deb --target penstock
+	@cd build-deb && $(dir $(CMAKE))cpack -B $(CURDIR)/dist >$(CURDIR)/build-deb-cpack.log || { cat $(CURDIR)/build-deb-cpack.log; exit 1; }
+	@ls dist/*.deb
 
 format:
 	@scripts/setup.sh format

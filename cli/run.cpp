@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/usage.h"
+#include "cli/version.h"
 #include "models/registry.h"
 #include "penstock/error.h"
 #include "report/progress.h"
@@ -77,7 +78,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
 
   CLI::App program("Penstock trains one model across devices: every device runs its own program.", "penstock");
   program.require_subcommand(1);
-  program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
+  program.set_version_flag("--version", concat("penstock ", kVersion));
   program.failure_message([&](const CLI::App* app, const CLI::Error& usage) { return usage_message(*app, usage, all); });
   add_train(program, all);
   add_generate(program, all);

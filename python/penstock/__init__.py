@@ -8,23 +8,26 @@
 
 from typing import Any
 
-from .dims import dims
-from .errors import PenstockError
-from .export import export
-from .exported import Exported, load_exported
+from ._version import __version__ as __version__
 
-__all__ = ["BatchPlanner", "Exported", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Trainer", "Window", "check", "compare", "dims",
-           "export", "load_exported", "plan", "planners", "profile", "schedules", "trainer", "windows"]
-
-# What needs the engine is imported when it is asked for, so that modules can be exported where it is not built.
-_ENGINE = {"Trainer": "training", "trainer": "training", "Prediction": "prediction", "check": "checking", "compare": "checking",
-           "schedules": "placing", "MicroBatches": "micro_batches", "plan": "planned", "Planned": "planned", "planners": "planned",
-           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner"}
+# What a name is needs PyTorch, and mostly the engine, so it is imported when it is asked for: `python -m penstock` starts at once, and modules are
+# exported where the engine is not built. No file is called like what it defines, as an imported file is an attribute of the package too.
+_HOMES = {
+    "batch_planner": "BatchPlanner", "checking": "check compare", "errors": "PenstockError", "exported": "Exported load_exported", "exporting": "export",
+    "micro_batches": "MicroBatches", "named_dims": "dims", "placing": "schedules", "planned": "Planned plan planners profile",
+    "prediction": "Prediction", "profiling": "Profile", "step_windows": "Window windows", "training": "Trainer trainer",
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ENGINE:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_ENGINE[name]}", __name__), name)
+    return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -21,7 +21,7 @@ from .calls import Calls
 from .engine import told
 from .errors import PenstockError
 from .evaluation import in_mode
-from .export import AUTO, export
+from .exporting import AUTO, export
 from .exported import Exported, with_constants_named
 from .placing import Plan
 from .splits import modules_of

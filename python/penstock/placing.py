@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
-from .dims import Dims, axes_of
+from .named_dims import Dims, axes_of
 from .engine import told
 from .errors import PenstockError
 from .files import read_text

@@ -13,7 +13,7 @@ import torch
 
 from . import _core, optimiser_state
 from .calls import Calls
-from .dims import Dims, checked_dims
+from .named_dims import Dims, checked_dims
 from .engine import Entered, told
 from .errors import PenstockError
 from .exports import Exports

@@ -62,8 +62,11 @@ class PackageTest(ProgramTest):
     def test_a_folder_of_a_project(self):
         self.configure(f'add_subdirectory("{REPOSITORY}" penstock)', f"-DPENSTOCK_LIBTORCH={cached('PENSTOCK_LIBTORCH')}")
         steps = self.tool("CMAKE_MAKE_PROGRAM", "-C", "build", "-t", "commands", "outside")
-        self.assertIn("libpenstock_core.a", steps)
-        self.assertIn("cli/run.cpp", steps)
+        compiles = [line for line in steps.splitlines() if " -c " in line]
+        (own,) = (line for line in compiles if line.endswith("custom_model.cpp"))
+        (main,) = (line for line in compiles if line.endswith("linked_backend.cpp"))
+        self.assertTrue("libpenstock_core.a" in steps and " -O3 " in main)  # Release, where the project says nothing
+        self.assertTrue(f"-I{REPOSITORY}/include " in own and f"{REPOSITORY}/src" not in own, own)
 
     def assert_clean(self, found):
         """No entry depends on the folder that a program is started in, as an empty and a relative one do."""
@@ -140,7 +143,7 @@ class PackageTest(ProgramTest):
         self.assert_clean(runpaths(prefix))
         version = subprocess.run([prefix / "bin/penstock", "--version"], capture_output=True, encoding="utf-8")
         self.assertEqual(version.returncode, 0, version.stderr)
-        self.assertRegex(version.stdout, r"^penstock \d+\.\d+\n$")
+        self.assertRegex(version.stdout, r"^penstock \d+\.\d+ \((commit [0-9a-f]+(, changed)?, )?libtorch \d+\.\d+\)\n$")
         small = [prefix / "bin/penstock", "check", "--set", "layers=2", "--set", "width=16", "--set", "heads=2", "--set", "context=16", "--text", self.text]
         checked = subprocess.run(small, capture_output=True, encoding="utf-8", timeout=300)
         self.assertEqual(checked.returncode, 0, checked.stderr)
@@ -149,7 +152,7 @@ class PackageTest(ProgramTest):
         checked = subprocess.run(small, capture_output=True, encoding="utf-8", timeout=300)
         self.assertEqual(checked.returncode, 1)
         self.assertRegex(checked.stderr, r"^error: cannot load libpenstock_backend.so, with which the program computes\n .*\n  hint: cmake --install ")
-        self.configure("find_package(Penstock 0.1 REQUIRED)", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.configure("find_package(Penstock 0.2 REQUIRED)", f"-DCMAKE_PREFIX_PATH={prefix}")
         self.cmake("--build", "build")
         train = [self.folder / "build/outside", "train", "--set", "model.name=trigram", "--text", self.text, "--steps", "1", "--out", self.folder / "run"]
         trained = subprocess.run(train, capture_output=True, encoding="utf-8", timeout=300)

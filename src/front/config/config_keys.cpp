@@ -186,7 +186,7 @@ ConfigKey layout_key(const Config& config, const std::string& stage, const std::
 
 std::vector<ConfigKey> data_keys(Config::Data& d) {
   return {
-      {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers", &d.text},
+      {"data", "text", "", "files and folders; none: Penstock's own sources and the compiler's headers, or Python's modules", &d.text},
       {"data", "documents", "",
        "files and folders of sequences with lengths of their own; each line of a .jsonl file is one, each document of a .bin; of a model "
        "of "

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "base/invariant.h"
 #include "base/text.h"
@@ -19,6 +18,16 @@ namespace {
 constexpr std::int64_t kHeldBytes =
     64 << 20;  // of text that is kept in memory: reading it again and again takes half a percent of a small step
 
+// What the folder has whose name begins so, in order; nothing where it is no folder.
+std::vector<std::string> entries(const char* folder, std::string_view prefix) {
+  std::vector<std::string> out;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().starts_with(prefix)) out.push_back(entry.path().string());
+  std::ranges::sort(out);
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> default_text() {
@@ -27,9 +36,11 @@ std::vector<std::string> default_text() {
   const fs::path project = PENSTOCK_SOURCE;
   for (const char* name : {"README.md", "cli", "docs", "include", "src", "tests"})
     if (fs::exists(project / name, ignored)) out.push_back((project / name).string());
-  std::set<std::string> versions;
-  for (const fs::directory_entry& entry : fs::directory_iterator("/usr/include/c++", ignored)) versions.insert(entry.path().string());
-  if (!versions.empty()) out.push_back(*versions.rbegin());
+  const std::vector<std::string> headers = entries("/usr/include/c++", "");
+  if (!headers.empty()) out.push_back(headers.back());
+  if (!out.empty()) return out;
+  for (const char* folder : {"/usr/lib", "/usr/local/lib"})  // Python's own modules, where the program was installed without what built it
+    for (const std::string& modules : entries(folder, "python3.")) out.push_back(modules);
   return out;
 }
 
