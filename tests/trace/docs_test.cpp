@@ -27,7 +27,8 @@ TEST_P(Document, ShowsCodeThatIsBuilt) {
   EXPECT_EQ(snippets, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Document, testing::Values(std::pair("docs/front_end.md", 8), std::pair("docs/tutorials/extend_in_cpp.md", 5)));
+INSTANTIATE_TEST_SUITE_P(All, Document,
+                         testing::Values(std::pair("docs/front_end.md", 8), std::pair("docs/tutorials/extend_in_cpp.md", 5)));
 
 }  // namespace
 }  // namespace penstock

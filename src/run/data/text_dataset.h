@@ -11,8 +11,8 @@
 
 namespace penstock {
 
-// The text of a run that names none: this project's own sources and documents and the C++ headers of the compiler, as far as they are on the
-// machine, and where neither is, Python's own modules.
+// The text of a run that names none: this project's own sources and documents and the C++ headers of the compiler, as far as they are on
+// the machine, and where neither is, Python's own modules.
 std::vector<std::string> default_text();
 
 // The files, read as one text; sample i is the window of context+1 tokens from i*context on. A fixed share of the samples, spread over all
