@@ -32,6 +32,7 @@
 #include "schedule/options.h"
 #include "schedule/sizes.h"
 #include "schedule/versions.h"
+#include "schedules.h"
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
 #include "torch/measure.h"
@@ -567,5 +568,7 @@ PYBIND11_MODULE(_core, module) {
   penstock::bind_program(module);
   penstock::bind_plans(module);
   penstock::bind_batches(module);
+  penstock::bind_timelines(module);
+  penstock::bind_schedules(module);
   penstock::bind_session(module);
 }

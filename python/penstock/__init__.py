@@ -13,13 +13,15 @@ from .errors import PenstockError
 from .export import export
 from .exported import Exported, load_exported
 
-__all__ = ["BatchPlanner", "Exported", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Trainer", "Window", "check", "compare", "dims",
-           "export", "load_exported", "plan", "planners", "profile", "schedules", "trainer", "windows"]
+__all__ = ["Action", "BatchPlanner", "Costs", "Exported", "FoundSchedule", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Rows",
+           "Schedule", "Timeline", "Trainer", "Window", "check", "compare", "compare_schedules", "dims", "export", "load_exported", "plan", "planners",
+           "profile", "schedule_infos", "schedules", "search", "simulate", "sweep", "trainer", "windows"]
 
 # What needs the engine is imported when it is asked for, so that modules can be exported where it is not built.
 _ENGINE = {"Trainer": "training", "trainer": "training", "Prediction": "prediction", "check": "checking", "compare": "checking",
            "schedules": "placing", "MicroBatches": "micro_batches", "plan": "planned", "Planned": "planned", "planners": "planned",
-           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner"}
+           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner", "Schedule": "tables", "Action": "tables", "schedule_infos": "tables", "Costs": "costs", "Timeline": "timeline", "Rows": "rows",
+           "simulate": "simulation", "compare_schedules": "simulation", "sweep": "simulation", "search": "searching", "FoundSchedule": "searching"}
 
 
 def __getattr__(name: str) -> Any:

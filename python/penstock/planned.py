@@ -21,6 +21,7 @@ from .files import read_text
 from .optimisers import optimiser_of, parameters_by_id
 from .placing import Plan
 from .profiling import Profile
+from .tables import Schedule, called
 from .tensors import addresses
 
 LARGEST = 128  # samples of a micro-batch that are tried without being asked for
@@ -32,7 +33,7 @@ class Planned:
 
     file: Any
     clip: float = 0.0
-    schedule: str | Path | None = None
+    schedule: str | Path | Schedule | None = None
 
     split = None  # the plan marks the stages
     window = 1
@@ -104,14 +105,14 @@ class Planned:
             return self.file.schedule
         stages, actors = len(self.file.stages), len(self.file.devices)
         if len(set(self.file.devices)) > 1:
-            raise PenstockError(f'schedule "{self.schedule}" cannot order this plan', [f"its actors have {self.file.devices} devices"],
+            raise PenstockError(f'schedule "{called(self.schedule)}" cannot order this plan', [f"its actors have {self.file.devices} devices"],
                                 "stages with as many devices each: plan(..., replicas=False)")
         return Plan(actors, self.schedule, stages // actors, self.file.table_microbatches).table()
 
     def settings(self) -> list[str]:
-        return [f"plan = {self.file.json()!r}", f"clip = {self.clip!r}", f"schedule = {self.schedule!r}"]
+        return [f"plan = {self.file.json()!r}", f"clip = {self.clip!r}", f"schedule = {self.schedule.csv if isinstance(self.schedule, Schedule) else self.schedule!r}"]
 
-    def with_schedule(self, schedule: str | Path) -> Planned:
+    def with_schedule(self, schedule: str | Path | Schedule) -> Planned:
         return replace(self, schedule=schedule)
 
     def with_split(self, begins: Sequence[str]) -> Planned:
