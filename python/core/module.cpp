@@ -26,6 +26,7 @@
 #include "penstock/step.h"
 #include "plan/place_step.h"
 #include "plan/plan_steps.h"
+#include "plans.h"
 #include "report/plan_page.h"
 #include "report/plan_svg.h"
 #include "report/timeline_html.h"
@@ -567,6 +568,7 @@ PYBIND11_MODULE(_core, module) {
   penstock::bind_model(module);
   penstock::bind_program(module);
   penstock::bind_plans(module);
+  penstock::bind_plan_requests(module);
   penstock::bind_batches(module);
   penstock::bind_timelines(module);
   penstock::bind_schedules(module);

@@ -13,15 +13,17 @@ from .errors import PenstockError
 from .export import export
 from .exported import Exported, load_exported
 
-__all__ = ["Action", "BatchPlanner", "Costs", "Exported", "FoundSchedule", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Rows",
-           "Schedule", "Timeline", "Trainer", "Window", "check", "compare", "compare_schedules", "dims", "export", "load_exported", "plan", "planners",
-           "profile", "schedule_infos", "schedules", "search", "simulate", "sweep", "trainer", "windows"]
+__all__ = ["Action", "BatchPlanner", "Cluster", "Costs", "Exported", "FoundSchedule", "MicroBatches", "PenstockError", "Plan", "Planned", "Prediction",
+           "Profile", "Rows", "Schedule", "Timeline", "Trainer", "Window", "check", "compare", "compare_schedules", "dims", "export", "load_exported", "plan",
+           "planners", "profile", "schedule_infos", "schedules", "search", "simulate", "sweep", "trainer", "windows"]
 
 # What needs the engine is imported when it is asked for, so that modules can be exported where it is not built.
 _ENGINE = {"Trainer": "training", "trainer": "training", "Prediction": "prediction", "check": "checking", "compare": "checking",
-           "schedules": "placing", "MicroBatches": "micro_batches", "plan": "planned", "Planned": "planned", "planners": "planned",
-           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner", "Schedule": "tables", "Action": "tables", "schedule_infos": "tables", "Costs": "costs", "Timeline": "timeline", "Rows": "rows",
-           "simulate": "simulation", "compare_schedules": "simulation", "sweep": "simulation", "search": "searching", "FoundSchedule": "searching"}
+           "schedules": "placing", "MicroBatches": "micro_batches", "plan": "planned", "Planned": "planned", "Plan": "planned", "planners": "planned",
+           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner",
+           "Schedule": "tables", "Action": "tables", "schedule_infos": "tables", "Costs": "costs", "Cluster": "clusters", "Timeline": "timeline",
+           "Rows": "rows", "simulate": "simulation", "compare_schedules": "simulation", "sweep": "simulation", "search": "searching",
+           "FoundSchedule": "searching"}
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +31,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_ENGINE[name]}", __name__), name)
+    return getattr(import_module(f".{_ENGINE[name]}", __name__), {"Plan": "Planned"}.get(name, name))  # a plan by its short name
