@@ -28,6 +28,10 @@ class Rows(list[dict[str, Any]]):
             raise PenstockError("a frame needs pandas, which is not installed", hint="pip install pandas, or take the rows, which are dicts") from None
         return pandas.DataFrame([{key: row.get(key) for key in self.columns} for row in self], columns=self.columns)
 
+    def __getitem__(self, which: Any) -> Any:
+        found = super().__getitem__(which)
+        return Rows(found) if isinstance(which, slice) else found
+
     def best(self) -> dict[str, Any]:
         """The first row that was not refused. Throws PenstockError where there is none."""
         for row in self:
