@@ -57,7 +57,7 @@ def costs_of(costs: Costs | Mapping[str, Any] | str | os.PathLike | Profile | No
         costs = {"measured": costs}
     if costs is not None and not isinstance(costs, Mapping):
         raise PenstockError(f"costs={costs!r}: a {type(costs).__name__} says nothing of costs", hint='penstock.Costs(forward=1, backward=2), or the path of a profile')
-    merged = {name: value for name, value in {**(costs or {}), **given}.items() if value is not None}
+    merged = {name: plain(value) for name, value in {**(costs or {}), **given}.items() if value is not None}
     for name, value in merged.items():
         if name not in Costs.__annotations__:
             raise PenstockError(f"there are no costs {name!r}", [], did_you_mean(name, Costs.__annotations__) or f"there are {', '.join(Costs.__annotations__)}")
@@ -87,6 +87,11 @@ def numbers_of(costs: Mapping[str, Any], *, actors: int | None = None, stages: i
         profile = _profile(file)
         told(lambda: out.measure(profile.text, "the profile" if isinstance(file, Profile) else str(file)))
     return out
+
+
+def plain(value: Any) -> Any:
+    """An array's numbers as a list, a number of NumPy's as Python's, and all else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _profile(file: Any) -> Profile:

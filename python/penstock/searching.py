@@ -10,7 +10,7 @@ from . import _core
 from .costs import Costs, costs_of, numbers_of
 from .engine import told
 from .errors import PenstockError
-from .simulation import AnyCosts, _allowed
+from .simulation import AnyCosts, _allowed, check_limit, check_size
 from .tables import Schedule
 from .timeline import Timeline
 
@@ -85,8 +85,10 @@ def search(*, actors: int = 2, microbatches: int = 8, chunks: int = 1, memory_li
     for name, value, least in (("window", window, 1), ("staleness", staleness, 0), ("copies", copies, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise PenstockError(f"{name}={value!r}", hint=f"{name} is a whole number, at least {least}")
-    if not (seconds > 0 and (memory_limit is None or memory_limit > 0)):
-        raise PenstockError(f"seconds={seconds!r}, memory_limit={memory_limit!r}", hint="both are above 0, or memory_limit=None: unlimited")
+    if not seconds > 0:
+        raise PenstockError(f"seconds={seconds!r}", hint="the most that it searches, above 0")
+    check_limit(memory_limit)
+    check_size(actors, microbatches * window, chunks, "a smaller problem, whose table is then repeated")
     _check_window(window, copies=copies > 1, order_transfers=order_transfers, forward_only=forward_only)
     allowed = _allowed(allow, given)
     how = _core.SearchNumbers()

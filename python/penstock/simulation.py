@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack
+from numbers import Real
+from typing import Any, Unpack
 
 from . import _core
-from .costs import Costs, costs_of, numbers_of
+from .costs import Costs, costs_of, numbers_of, plain
 from .engine import told
 from .errors import PenstockError, did_you_mean
 from .profiling import Profile
@@ -18,7 +20,7 @@ from .timeline import Timeline
 
 AnyCosts = Costs | Mapping[str, Any] | str | os.PathLike | Profile
 AnySchedule = Schedule | str | os.PathLike | Iterable[Iterable[Any]]
-T = TypeVar("T")
+LARGEST = 1 << 14  # actors x micro-batches x chunks
 
 
 def simulate(schedule: AnySchedule, costs: AnyCosts | None = None, **numbers: Unpack[Costs]) -> Timeline:
@@ -54,6 +56,9 @@ def compare_schedules(schedules: Iterable[AnySchedule] | None = None, *, actors:
     """
     given = costs_of(costs, numbers)
     allowed = _allowed(allow, given)
+    check_limit(memory_limit)
+    if schedules is None:
+        check_size(actors, microbatches, chunks, 'compare_schedules(["1f1b", "zb-h1"], ...) looks at these alone')
     shape = {"actors": actors, "microbatches": microbatches}
     Schedule("sequential", **shape, chunks=chunks)  # throws where these are wrong
     tables = [table for what in ([None] if schedules is None else _as_list(schedules)) for table in _tables(what, shape, chunks)]
@@ -76,7 +81,7 @@ def sweep(schedules: AnySchedule | Sequence[AnySchedule], *, costs: AnyCosts | N
             raise PenstockError(f"there is nothing called {axis!r} to sweep over", ["axes are options of schedules, and costs"],
                                 did_you_mean(axis, options | given) or f"options: {', '.join(sorted(options))}")
     base = costs_of(costs, {})
-    values = [value if isinstance(value, (list, tuple, range)) else [value] for value in axes.values()]
+    values = [value if isinstance(value, (list, tuple, range)) else [value] for value in map(plain, axes.values())]
     out = Rows()
     for what in _as_list(schedules):
         _check_name(what)
@@ -114,6 +119,19 @@ def _check_name(what: Any) -> None:
     names = [info["name"] for info in schedule_infos()]
     if isinstance(what, str) and what not in names and not what.endswith((".csv", ".rules")):
         raise PenstockError(f"there is no schedule {what!r}", [], did_you_mean(what, names) or "penstock.schedules() lists them")
+
+
+def check_size(actors: Any, microbatches: Any, chunks: Any, hint: str) -> None:
+    """Throws PenstockError where all schedules by name together would be too large to look at: they take some seconds at this size."""
+    numbers = [number for number in (actors, microbatches, chunks) if isinstance(number, int)]
+    if math.prod(numbers) > LARGEST:
+        raise PenstockError(f"a table of {actors} actors, {microbatches} micro-batches and {chunks} chunks is too large for all schedules by name",
+                            [f"the product may be up to {LARGEST}"], hint)
+
+
+def check_limit(memory_limit: Any) -> None:
+    if memory_limit is not None and (isinstance(memory_limit, bool) or not isinstance(memory_limit, Real) or not memory_limit > 0):
+        raise PenstockError(f"memory_limit={memory_limit!r}", hint="micro-batches' activations that an actor holds, above 0; None does not limit")
 
 
 def _allowed(allow: Sequence[str] | None, costs: Mapping[str, Any]) -> tuple[str, ...]:

@@ -96,7 +96,8 @@ class Schedule:
 
     @classmethod
     def read(cls, path: str | os.PathLike, **options: Any) -> Schedule:
-        """Of a file: a table as CSV, Penstock's or torch.distributed.pipelining's, or rules, which take options. Throws PenstockError."""
+        """Of a file: a table as CSV, Penstock's or torch.distributed.pipelining's, or rules, which take options and make the table by their own times.
+        Throws PenstockError."""
         try:
             return cls.parse(read_text(path), str(path), **options)
         except OSError as error:
@@ -226,6 +227,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name not in known:
             raise PenstockError(f"schedules have no option {name!r}", [], did_you_mean(name, known) or f"there are {', '.join(known)}")
+        value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's
         if value is None:
             continue
         if known[name]:
@@ -233,7 +235,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, bool) or not hasattr(value, "__index__"):
             out[name] = value
         else:
-            out[name] = value.__index__()  # NumPy's whole numbers too
+            out[name] = value.__index__()
     return out
 
 

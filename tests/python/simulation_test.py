@@ -13,6 +13,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import numpy as np
 from evaluate import drawn_seed  # finds the package
 
 import penstock
@@ -161,6 +162,11 @@ class Figures(unittest.TestCase):
         self.assertIn("can never run", message(lambda: penstock.simulate([["0F0", "0B0"], ["1B0", "1F0"]])))
         self.assertIn("cannot be read", message(lambda: Timeline.read("no/such.json")))
 
+    def test_numbers_of_numpy(self):
+        table = Schedule("gpipe", actors=np.int64(2))
+        self.assertEqual(penstock.simulate(table, forward=np.float32(1.5), stage_times=np.array([1.0, 2.0])), penstock.simulate(table, forward=1.5, stage_times=[1, 2]))
+        self.assertEqual([row["actors"] for row in penstock.sweep("gpipe", actors=np.arange(2, 4))], [2, 3])
+
     def test_costs_are_a_dict_that_numbers_override(self):
         costs = Costs(forward=1.0, backward=3.0)
         self.assertEqual(penstock.simulate("gpipe", costs, backward=2.0), penstock.simulate("gpipe", forward=1.0, backward=2.0))
@@ -188,7 +194,8 @@ class Compared(unittest.TestCase):
         self.assertIn("<td>mine</td>", rows._repr_html_())
         self.assertIn("zb-v", str(rows))
         for call, words in ((lambda: penstock.compare_schedules(["1f1"]), 'did you mean "1f1b"?'), (lambda: penstock.compare_schedules(allow=["recomp"]), '"recompute"'),
-                            (lambda: penstock.compare_schedules(actors=0), "at least 1"), (lambda: penstock.compare_schedules(["terapipe"]).best(), "none of the rows")):
+                            (lambda: penstock.compare_schedules(actors=0), "at least 1"), (lambda: penstock.compare_schedules(memory_limit=0), "above 0"),
+                            (lambda: penstock.compare_schedules(actors=64, microbatches=1024), "looks at these alone"), (lambda: penstock.compare_schedules(["terapipe"]).best(), "none of the rows")):
             self.assertIn(words, message(call))
 
     def test_sweeps(self):

@@ -146,6 +146,14 @@ double time_of_stage(const StageCosts& stage) {
   return stage.of(Kind::F) + std::max(stage.of(Kind::B), stage.of(Kind::I) + stage.of(Kind::W));
 }
 
+// None where all take as long.
+std::optional<std::int32_t> dearest_stage(const std::vector<StageCosts>& stages) {
+  const auto [cheapest, dearest] =
+      std::minmax_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return time_of_stage(a) < time_of_stage(b); });
+  if (!(time_of_stage(*cheapest) < time_of_stage(*dearest))) return std::nullopt;
+  return static_cast<std::int32_t>(dearest - stages.begin());
+}
+
 }  // namespace
 
 TableMachine machine_of(const Schedule& schedule, const TableNumbers& numbers) {
@@ -204,24 +212,20 @@ std::vector<Variant> better_machines(const Schedule& schedule, const StageShape&
     latency = latency || link.latency > 0;
     bandwidth = bandwidth || std::isfinite(link.bandwidth);
   });
-  if (latency) add("no latency", [](TableMachine& m) { for_every_link(m.options.network, [](Link& link) { link.latency = 0; }); });
-  if (bandwidth)
-    add("unlimited bandwidth",
-        [](TableMachine& m) { for_every_link(m.options.network, [](Link& link) { link.bandwidth = Link().bandwidth; }); });
+  const auto set_links = [&](const std::string& name, void (*change)(Link&)) {
+    add(name, [change](TableMachine& m) { for_every_link(m.options.network, change); });
+  };
+  if (latency) set_links("no latency", [](Link& link) { link.latency = 0; });
+  if (bandwidth) set_links("unlimited bandwidth", [](Link& link) { link.bandwidth = Link().bandwidth; });
   const auto busiest = static_cast<std::size_t>(std::max_element(time.busy.begin(), time.busy.end()) - time.busy.begin());
   add(concat("actor ", busiest, " 10 % faster"), [busiest, actors = time.busy.size()](TableMachine& m) {
     m.options.disturbance.slowdown.resize(actors, 1);
     m.options.disturbance.slowdown[busiest] /= 1.1;
   });
-  const std::vector<StageCosts>& stages = machine.costs.stages;
-  const auto [cheapest, dearest] =
-      std::minmax_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return time_of_stage(a) < time_of_stage(b); });
-  if (time_of_stage(*cheapest) < time_of_stage(*dearest)) {
-    const auto stage = static_cast<std::size_t>(dearest - stages.begin());
-    add(concat("stage ", stage_text(static_cast<std::int32_t>(stage), schedule.slices, schedule.blocks), " 10 % faster"),
-        [stage](TableMachine& m) {
-          for (double& cost : m.costs.stages[stage].time) cost /= 1.1;
-        });
+  if (const std::optional<std::int32_t> stage = dearest_stage(machine.costs.stages)) {
+    add(concat("stage ", stage_text(*stage, schedule.slices, schedule.blocks), " 10 % faster"), [stage](TableMachine& m) {
+      for (double& cost : m.costs.stages[static_cast<std::size_t>(*stage)].time) cost /= 1.1;
+    });
   }
   if (!machine.options.disturbance.slowdown.empty()) add("no straggler", [](TableMachine& m) { m.options.disturbance.slowdown.clear(); });
   return out;
