@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
 from .errors import PenstockError, did_you_mean
 
 if TYPE_CHECKING:
+    from .rows import Rows
     from .timeline import Timeline
 
 WIDTHS = {"column": 3.3, "page": 6.9}  # inches: a column and the text of a page of most conferences
@@ -23,6 +25,9 @@ ROW, STRIP = 0.17, 0.05  # inches: of a device's row, and of its transfers below
 BELOW, ABOVE, RIGHT, LEGEND = 0.33, 0.04, 0.08, 0.14  # inches: margins beside the rows, and of a line of the legend
 SWATCH = 2.3  # of a legend's entry beside its text, over the height of the font
 COMPUTE, TRANSFER, HOST = 0, 1, 2  # lanes
+# Of lines: colours from Okabe and Ito's palette, which people with colour blindness can tell apart, and styles where there are none.
+COLOURS, STYLES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"), ("-", "--", ":", "-.")
+MARKERS = "os^Dv<>P"
 
 
 class Box(NamedTuple):
@@ -48,17 +53,62 @@ def plot(timeline: Timeline, ax: Any = None, *, greyscale: bool = False, labels:
 
 
 def save(timeline: Timeline, path: str | os.PathLike, *, width: Any, greyscale: bool, labels: bool, legend: bool, dpi: int) -> None:
-    """As `Timeline.save` says. No figure of pyplot is made."""
+    """As `Timeline.save` says."""
+    inches = _inches(width)
+    with _printed(path, dpi) as figure:
+        _draw(timeline, _axes_in(figure, timeline, inches, legend), greyscale, labels, legend)
+
+
+def plot_lines(rows: Rows, x: str, y: str, by: str, ax: Any, greyscale: bool) -> Any:
+    """As `Rows.plot` says."""
+    _matplotlib()
+    for column in (x, y, by):
+        if column not in rows.columns:
+            raise PenstockError(f"the rows have no column {column!r}", hint=did_you_mean(column, rows.columns) or f"they have {', '.join(rows.columns)}")
+    if ax is None:
+        from matplotlib import pyplot
+
+        ax = pyplot.figure(figsize=(WIDTHS["column"], 1.8), layout="constrained").add_subplot()
+    lines: dict[Any, list[tuple[Any, Any]]] = {}
+    for row in rows:
+        if row.get(y) is not None:
+            lines.setdefault(row[by], []).append((row[x], row[y]))
+    for number, (name, points) in enumerate(lines.items()):
+        style = {"color": "black", "linestyle": STYLES[number % len(STYLES)]} if greyscale else {"color": COLOURS[number % len(COLOURS)]}
+        ax.plot(*zip(*sorted(points)), label=str(name), marker=MARKERS[number % len(MARKERS)], markersize=3, linewidth=0.9, **style)
+    for set_label, column in ((ax.set_xlabel, x), (ax.set_ylabel, y)):
+        set_label(column.replace("_", " ").replace("microbatches", "micro-batches"), fontsize=SMALL)
+    ax.tick_params(labelsize=SMALL, length=2, width=0.5)
+    ax.legend(fontsize=SMALL - 0.5, frameon=False, handlelength=2.2)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
+def save_lines(rows: Rows, path: str | os.PathLike, columns: tuple[str, str, str], size: tuple[Any, float], greyscale: bool, dpi: int) -> None:
+    """As `Rows.save_plot` says."""
+    inches = _inches(size[0]), _inches(size[1])
+    with _printed(path, dpi) as figure:
+        figure.set_size_inches(*inches)
+        figure.set_layout_engine("constrained")
+        plot_lines(rows, *columns, figure.add_subplot(), greyscale)
+
+
+@contextmanager
+def _printed(path: str | os.PathLike, dpi: int) -> Iterator[Any]:
+    """A figure that is none of pyplot's, and is written when the block ends. Throws PenstockError for an ending that is not for paper."""
+    ending = Path(path).suffix.removeprefix(".")
+    if ending not in ("pdf", "png", "svg"):
+        raise PenstockError(f"{path}: a picture for paper cannot be written as {ending!r}", hint="the endings are .pdf, .png and .svg")
     matplotlib = _matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    inches = _inches(width)
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none", "hatch.linewidth": 0.4, "font.family": "sans-serif"}):
         figure = Figure()
         FigureCanvasAgg(figure)
-        _draw(timeline, _axes_in(figure, timeline, inches, legend), greyscale, labels, legend)
-        figure.savefig(path, dpi=dpi, metadata={} if str(path).endswith(".png") else {"Date" if str(path).endswith(".svg") else "CreationDate": None})
+        yield figure
+        figure.savefig(path, dpi=dpi, metadata={"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending))
 
 
 def _matplotlib() -> Any:

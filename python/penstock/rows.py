@@ -50,6 +50,20 @@ class Rows(list[dict[str, Any]]):
             writer.writeheader()
             writer.writerows(self)
 
+    def plot(self, x: str, y: str = "bubble", *, by: str = "name", ax: Any = None, greyscale: bool = False) -> Any:
+        """Draws column `y` over column `x` by matplotlib, a line for each value of `by`, on `ax` or on axes of a new figure, and gives the axes. Rows that
+        were refused are left out. Throws PenstockError for a column that there is not, and where matplotlib is not installed."""
+        from .drawing import plot_lines
+
+        return plot_lines(self, x, y, by, ax, greyscale)
+
+    def save_plot(self, path: str | os.PathLike, x: str, y: str = "bubble", *, by: str = "name", width: str | float = "column", height: float = 1.8,
+                  greyscale: bool = False, dpi: int = 300) -> None:
+        """Writes the plot as `.pdf`, `.png` or `.svg`, `width` as `Timeline.save` takes it and `height` in inches."""
+        from .drawing import save_lines
+
+        save_lines(self, path, (x, y, by), (width, height), greyscale, dpi)
+
     def __str__(self) -> str:
         table = [self.columns, *([_text(row.get(key)) for key in self.columns] for row in self)]
         widths = [max(len(row[column]) for row in table) for column in range(len(self.columns))]

@@ -191,8 +191,12 @@ class Schedule:
             return
         self.simulate().save(path, **how)
 
-    def _repr_svg_(self) -> str:
-        return self.simulate().svg()
+    def _repr_svg_(self) -> str | None:
+        """Its timeline where F takes 1 and B 2; None of what is no whole table: then a notebook shows its line of text."""
+        try:
+            return self.simulate().svg()
+        except PenstockError:
+            return None
 
     def __str__(self) -> str:
         return self.csv

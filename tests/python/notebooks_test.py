@@ -13,6 +13,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import kept_exports  # noqa: F401
 import zoo
 from evaluate import SOAK  # finds the package
 

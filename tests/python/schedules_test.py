@@ -108,6 +108,7 @@ class Tables(unittest.TestCase):
         self.assertNotEqual(schedule, Schedule("gpipe"))
         self.assertIn("mine: 3 actors, 2 stages, 1 micro-batches", repr(schedule))
         self.assertIn("time 6", schedule.draw())
+        self.assertIsNone(Schedule([["0F0", "0B0"], ["1B0", "1F0"]])._repr_svg_())  # it can never run
         pair = Action(0, "F", 1, fused=True), Action(0, "B", 0)
         self.assertEqual(Schedule([[(0, "F", 0), *pair, (0, "B", 1)]]).rows, [["0F0", "(0F1;0B0)OVERLAP_F_B", "0B1"]])
 

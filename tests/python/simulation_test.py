@@ -296,6 +296,21 @@ class Pictures(unittest.TestCase):
             self.assertEqual(all(len({round(part, 9) for part in colour[:3]}) == 1 for colour in colours), greyscale)
 
     @unittest.skipUnless(HAVE["matplotlib"], "matplotlib is not installed")
+    def test_rows_as_lines(self):
+        from matplotlib.figure import Figure
+
+        rows = penstock.sweep(["1f1b", "zb-v"], actors=2, microbatches=[8, 4], chunks=[1, 2])
+        ax = rows.plot("microbatches", ax=Figure().add_subplot())
+        (line, other) = ax.get_lines()
+        self.assertEqual([line.get_label(), other.get_label()], ["1f1b", "zb-v"])
+        self.assertEqual(list(line.get_xdata()), [4, 8])
+        self.assertEqual(list(line.get_ydata()), sorted((row["bubble"] for row in rows if row["name"] == "1f1b" and not row["refused"]), reverse=True))
+        rows.save_plot(self.folder / "x.pdf", "microbatches", "makespan", greyscale=True)
+        self.assertTrue((self.folder / "x.pdf").read_bytes().startswith(b"%PDF"))
+        self.assertIn('did you mean "bubble"?', message(lambda: rows.plot("actors", "bubbel")))
+        self.assertIn("the endings are", message(lambda: rows.save_plot("x.gif", "actors")))
+
+    @unittest.skipUnless(HAVE["matplotlib"], "matplotlib is not installed")
     def test_micro_batches_are_numbered_where_boxes_have_room(self):
         from matplotlib.figure import Figure
 
