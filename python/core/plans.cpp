@@ -22,7 +22,7 @@ namespace py = pybind11;
 namespace penstock {
 namespace {
 
-// What is asked of a planner, whatever is planned.
+// A planner is asked this, whatever is planned.
 struct PlanRequest {
   std::string what;  // a file's path or a model's name, for messages
   ClusterSpec cluster;

@@ -111,7 +111,7 @@ py::dict figures_of(const SimulatedTable& table) {
   return out;
 }
 
-// What a search may do, and what it is for; `numbers` say the machine.
+// The size of a problem, and which tables a search may make; TableNumbers say the machine.
 struct SearchNumbers {
   int actors = 2, microbatches = 4, chunks = 1, window = 1;
   double memory_limit = std::numeric_limits<double>::infinity();

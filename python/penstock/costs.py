@@ -44,7 +44,7 @@ class Costs(TypedDict, total=False):
     backend: str  # whose measured links count: "threads", "gloo" ["threads"]
 
 
-TIMES = ("forward", "backward", "input", "weight")  # that measured costs have themselves
+TIMES = ("forward", "backward", "input", "weight")  # measured costs have these themselves
 NUMBERS = (*TIMES, "recompute", "offload", "kept", "gather", "reduce", "parameters", "latency", "bandwidth", "bytes", "jitter")
 LISTS = ("stage_times", "slice_times")
 FLAGS = ("per_stage", "atomic_pairs")

@@ -25,7 +25,7 @@ ROW, STRIP = 0.17, 0.05  # inches: of a device's row, and of its transfers below
 BELOW, ABOVE, RIGHT, LEGEND = 0.33, 0.04, 0.08, 0.14  # inches: margins beside the rows, and of a line of the legend
 SWATCH = 2.3  # of a legend's entry beside its text, over the height of the font
 COMPUTE, TRANSFER, HOST = 0, 1, 2  # lanes
-# Of lines: colours from Okabe and Ito's palette, which people with colour blindness can tell apart, and styles where there are none.
+# Lines have colours from Okabe and Ito's palette, which people with colour blindness can tell apart, and styles where there are none.
 COLOURS, STYLES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"), ("-", "--", ":", "-.")
 MARKERS = "os^Dv<>P"
 
@@ -190,7 +190,7 @@ def _draw(timeline: Timeline, ax: Any, greyscale: bool, labels: bool, legend: bo
             low, high, left, right = box.device + bottom, box.device + bottom + height, box.begin / size, box.end / size
             groups.setdefault((box.look, box.chunk), []).append([(left, low), (right, low), (right, high), (left, high)])
         fills = {key: _fill(looks[key[0]], shades[key[1]], greyscale) for key in groups}
-        # What stands in a lane of the host is drawn first, behind the boxes of computing.
+        # The lane of the host is drawn first, behind the boxes of computing.
         for key in sorted(groups, key=lambda key: (looks[key[0]][0] != "host", key)):
             fill, hatch = fills[key]
             ax.add_collection(PolyCollection(groups[key], facecolors=[fill], edgecolors="black", linewidths=0.25, hatch=hatch or None))

@@ -14,7 +14,7 @@ from .simulation import AnyCosts, _allowed, check_limit, check_size
 from .tables import Schedule
 from .timeline import Timeline
 
-# Of costs, what a search does not count with: its micro-batches are whole, and nothing disturbs them.
+# A search does not count with these costs: its micro-batches are whole, and nothing disturbs them.
 NOT_SEARCHED = ("slice_times", "straggler", "jitter", "seed", "atomic_pairs")
 
 

@@ -14,7 +14,7 @@ from .files import read_text
 from .rows import Rows
 from .tables import Schedule
 
-ENGINES = ("svg", "html", "json", "txt")  # what the engine writes; the rest is matplotlib's
+ENGINES = ("svg", "html", "json", "txt")  # the engine writes these; the rest is matplotlib's
 PRINTED = ("pdf", "png")
 
 
