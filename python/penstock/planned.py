@@ -24,8 +24,8 @@ from .placing import Plan
 from .profiling import Profile
 from .rows import Rows
 from .tables import Schedule, called
-from .timeline import Timeline
 from .tensors import addresses
+from .timeline import Timeline
 
 LARGEST = 128  # samples of a micro-batch that are tried without being asked for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .costs import Costs, costs_of, numbers_of
@@ -13,6 +13,9 @@ from .errors import PenstockError
 from .simulation import AnyCosts, _allowed, check_limit, check_size
 from .tables import Schedule
 from .timeline import Timeline
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 # A search does not count with these costs: its micro-batches are whole, and nothing disturbs them.
 NOT_SEARCHED = ("slice_times", "straggler", "jitter", "seed", "atomic_pairs")

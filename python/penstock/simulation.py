@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .costs import Costs, costs_of, numbers_of, plain
@@ -17,6 +17,9 @@ from .profiling import Profile
 from .rows import Rows
 from .tables import Schedule, as_schedule, checked_options, schedule_infos, without_flags
 from .timeline import Timeline
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 AnyCosts = Costs | Mapping[str, Any] | str | os.PathLike | Profile
 AnySchedule = Schedule | str | os.PathLike | Iterable[Iterable[Any]]
@@ -60,7 +63,7 @@ def compare_schedules(schedules: Iterable[AnySchedule] | None = None, *, actors:
     if schedules is None:
         check_size(actors, microbatches, chunks, 'compare_schedules(["1f1b", "zb-h1"], ...) looks at these alone')
     shape = {"actors": actors, "microbatches": microbatches}
-    Schedule("sequential", **shape, chunks=chunks)  # throws where these are wrong
+    Schedule("sequential", actors=actors, microbatches=microbatches, chunks=chunks)  # throws where these are wrong
     tables = [table for what in ([None] if schedules is None else _as_list(schedules)) for table in _tables(what, shape, chunks)]
     rows = [_row(*table, given, memory_limit, allowed) for table in tables]
     return Rows(sorted(rows, key=lambda row: (bool(row["refused"]), not row["fits"], row["makespan"] or 0.0, row["peak_live"] or 0.0)))

@@ -14,12 +14,14 @@ from .errors import PenstockError, did_you_mean
 from .files import read_text
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from .timeline import Timeline
 
 
 class Action(NamedTuple):
     """One entry of a row. `kind` is "F", "B", "I", "W", "R", "U", "UNSHARD", ... (docs/glossary.md); `microbatch` None for kinds of none. `slice` and
-    `block` are None where sequences are whole. `count` micro-batches from `microbatch` on are taken together. `version`: of the parameters that it reads,
+    `block` are None where sequences are whole. So many micro-batches from `microbatch` on are taken `together`. `version`: of the parameters that it reads,
     None where the row says it, and predicted `ahead` updates later. A `fused` action may overlap with the next one of its row."""
 
     stage: int
@@ -27,7 +29,7 @@ class Action(NamedTuple):
     microbatch: int | None = None
     slice: int | None = None
     block: int | None = None
-    count: int = 1
+    together: int = 1
     version: int | None = None
     ahead: int = 0
     fused: bool = False
@@ -35,7 +37,7 @@ class Action(NamedTuple):
     def __str__(self) -> str:
         part = "".join(f".{number}" for number in (self.slice, self.block) if number is not None)
         read = "" if self.version is None else f"@{self.version}" + (f"+{self.ahead}" if self.ahead else "")
-        return f"{self.stage}{part}{f'x{self.count}' if self.count > 1 else ''}{read}{self.kind}{'' if self.microbatch is None else self.microbatch}"
+        return f"{self.stage}{part}{f'x{self.together}' if self.together > 1 else ''}{read}{self.kind}{'' if self.microbatch is None else self.microbatch}"
 
 
 class Schedule:
@@ -57,7 +59,7 @@ class Schedule:
     def __init__(self, what: str | Iterable[Iterable[str | Action | tuple]], *, feeds: Iterable[tuple[int, int]] | None = None, name: str = "",
                  **options: Any) -> None:
         if isinstance(what, Schedule):
-            what, name = what.rows, name or what.name
+            name, what = name or what.name, what.rows
         if isinstance(what, str):
             if feeds is not None:
                 raise PenstockError("feeds= is of rows", [f"{what!r} is taken as a name"], "Schedule([[...], [...]], feeds=[(0, 1)])")
@@ -76,7 +78,7 @@ class Schedule:
             self._table = _core.named_schedule(self._table, name)
 
     @classmethod
-    def _of(cls, table: Any, name: str = "") -> Schedule:
+    def _of(cls, table: Any, name: str = "") -> Self:
         """Of the engine's."""
         out = cls.__new__(cls)
         out._table = _core.named_schedule(table, name) if name else table
@@ -154,9 +156,9 @@ class Schedule:
         whole = self.slices == 1
         of_stages = ("U", "UNSHARD", "RESHARD", "REDUCE_GRAD")
 
-        def action(stage: int, kind: str, microbatch: int, slice_: int, block: int, count: int, version: int, ahead: int, fused: bool) -> Action:
+        def action(stage: int, kind: str, microbatch: int, slice_: int, block: int, together: int, version: int, ahead: int, fused: bool) -> Action:
             said_of = [None if number < 0 else number for number in (microbatch, block, version)]
-            return Action(stage, kind, said_of[0], None if whole or kind in of_stages else slice_, said_of[1], count, said_of[2], ahead, fused)
+            return Action(stage, kind, said_of[0], None if whole or kind in of_stages else slice_, said_of[1], together, said_of[2], ahead, fused)
         return [[action(*each) for each in row] for row in _core.schedule_actions(self._table)]
 
     @property
@@ -227,7 +229,8 @@ def schedule_infos() -> list[dict[str, Any]]:
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as the engine takes them: whole numbers, flags, lists of numbers; one number is a list where lists are taken. Throws PenstockError for
     names that there are not."""
-    known, out = _core.schedule_option_names(), {"microbatches": 8}  # as `trainer` has them
+    known = _core.schedule_option_names()
+    out: dict[str, Any] = {"microbatches": 8}  # as `trainer` has them
     for name, value in options.items():
         if name not in known:
             raise PenstockError(f"schedules have no option {name!r}", [], did_you_mean(name, known) or f"there are {', '.join(known)}")
