@@ -13,6 +13,7 @@
 #include "penstock/search.h"
 #include "penstock/table.h"
 #include "report/schedule_text.h"
+#include "rules/load_schedule.h"
 #include "schedule/options.h"
 #include "schedule/versions.h"
 #include "search/relieve.h"
@@ -187,6 +188,16 @@ std::optional<Schedule> relieved(const Schedule& given, const TableNumbers& numb
   return relieve(problem, std::move(schedule));
 }
 
+// The table that rules make where actions and links take what `numbers` say of the table that they make by their own times.
+Schedule by_rules_and_costs(const std::string& text, const std::string& file, const std::map<std::string, OptionValue>& given,
+                            const TableNumbers& numbers) {
+  const Rules rules = parse_rules(text, file);
+  const ScheduleOptions options = options_from(given);
+  const Schedule own = make_schedule(rules, options);
+  const TableMachine machine = machine_of(own, numbers);
+  return schedule_by(rules, options, machine.costs, machine.options.network).schedule;
+}
+
 // (name, title with its options, table, why there is none or ""), each schedule with the options that a search tries it with.
 py::list tables_of_names(const std::map<std::string, OptionValue>& options) {
   std::vector<RegisteredTable> tables;
@@ -279,6 +290,7 @@ void bind_schedules(py::module_& module) {
       out.emplace(option.name, std::holds_alternative<std::vector<double> ScheduleOptions::*>(option.member));
     return out;
   });
+  module.def("schedule_by_rules_and_costs", &by_rules_and_costs, py::call_guard<py::gil_scoped_release>());
   module.def("registered_tables", &tables_of_names);
   py::class_<SimulatedTable>(module, "SimulatedTable")
       .def_readonly("schedule", &SimulatedTable::schedule)

@@ -61,6 +61,9 @@ class FoundSchedule(Schedule):
         """Its step, under the costs that it was searched for unless others are given."""
         return super().simulate(self._costs if costs is None and not numbers else costs, **numbers)
 
+    def __reduce__(self) -> tuple:
+        return _found, (self.csv, self.name, self.figures, self._costs)
+
     def __repr__(self) -> str:
         proof = "optimal" if self.optimal else f"at most {100 * self.gap:.1f} % above the lower bound"
         return f"{super().__repr__()[:-1]}; makespan {self.makespan:.6g}, bubble {100 * self.bubble:.1f} %, {proof}>"
@@ -105,6 +108,12 @@ def search(*, actors: int = 2, microbatches: int = 8, chunks: int = 1, memory_li
     found = FoundSchedule._of(table, table_name(figures["found_by"]))
     found.figures, found._costs = {**figures, "activation_limit": memory_limit}, given
     return found
+
+
+def _found(csv: str, name: str, figures: dict[str, Any], costs: dict[str, Any]) -> FoundSchedule:
+    out = FoundSchedule.parse(csv, name)
+    out.figures, out._costs = figures, costs
+    return out
 
 
 def table_name(found_by: str) -> str:

@@ -30,12 +30,13 @@ def simulate(schedule: AnySchedule, costs: AnyCosts | None = None, **numbers: Un
     """The step of a table over time, under costs and links: `simulate(schedule, forward=1, backward=3, latency=0.5)`, or a dict of them, `penstock.Costs`,
     shared by several calls; numbers beside it go before its own. The path of what `penstock profile` measured is costs too, in seconds.
 
-    `schedule` is a `Schedule`, a name (with two actors and eight micro-batches), a path, or rows. Figures are those of `penstock simulate`, to the bit.
+    `schedule` is a `Schedule`, a name (with two actors and eight micro-batches), a path, or rows. A path of rules makes its table by measured costs. Figures are those of `penstock simulate`, to the bit.
 
     Throws PenstockError: a table that is not whole or could never end, unknown costs (the nearest are named) and what they do not fit.
     """
-    table = as_schedule(schedule)
     given = costs_of(costs, numbers)
+    measured = "measured" in given and isinstance(schedule, (str, os.PathLike)) and str(schedule).endswith(".rules")
+    table = Schedule.read(schedule, costs=given) if measured else as_schedule(schedule)
     engine = numbers_of(given, actors=table.actors, stages=table.stages, slices=table.slices)
     step = told(lambda: _core.simulate_table(table._table, engine))
     return Timeline(step.timeline, step.figures, step.explain, Schedule._of(step.schedule))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
+from .costs import costs_of, numbers_of
 from .engine import T, told
 from .errors import PenstockError, did_you_mean
 from .files import read_text
@@ -85,23 +86,28 @@ class Schedule:
         return out
 
     @classmethod
-    def parse(cls, text: str, name: str = "", **options: Any) -> Schedule:
-        """Of the text of a CSV file, as str() gives it, or of rules ("penstock rules 1 ..."), which take options. Throws PenstockError with row and cell,
-        or line and column."""
+    def parse(cls, text: str, name: str = "", *, costs: Any = None, **options: Any) -> Self:
+        """Of the text of a CSV file, as str() gives it, or of rules ("penstock rules 1 ..."), which take options and make the table by their own times or, where
+        they are given, by `costs` as `penstock.simulate` takes them. Throws PenstockError with row and cell, or line and column."""
         where = name or ("the rules" if _are_rules(text) else "the table")
         if _are_rules(text):
             given = checked_options(options)
-            return cls._of(said(lambda: _core.schedule_by_rules(text, where, given)), name)
+            if costs is None:
+                return cls._of(said(lambda: _core.schedule_by_rules(text, where, given)), name)
+            numbers = numbers_of(costs_of(costs, {}), actors=given.get("actors", 2))
+            return cls._of(said(lambda: _core.schedule_by_rules_and_costs(text, where, given, numbers)), name)
+        if costs is not None:
+            raise PenstockError(f"{where} is a table, which no costs change", hint="leave out costs, or simulate it under them")
         if options:
             raise PenstockError(f"{where} says itself how many actors, stages and micro-batches it has", [], f"leave out {', '.join(options)}")
         return cls._of(told(lambda: _core.parse_schedule(text, where)), name)
 
     @classmethod
-    def read(cls, path: str | os.PathLike, **options: Any) -> Schedule:
-        """Of a file: a table as CSV, Penstock's or torch.distributed.pipelining's, or rules, which take options and make the table by their own times.
-        Throws PenstockError."""
+    def read(cls, path: str | os.PathLike, *, costs: Any = None, **options: Any) -> Self:
+        """Of a file: a table as CSV, Penstock's or torch.distributed.pipelining's, or rules, which take options and costs as `parse` does. Throws
+        PenstockError."""
         try:
-            return cls.parse(read_text(path), str(path), **options)
+            return cls.parse(read_text(path), str(path), costs=costs, **options)
         except OSError as error:
             raise PenstockError(f"{path} cannot be read: {error.strerror}", hint='a name is made by Schedule("1f1b", actors=4)') from None
 
@@ -263,6 +269,8 @@ def without_flags(text: str) -> str:
 def as_schedule(what: Any, **options: Any) -> Schedule:
     """A schedule of whatever names one: itself, a name, a path of a table or of rules, or rows."""
     if isinstance(what, Schedule):
+        if options:
+            raise PenstockError(f"{called(what)} is a table, which says itself how large it is", [], f"leave out {', '.join(options)}, or give its name")
         return what
     if isinstance(what, Path) or (isinstance(what, str) and what.endswith((".csv", ".rules"))):
         return Schedule.read(what, **options)

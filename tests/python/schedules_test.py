@@ -98,6 +98,9 @@ class Tables(unittest.TestCase):
         rules = EXAMPLES / "schedules/zb-h1.rules"
         self.assertEqual(Schedule.read(rules, actors=3, microbatches=6).csv, printed("schedule", rules, "--actors", 3, "--microbatches", 6))
         self.assertEqual(Schedule.parse(rules.read_text(), actors=3), Schedule.read(rules, actors=3))
+        slow = Schedule.read(rules, actors=3, microbatches=6, costs={"latency": 2.0})
+        self.assertNotEqual(slow, Schedule.read(rules, actors=3, microbatches=6))
+        self.assertEqual(slow.validate().stages, 3)
 
     def test_tuples_and_what_one_knows_of_rows(self):
         schedule = Schedule([[(0, "F", 0), (0, "B", 0)], [Action(1, "F", 0), "1B0"], []], name="mine")
@@ -135,6 +138,7 @@ class Tables(unittest.TestCase):
             (lambda: Schedule([[(0,)]]), "(0,) is no action"),
             (lambda: Schedule([[Action(0, "F", 0, fused=True)]]), "fused with none behind it"),
             (lambda: Schedule.parse("0F0\n", actors=2), "leave out actors"),
+            (lambda: Schedule.parse("0F0\n", costs={"forward": 2}), "which no costs change"),
             (lambda: Schedule.read("no/such.csv"), "cannot be read"),
             (lambda: Schedule([["0F0", "0B0"], ["1B0", "1F0"]]).validate(), "move 1F0"),
             (lambda: Schedule([["0F0", "0F1", "0B0"]]).validate(), "0B1"),

@@ -6,6 +6,7 @@ usage: simulation_test.py, with PENSTOCK the program's path. What needs pandas o
 import importlib.util
 import json
 import os
+import pickle
 import random
 import struct
 import subprocess
@@ -105,6 +106,11 @@ class Figures(unittest.TestCase):
                 step = penstock.simulate(Schedule("1f1b", microbatches=2), None if more else costs, **more)
                 self.assertEqual(step.makespan, json.loads(printed("simulate", "1f1b", "--actors", 2, "--microbatches", 2, "--costs", costs, "--json"))["makespan"])
                 self.assertTrue(step.seconds)
+            rules = Path(__file__).resolve().parents[2] / "examples/schedules/1f1b.rules"
+            said = json.loads(printed("simulate", rules, "--actors", 2, "--microbatches", 2, "--costs", costs, "--json"))
+            read = Schedule.read(rules, actors=2, microbatches=2, costs=costs)
+            self.assertEqual(penstock.simulate(read, costs).makespan, said["makespan"])
+            self.assertEqual(penstock.simulate(rules, costs).schedule, Schedule.read(rules, actors=2, microbatches=8, costs=costs))
             self.assertIn("leave out forward or measured", message(lambda: penstock.simulate("1f1b", costs, forward=1)))
             said = json.loads(printed("schedule", "compare", "--actors", 2, "--microbatches", 2, "--costs", costs, "--json"))["schedules"]
             rows = penstock.compare_schedules(microbatches=2, costs=costs)
@@ -211,6 +217,8 @@ class Compared(unittest.TestCase):
         for axes, words in (({"actor": [2]}, 'did you mean "actors"?'), ({"qqq": [2]}, "options: actors"), ({"latency": [-1]}, "0 or above")):
             self.assertIn(words, message(lambda axes=axes: penstock.sweep("1f1b", **axes)))
         self.assertIn('did you mean "gpipe"?', message(lambda: penstock.sweep("gpip", actors=[2])))
+        self.assertIn("says itself how large", penstock.sweep(Schedule("gpipe"), actors=[2])[0]["refused"])
+        self.assertEqual(penstock.sweep(Schedule("gpipe"), latency=[0, 1])[1]["makespan"], penstock.simulate("gpipe", latency=1).makespan)
 
     def test_a_search_is_the_programs(self):
         said = json.loads(printed("schedule", "search", "--actors", 3, "--microbatches", 5, "--latency", 0.25, "--activation-limit", 2, "--seconds", 100, "--json"))
@@ -221,6 +229,7 @@ class Compared(unittest.TestCase):
                          [said[key] for key in ("makespan", "bubble", "lower_bound", "gap", "optimal", "found_by")])
         self.assertEqual(found.simulate().makespan, found.makespan)
         self.assertIn("makespan", repr(found))
+        self.assertEqual(pickle.loads(pickle.dumps(found)).figures, found.figures)
 
     def test_a_search_of_unequal_stages(self):
         found = penstock.search(actors=2, microbatches=4, stage_times=[1, 2], seconds=5)
