@@ -60,13 +60,16 @@ py::list memory_of(const Timeline& timeline) {
   return out;
 }
 
-// For drawings: (device, lane, look, chunk of its device, begin, end).
+// For drawings: (device, lane, look, chunk of its device, begin, end, micro-batch, slice), -1 where there is none.
 py::list boxes_of(const Timeline& timeline) {
   const auto stages = stages_by_device(timeline);
   py::list out;
-  for (const Activity& activity : timeline.activities)
+  for (const Activity& activity : timeline.activities) {
+    const bool sliced = timeline.slices > 1 && activity.stage >= 0;
+    const std::int32_t slice = sliced ? part_of(activity.stage, timeline.slices, timeline.blocks).slice : -1;
     out.append(py::make_tuple(activity.device, static_cast<int>(activity.lane), look_of(activity), chunk_of(stages, activity),
-                              activity.begin, activity.end));
+                              activity.begin, activity.end, activity.microbatch, slice));
+  }
   return out;
 }
 

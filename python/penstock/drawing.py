@@ -20,7 +20,7 @@ WIDTHS = {"column": 3.3, "page": 6.9}  # inches: a column and the text of a page
 GREYS = {"F": (0.93, ""), "B": (0.6, ""), "I": (0.78, ""), "W": (0.42, ""), "R": (0.97, "xxxx"), "update": (0.85, "----"), "transfer": (0.15, ""),
          "host": (0.6, "////"), "frozen": (0.97, "....")}
 SMALL, LEAST = 7.0, 5.0  # points: of axes and legend; of the numbers in boxes at least
-DIGIT, LETTER = 0.6, 0.54  # widths of a digit, and of a letter on average, over the height of the font
+DIGIT, LETTER = 0.7, 0.54  # widths of a digit with some room, and of a letter on average, over the height of the font
 ROW, STRIP = 0.17, 0.05  # inches: of a device's row, and of its transfers below
 BELOW, ABOVE, RIGHT, LEGEND = 0.33, 0.04, 0.08, 0.14  # inches: margins beside the rows, and of a line of the legend
 SWATCH = 2.3  # of a legend's entry beside its text, over the height of the font
@@ -37,18 +37,24 @@ class Box(NamedTuple):
     chunk: int
     begin: float
     end: float
-    microbatch: str
+    microbatch: int  # -1: none
+    slice: int  # -1: sequences are whole
+
+    def number(self, sliced: bool) -> str:
+        """For the box; with its slice, "3.1"."""
+        return f"{self.microbatch}.{self.slice}" if sliced and self.slice >= 0 else str(self.microbatch)
 
 
 def plot(timeline: Timeline, ax: Any = None, *, greyscale: bool = False, labels: bool = True, legend: bool = True) -> Any:
     """As `Timeline.plot` says."""
     _matplotlib()
+    boxes = _boxes(timeline)
     if ax is None:
         from matplotlib import pyplot
 
         figure = pyplot.figure()
-        ax = _axes_in(figure, timeline, WIDTHS["page"], legend)
-    _draw(timeline, ax, greyscale, labels, legend)
+        ax = _axes_in(figure, timeline, boxes, WIDTHS["page"], legend)
+    _draw(timeline, boxes, ax, greyscale, labels, legend)
     return ax
 
 
@@ -56,7 +62,8 @@ def save(timeline: Timeline, path: str | os.PathLike, *, width: Any, greyscale: 
     """As `Timeline.save` says."""
     inches = _inches(width)
     with _printed(path, dpi) as figure:
-        _draw(timeline, _axes_in(figure, timeline, inches, legend), greyscale, labels, legend)
+        boxes = _boxes(timeline)
+        _draw(timeline, boxes, _axes_in(figure, timeline, boxes, inches, legend), greyscale, labels, legend)
 
 
 def plot_lines(rows: Rows, x: str, y: str, by: str, ax: Any, greyscale: bool) -> Any:
@@ -130,12 +137,12 @@ def _inches(width: Any) -> float:
     return float(width)
 
 
-def _axes_in(figure: Any, timeline: Timeline, inches: float, legend: bool) -> Any:
+def _axes_in(figure: Any, timeline: Timeline, boxes: list[Box], inches: float, legend: bool) -> Any:
     """Axes for the timeline, in a figure of this width that is made as high as its rows are."""
-    used = {box.look for box in _boxes(timeline)}
-    names = [_core.timeline_looks()[look][3] for look in used]
+    looks = _core.timeline_looks()
+    names = [looks[look][3] for look in {box.look for box in boxes}]
     left = 0.06 + (SMALL * 1.3 if _word(timeline) else 0) / 72 + SMALL * LETTER * max((len(name) for name in _row_names(timeline)), default=0) / 72
-    rows = len(timeline.devices) * (ROW + (STRIP if _has_transfers(timeline) else 0.02))
+    rows = len(timeline.devices) * (ROW + (STRIP if any(box.lane == TRANSFER for box in boxes) else 0.02))
     above = ABOVE + (LEGEND * -(-len(names) // _legend_columns(names, inches - left - RIGHT)) if legend else 0)
     height = BELOW + rows + above
     figure.set_size_inches(inches, height)
@@ -159,16 +166,9 @@ def _row_names(timeline: Timeline) -> list[str]:
     return [device.rpartition(" ")[2] for device in timeline.devices] if _word(timeline) else timeline.devices
 
 
-def _has_transfers(timeline: Timeline) -> bool:
-    return any(box.lane == TRANSFER for box in _boxes(timeline))
-
-
-def _boxes(timeline: Timeline) -> Iterator[Box]:
-    for (device, lane, look, chunk, begin, end), row in zip(_core.timeline_boxes(timeline._timeline), _core.timeline_rows(timeline._timeline)):
-        if lane == TRANSFER and end <= begin:
-            continue  # it takes no time
-        number = "" if row["microbatch"] is None else str(row["microbatch"])
-        yield Box(device, lane, look, chunk, begin, end, number + (f".{row['slice']}" if number and row["slice"] is not None else ""))
+def _boxes(timeline: Timeline) -> list[Box]:
+    """All that takes time."""
+    return [Box(*box) for box in _core.timeline_boxes(timeline._timeline) if box[5] > box[4]]
 
 
 @contextmanager
@@ -177,12 +177,11 @@ def _unit(timeline: Timeline) -> Iterator[tuple[float, str]]:
     yield size, f"time ({suffix.strip()})" if suffix else "time"
 
 
-def _draw(timeline: Timeline, ax: Any, greyscale: bool, labels: bool, legend: bool) -> None:
+def _draw(timeline: Timeline, boxes: list[Box], ax: Any, greyscale: bool, labels: bool, legend: bool) -> None:
     from matplotlib.collections import PolyCollection
 
     looks = _core.timeline_looks()
     shades = _core.chunk_shades(timeline._chunks)
-    boxes = list(_boxes(timeline))
     with _unit(timeline) as (size, name):
         groups: dict[tuple[int, int], list[Any]] = {}
         for box in boxes:
@@ -228,24 +227,27 @@ def _fill(look: tuple[str, str, str, str], shade: float, greyscale: bool) -> tup
 
 
 def _labels(ax: Any, boxes: list[Box], fills: dict[tuple[int, int], tuple], size: float) -> None:
-    """Numbers of micro-batches in the boxes that have room for the longest number of their kind, all of one size."""
+    """Numbers of micro-batches in the boxes that have room for the longest number of their kind, all of one size; with the slice where there is room."""
     left, right = ax.get_xlim()
-    figure = ax.get_figure()
-    points = 72 * figure.get_figwidth() * ax.get_position().width / (right - left)  # of a unit of time
-    room = [(box, (box.end - box.begin) / size * points) for box in boxes if box.lane == COMPUTE and box.microbatch]
-    longest: dict[int, int] = {}
-    for box, _ in room:
-        longest[box.look] = max(longest.get(box.look, 0), len(box.microbatch))
-    fitting = [width / (DIGIT * longest[box.look]) for box, width in room if width >= LEAST * DIGIT * longest[box.look]]
-    if not fitting:
+    points = 72 * ax.get_figure().get_figwidth() * ax.get_position().width / (right - left)  # of a unit of time
+    numbered = [box for box in boxes if box.lane == COMPUTE and box.microbatch >= 0]
+    for sliced in (True, False):
+        longest: dict[int, int] = {}
+        for box in numbered:
+            longest[box.look] = max(longest.get(box.look, 0), len(box.number(sliced)))
+        heights = [(box.end - box.begin) / size * points / (DIGIT * longest[box.look]) for box in numbered]
+        fitting = [height for height in heights if height >= LEAST]
+        if fitting:
+            break
+    else:
         return
-    height = min(SMALL - 0.5, max(LEAST, min(fitting)))
-    for box, width in room:
-        if width >= DIGIT * longest[box.look] * height * 0.98:
+    height = min(SMALL - 0.5, *fitting)
+    for box, room in zip(numbered, heights):
+        if room >= height * 0.98:
             fill, hatch = fills[box.look, box.chunk]
             light = 0.299 * fill[0] + 0.587 * fill[1] + 0.114 * fill[2] > 0.5
             ground = {"boxstyle": "square,pad=0.05", "facecolor": fill, "edgecolor": "none"} if hatch else None
-            ax.text((box.begin + box.end) / 2 / size, box.device + 0.02, box.microbatch, ha="center", va="center_baseline", fontsize=height,
+            ax.text((box.begin + box.end) / 2 / size, box.device + 0.02, box.number(sliced), ha="center", va="center_baseline", fontsize=height,
                     color="black" if light else "white", bbox=ground, clip_on=True)
 
 

@@ -292,7 +292,7 @@ class Pictures(unittest.TestCase):
         for greyscale in (False, True):
             figure = Figure(dpi=100)
             canvas = FigureCanvasAgg(figure)
-            ax = drawing._axes_in(figure, self.step, 3.3, True)
+            ax = drawing._axes_in(figure, self.step, drawing._boxes(self.step), 3.3, True)
             self.assertIs(self.step.plot(ax, greyscale=greyscale), ax)
             texts = [*ax.texts, *ax.get_legend().get_texts(), *ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label]
             self.assertGreaterEqual(min(text.get_fontsize() for text in texts), 5)
