@@ -4,6 +4,11 @@
                             optimizer=torch.optim.AdamW(module.parameters(), lr=3e-4))
     for batch in loader:
         loss = step(batch)
+
+Schedules are tables, which simulate, draw themselves and train:
+
+    table = penstock.Schedule("zb-h1", actors=4, microbatches=8)
+    penstock.simulate(table, forward=1, backward=2, latency=0.2).save("step.pdf")
 """
 
 from typing import Any
