@@ -38,7 +38,8 @@ def cluster_of(cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None, 
     try:
         text = read_text(cluster)
     except OSError as error:
-        raise PenstockError(f"the cluster {cluster} cannot be read: {error.strerror}", hint="a dict, or the path of a TOML file: docs/planning.md says its keys") from None
+        raise PenstockError(f"the cluster {cluster} cannot be read: {error.strerror}", [],
+                            "a dict, or the path of a TOML file: docs/planning.md says its keys") from None
     return told(lambda: _core.Cluster(text, str(cluster)))
 
 

@@ -217,8 +217,8 @@ def planners() -> list[str]:
     return _core.planners()
 
 
-def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *, cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int = 2, device: str | None = None,
-         link: str = "nvlink3", profile: Profile | str | os.PathLike | None = None, planner: str = "best", memory: float | None = None,
+def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
+         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int = 2, device: str | None = None, link: str = "nvlink3", profile: Profile | str | os.PathLike | None = None, planner: str = "best", memory: float | None = None,
          microbatches: int | Sequence[int] | None = None, seconds: float = 10.0, replicas: bool = True, nodes: int = 64, only: str = "",
          optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None, dynamic: bool | Mapping[str, Any] = True,
          whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None, samples: int = 0, sizes: Sequence[int] = (),
@@ -243,8 +243,11 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *, clus
     if isinstance(module, (str, os.PathLike)):
         _check_unused(f"{module} is no module", {"batch": batch, "profile": profile, "microbatches": microbatches, "optimizer": optimizer, "loss": loss,
                                                  "autocast": autocast, "clip": clip or None})
-        return _plan_of_file(module, _limited(cluster_of(cluster, devices, device, link), memory), planner=planner, device=device or "", only=only, seconds=float(seconds),
-                             replicas=replicas, nodes=nodes, samples=samples, sizes=list(sizes), settings={key: _setting(value) for key, value in (settings or {}).items()})
+        return _plan_of_file(module, _limited(cluster_of(cluster, devices, device, link), memory), planner=planner, device=device or "", only=only,
+                             seconds=float(seconds), replicas=replicas, nodes=nodes, samples=samples, sizes=list(sizes),
+                             settings={key: _setting(value) for key, value in (settings or {}).items()})
+    if batch is None:
+        raise PenstockError("a module is planned for a batch, and there is none", hint="penstock.plan(module, batch), as steps will get it")
     _check_unused("a module is planned for its batch", {"samples": samples or None, "sizes": sizes or None, "settings": settings})
     counts = _counts(module, batch, loss, whole, microbatches)
     target = _limited(Profile.of(profile).cluster(devices) if profile is not None else cluster_of(cluster, devices, device, link), memory)

@@ -30,7 +30,8 @@ def simulate(schedule: AnySchedule, costs: AnyCosts | None = None, **numbers: Un
     """The step of a table over time, under costs and links: `simulate(schedule, forward=1, backward=3, latency=0.5)`, or a dict of them, `penstock.Costs`,
     shared by several calls; numbers beside it go before its own. The path of what `penstock profile` measured is costs too, in seconds.
 
-    `schedule` is a `Schedule`, a name (with two actors and eight micro-batches), a path, or rows. A path of rules makes its table by measured costs. Figures are those of `penstock simulate`, to the bit.
+    `schedule` is a `Schedule`, a name (with two actors and eight micro-batches), a path, or rows. A path of rules makes its table by measured costs.
+    Figures are those of `penstock simulate`, to the bit.
 
     Throws PenstockError: a table that is not whole or could never end, unknown costs (the nearest are named) and what they do not fit.
     """

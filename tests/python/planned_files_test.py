@@ -81,6 +81,7 @@ class Files(unittest.TestCase):
                             (lambda: penstock.plan(GRAPH, loss=torch.nn.MSELoss()), "leave out loss"),
                             (lambda: penstock.plan(GRAPH, settings={"model.layers": 2}), "leave out settings"),
                             (lambda: penstock.plan(module, torch.zeros(2, 2), samples=4), "leave out samples"),
+                            (lambda: penstock.plan(module), "penstock.plan(module, batch)"),
                             (lambda: penstock.plan(GRAPH, planner="pipedreem"), "pipedream"),
                             (lambda: penstock.plan(GRAPH, device="v1000"), "v100"),
                             (lambda: penstock.plan(CONFIG, settings={"layrs": 2}), "layers"),
