@@ -218,7 +218,8 @@ def planners() -> list[str]:
 
 
 def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
-         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int = 2, device: str | None = None, link: str = "nvlink3", profile: Profile | str | os.PathLike | None = None, planner: str = "best", memory: float | None = None,
+         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int = 2, device: str | None = None,
+         link: str = "nvlink3", profile: Profile | str | os.PathLike | None = None, planner: str = "best", memory: float | None = None,
          microbatches: int | Sequence[int] | None = None, seconds: float = 10.0, replicas: bool = True, nodes: int = 64, only: str = "",
          optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None, dynamic: bool | Mapping[str, Any] = True,
          whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None, samples: int = 0, sizes: Sequence[int] = (),
