@@ -57,14 +57,14 @@ if [[ " $* " == *" cuda "* ]]; then
   fi
 fi
 
-# Other packages, whose models, Trainer and readers tests of the Python package use; tests skip what is not there.
-if [[ " $* " == *" tests "* && -x .venv/bin/pip && ! -e .venv/penstock-models-2 ]]; then
+# Other packages, whose models, Trainer, readers and pictures tests of the Python package use; tests skip what is not there.
+if [[ " $* " == *" tests "* && -x .venv/bin/pip && ! -e .venv/penstock-models-3 ]]; then
   # torchvision, timm and accelerate would ask for a torch of their own, tensorboard for a server's packages.
   if .venv/bin/pip install --no-deps torchvision==0.28.0 timm==1.0.31 accelerate==1.15.0 psutil==7.2.2 tensorboard==2.21.0 protobuf==7.36.2 \
-      absl-py==2.5.1 && .venv/bin/pip install transformers==5.24.0 pillow; then
-    touch .venv/penstock-models-2
+      absl-py==2.5.1 && .venv/bin/pip install transformers==5.24.0 pillow matplotlib==3.10.7 pandas==2.3.3; then
+    touch .venv/penstock-models-3
   else
-    echo "scripts/setup.sh: transformers, timm, torchvision, accelerate or tensorboard cannot be installed; tests go on without them"
+    echo "scripts/setup.sh: transformers, timm, torchvision, accelerate, tensorboard, matplotlib or pandas cannot be installed; tests go on without them"
   fi
 fi
 

@@ -26,12 +26,14 @@
 #include "penstock/step.h"
 #include "plan/place_step.h"
 #include "plan/plan_steps.h"
+#include "plans.h"
 #include "report/plan_page.h"
 #include "report/plan_svg.h"
 #include "report/timeline_html.h"
 #include "schedule/options.h"
 #include "schedule/sizes.h"
 #include "schedule/versions.h"
+#include "schedules.h"
 #include "simulate/durations.h"
 #include "simulate/roofline.h"
 #include "torch/measure.h"
@@ -566,6 +568,9 @@ PYBIND11_MODULE(_core, module) {
   penstock::bind_model(module);
   penstock::bind_program(module);
   penstock::bind_plans(module);
+  penstock::bind_plan_requests(module);
   penstock::bind_batches(module);
+  penstock::bind_timelines(module);
+  penstock::bind_schedules(module);
   penstock::bind_session(module);
 }

@@ -14,6 +14,7 @@ from .errors import PenstockError
 from .losses import call_model, find_loss
 from .placing import schedules
 from .prediction import Prediction
+from .tables import Schedule
 from .training import trainer
 
 
@@ -40,15 +41,19 @@ class Ranking(dict[str, Prediction]):
     __repr__ = __str__
 
 
-def check(module: torch.nn.Module, batch: Any, *, microbatches: int = 4, in_parts: bool | None = None, **plan: Any) -> Comparison:
+def check(module: torch.nn.Module, batch: Any, *, microbatches: int | None = None, in_parts: bool | None = None, **plan: Any) -> Comparison:
     """Compares the loss and the gradients of a plan (`trainer`'s arguments) with autograd's on the same batch.
+
+    `microbatches`: 4, where neither a plan nor a `Schedule` says how many.
 
     Autograd runs the module on the whole batch or, `in_parts`, on one micro-batch after the other, whose mean it takes. That is right for a
     module in which a sample's loss depends on the others of its micro-batch: without being told it is done where there are batch norms, but
     a loss that compares samples (CLIP's) must be named. Dropout drops the same elements in both. Throws PenstockError for other random ops, and
     what `trainer` throws.
     """
-    step = trainer(module, batch, **({} if "plan" in plan else {"microbatches": microbatches}), **plan)
+    said = "plan" in plan or isinstance(plan.get("schedule"), Schedule)
+    parts = {} if said and microbatches is None else {"microbatches": microbatches or 4}
+    step = trainer(module, batch, **parts, **plan)
     loss, gradients = step.gradients(batch)
     their_loss, theirs = _autograd(step, module, batch, step.plan.microbatches if _in_parts(module, in_parts) else 1)
     differences = {name: (gradients[name].double() - theirs[name].double()).norm() for name in gradients}

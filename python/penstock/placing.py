@@ -14,6 +14,7 @@ from .engine import told
 from .errors import PenstockError
 from .files import read_text
 from .mesh import SPLITTING
+from .tables import Schedule, called
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Plan:
     """How a step is cut and placed; the fields are `trainer`'s arguments."""
 
     actors: int = 2
-    schedule: str | Path = "1f1b"
+    schedule: str | Path | Schedule = "1f1b"
     chunks: int | None = None
     microbatches: int = 8
     split: Sequence[str] | Mapping[str, Any] | None = None
@@ -49,6 +50,18 @@ class Plan:
                 raise PenstockError(f"mesh= and {argument}={getattr(self, argument)} both say how many members an axis has", [], f"leave out {argument}")
         return replace(self, **sizes, order=tuple(axis for axis in sizes if axis in SPLITTING))
 
+    def of_table(self) -> Plan:
+        """The plan with the sizes of a `Schedule`, which has them itself. Throws PenstockError where others are given."""
+        if not isinstance(self.schedule, Schedule):
+            return self
+        table, unset = self.schedule.validate(), Plan()
+        sizes = {"actors": table.actors, "microbatches": table.microbatches // table.steps * self.data, "window": table.steps}
+        for name, number in sizes.items():
+            if getattr(self, name) not in (getattr(unset, name), number):
+                raise PenstockError(f"{name} is {getattr(self, name)}, and {called(table)} is a table of {number}", ["a Schedule says itself how large it is"],
+                                    f"leave out {name}")
+        return replace(self, **sizes, slices=table.slices if self.slices == 1 else self.slices)
+
     def table(self) -> Any:
         """The schedule's table, for a window of steps. Throws PenstockError: no such schedule, or none of these sizes."""
         sizes = {"actors": self.actors, "microbatches": self.microbatches // self.data, "chunks": self.chunks_or_default()}
@@ -57,11 +70,10 @@ class Plan:
                 raise PenstockError(f"options={{{name!r}: ...}}: {name} is an argument of its own", [], f"{name}={self.options[name]!r}")
         if self._is_table():
             if self.options:
-                raise PenstockError(f"{self.schedule} is a table: it takes no {next(iter(self.options))}", [], "leave out options")
-            path = Path(self.schedule)
-            table = told(lambda: _core.parse_schedule(read_text(path), str(path)))
+                raise PenstockError(f"{called(self.schedule)} is a table: it takes no {next(iter(self.options))}", [], "leave out options")
+            table = self._read_table()
             if table.actors != self.actors:
-                raise PenstockError(f"{path} is a table of {table.actors} actors, and actors is {self.actors}", ["each row is an actor"],
+                raise PenstockError(f"{called(self.schedule)} is a table of {table.actors} actors, and actors is {self.actors}", ["each row is an actor"],
                                     f"actors={table.actors}")
             return self._of_window(table)
         if self.microbatches % self.data:
@@ -73,12 +85,18 @@ class Plan:
             return self._of_window(told(lambda: _core.schedule_by_rules(text, name, options)))
         return self._of_window(told(lambda: _core.schedule(self.schedule, options)))
 
+    def _read_table(self) -> Any:
+        if isinstance(self.schedule, Schedule):
+            return self.schedule.validate()._table
+        path = Path(self.schedule)
+        return told(lambda: _core.parse_schedule(read_text(path), str(path)))
+
     def _of_window(self, table: Any) -> Any:
         if table.slices != self.in_slices():
-            raise PenstockError(f"{self.schedule} is a table for {table.slices} slices of each sequence, and slices is {self.in_slices()}", [],
+            raise PenstockError(f"{called(self.schedule)} is a table for {table.slices} slices of each sequence, and slices is {self.in_slices()}", [],
                                 f"slices={table.slices}")
         if table.steps != self.window:
-            raise PenstockError(f"{self.schedule} is a table for {table.steps} training steps, and window is {self.window}", [], f"window={table.steps}")
+            raise PenstockError(f"{called(self.schedule)} is a table for {table.steps} training steps, and window is {self.window}", [], f"window={table.steps}")
         return table
 
     def in_slices(self) -> int:
@@ -100,10 +118,10 @@ class Plan:
         return isinstance(self.schedule, str) and "\n" in self.schedule
 
     def _is_rules(self) -> bool:
-        return self._is_text() or str(self.schedule).endswith(".rules")
+        return not isinstance(self.schedule, Schedule) and (self._is_text() or str(self.schedule).endswith(".rules"))
 
     def _is_table(self) -> bool:
-        return not self._is_rules() and (isinstance(self.schedule, Path) or self.schedule.endswith(".csv"))
+        return isinstance(self.schedule, Schedule) or (not self._is_rules() and (isinstance(self.schedule, Path) or self.schedule.endswith(".csv")))
 
     def chunks_or_default(self) -> int:
         if self.chunks is not None:
@@ -121,9 +139,9 @@ class Plan:
 
     def settings(self) -> list[str]:
         """All that processes which train by the plan must have alike, a line each."""
-        return [f"{name} = {value!r}" for name, value in vars(self).items()]
+        return [f"{name} = {value.csv if isinstance(value, Schedule) else value!r}" for name, value in vars(self).items()]
 
-    def with_schedule(self, schedule: str | Path) -> Plan:
+    def with_schedule(self, schedule: str | Path | Schedule) -> Plan:
         return replace(self, schedule=schedule)
 
     def with_split(self, begins: Sequence[str]) -> Plan:
@@ -135,7 +153,7 @@ class Plan:
             raise PenstockError(f"the window has {steps} batches, and the trainer's window is {self.window}",
                                 hint=f"penstock.windows(loader, {self.window})" if self.window > 1 else f"penstock.trainer(..., window={steps})")
         if self._is_table() and steps != self.window:
-            raise PenstockError(f"{steps} steps, and the table {self.schedule} is one of {self.window}", [], f"a window of {self.window} batches")
+            raise PenstockError(f"{steps} steps, and the table {called(self.schedule)} is one of {self.window}", [], f"a window of {self.window} batches")
         return replace(self, window=steps)
 
     def for_samples(self, samples: int) -> Plan:
@@ -152,7 +170,7 @@ class Plan:
             raise PenstockError(f"data={self.data}: {self.data} devices would share each micro-batch", ["micro-batches of shapes of their own go to one device each"],
                                 "data=1, or batches whose micro-batches are alike")
         if self._is_table() and (microbatches != self.microbatches or self.window > 1):
-            raise PenstockError(f"{microbatches} micro-batches, and the table {self.schedule} is one of {self.microbatches}")
+            raise PenstockError(f"{microbatches} micro-batches, and the table {called(self.schedule)} is one of {self.microbatches}")
         return replace(self, microbatches=microbatches, window=1)
 
     def compile_classes(self, classes: Sequence[Any], shape_class: Sequence[int], table: Any, options: Any) -> Any:

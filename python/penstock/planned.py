@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,31 @@ import torch
 from . import _core
 from .arguments import COUNT
 from .calls import Calls
+from .clusters import Cluster, cluster_of
 from .engine import told
-from .errors import PenstockError
+from .errors import PenstockError, did_you_mean
 from .exports import Exports, shapes_of
 from .files import read_text
 from .optimisers import optimiser_of, parameters_by_id
 from .placing import Plan
 from .profiling import Profile
+from .rows import Rows
+from .tables import Schedule, called
 from .tensors import addresses
+from .timeline import Timeline
 
 LARGEST = 128  # samples of a micro-batch that are tried without being asked for
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan that `plan` found: `trainer` takes it. `file` is the engine's; another `schedule` than the plan's own may order its stages."""
+    """A plan that `plan` found: `trainer` takes one of a module, `penstock train --plan` the saved one of a configuration. `file` is the engine's; another
+    `schedule` than the plan's own may order its stages."""
 
     file: Any
     clip: float = 0.0
-    schedule: str | Path | None = None
+    schedule: str | Path | Schedule | None = None
+    explained: Any = field(default=None, compare=False, repr=False)  # the engine's, where the plan was found here and of a file
 
     split = None  # the plan marks the stages
     window = 1
@@ -58,6 +64,68 @@ class Planned:
         """Bytes of each device: where memory was limited, of the step's program, else as the planner counts them."""
         return tuple(int(size) for size in self.file.peak_bytes)
 
+    @property
+    def predicted_time(self) -> float:
+        """Seconds of a step; the same as `seconds`."""
+        return self.file.predicted_time
+
+    @property
+    def lower_bound(self) -> float:
+        """Seconds that no plan of any planner can beat; 0: not known."""
+        return self.file.lower_bound
+
+    @property
+    def peak_bytes(self) -> list[float]:
+        """Of each device of the cluster; `memory` in whole bytes."""
+        return self.file.peak_bytes
+
+    @property
+    def bottleneck(self) -> float:
+        """The planner's own objective, in seconds: of most planners what the slowest stage or link takes (docs/planning.md)."""
+        return _core.plan_facts(self.file)[2]
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the step takes its lower bound, so that no plan's is shorter."""
+        return _core.plan_facts(self.file)[3]
+
+    @property
+    def planner(self) -> str:
+        """The planner that found it."""
+        return self.file.planner
+
+    @property
+    def order(self) -> Schedule:
+        """The order of the work, a `Schedule` of the plan's stages."""
+        return Schedule._of(self.file.schedule, f"{self.planner}'s plan of {_core.plan_facts(self.file)[0]}")
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The simulated step in seconds; None of plans of equal groups, and where it is very long."""
+        found = _core.plan_timeline(self.file)
+        return None if found is None else Timeline(found)
+
+    def rows(self) -> Rows:
+        """A row for each stage: "name", "nodes" (how many), "devices" (their numbers, "0-3"), "device_count", "micro_batch" (samples), "forward" and "backward"
+        (seconds of one of these), "bytes" (of each device at most), "recomputed" (how many of its nodes)."""
+        return Rows(_core.plan_stages(self.file))
+
+    def explain(self) -> str:
+        """What holds the step up, the next best plan, and what a larger cluster would give, as text. It plans these anew, which takes about twice the seconds of
+        planning. Throws PenstockError for a plan of a module, of equal groups, or one that was read: their costs are not at hand."""
+        if self.explained is None or self.planner == "degrees":
+            raise PenstockError("the costs of this plan are not at hand", ["plans of graphs' files and of configurations have them, as they are found"],
+                                "penstock plan ... --explain")
+        bottleneck, detail, following, changes = told(self.explained.explain)
+        lines = [f"Bottleneck: {bottleneck}; {detail}."]
+        lines.append(f"Next best plan: {following[0]}, {following[1]:.6g} s." if following else "No planner has another plan.")
+        lines += [f"With {what} a step takes {refused or f'{seconds:.6g} s'}." for what, seconds, refused in changes]
+        return "\n".join(lines) + "\n"
+
+    def svg(self) -> str:
+        """The stages and what flows between them, with the step below where it was simulated."""
+        return told(lambda: _core.plan_svg(self.file))
+
     def __str__(self) -> str:
         devices = self.file.devices
         shared = f", which hold state in shares (ZeRO {self.file.zero})" if self.file.zero > 0 else ""
@@ -79,8 +147,12 @@ class Planned:
                 f"srcdoc=\"{html.escape(self.page())}\"></iframe>")
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the plan as the file that `penstock plan --out` writes."""
-        Path(path).write_text(self.file.json())
+        """Writes a picture of the plan (`.svg`, `.html`, `.txt`), or else the plan itself, as the file that `penstock plan --out` writes. Its step as a
+        picture for paper: `plan.timeline.save("x.pdf")`."""
+        ending = Path(path).suffix
+        if ending in (".pdf", ".png"):
+            raise PenstockError(f"{path}: a plan is drawn as .svg or .html", hint=f'plan.timeline.save("{path}") draws its step, plan.order its table')
+        Path(path).write_text({".svg": self.svg, ".html": self.page, ".txt": self.__str__}.get(ending, self.file.json)())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Planned:
@@ -104,14 +176,14 @@ class Planned:
             return self.file.schedule
         stages, actors = len(self.file.stages), len(self.file.devices)
         if len(set(self.file.devices)) > 1:
-            raise PenstockError(f'schedule "{self.schedule}" cannot order this plan', [f"its actors have {self.file.devices} devices"],
+            raise PenstockError(f'schedule "{called(self.schedule)}" cannot order this plan', [f"its actors have {self.file.devices} devices"],
                                 "stages with as many devices each: plan(..., replicas=False)")
         return Plan(actors, self.schedule, stages // actors, self.file.table_microbatches).table()
 
     def settings(self) -> list[str]:
-        return [f"plan = {self.file.json()!r}", f"clip = {self.clip!r}", f"schedule = {self.schedule!r}"]
+        return [f"plan = {self.file.json()!r}", f"clip = {self.clip!r}", f"schedule = {self.schedule.csv if isinstance(self.schedule, Schedule) else self.schedule!r}"]
 
-    def with_schedule(self, schedule: str | Path) -> Planned:
+    def with_schedule(self, schedule: str | Path | Schedule) -> Planned:
         return replace(self, schedule=schedule)
 
     def with_split(self, begins: Sequence[str]) -> Planned:
@@ -145,28 +217,41 @@ def planners() -> list[str]:
     return _core.planners()
 
 
-def plan(module: torch.nn.Module, batch: Any, *, cluster: str | os.PathLike | None = None, devices: int = 2, device: str | None = None,
+def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
+         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int = 2, device: str | None = None,
          link: str = "nvlink3", profile: Profile | str | os.PathLike | None = None, planner: str = "best", memory: float | None = None,
          microbatches: int | Sequence[int] | None = None, seconds: float = 10.0, replicas: bool = True, nodes: int = 64, only: str = "",
          optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None, dynamic: bool | Mapping[str, Any] = True,
-         whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None) -> Planned:
+         whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None, samples: int = 0, sizes: Sequence[int] = (),
+         settings: Mapping[str, Any] | None = None) -> Planned:
     """Plans a training step of `module` on the batch: its stages, their devices and the order of the work. Nothing runs: module and batch
     may be on the meta device.
 
-    It is planned for `devices` equal ones, `device` ("a100-80") by name, over `link`; or for a `cluster`, a TOML file (docs/planning.md), whose
-    times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
+    It is planned for `devices` equal ones, `device` ("a100-80") by name, over `link`; or for a `cluster`, a dict (`penstock.Cluster`) or a TOML file
+    (docs/planning.md), whose times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
     `penstock.profile`, or its file) what this machine takes: the devices are then threads. `memory` limits each device's bytes.
     `microbatches`: into how many a step cuts the batch, of which each runs on one device of a stage, or several numbers to choose among; by
     default micro-batches have powers of two of samples. `replicas`: a stage may have several devices. `nodes`: the module's ops are at most so
     many groups. `only`: what planner degrees takes ("pipe=8,zero=1"). `optimizer`: AdamW unless it is given; the other arguments are
     `trainer`'s. `seconds` limits the search.
 
+    In place of a module there may be what `penstock plan` takes: the path of a graph with costs, of a configuration (`.toml`), or the name of one of the
+    program's models. Then there is no batch, but `samples` of a step, `sizes` of micro-batches in samples to choose from, and of a configuration `settings`
+    by key: {"model.layers": 8}. Cluster, planner, device, memory, seconds, replicas, nodes and only are the same.
+
     Throws PenstockError: what `export` throws, an unknown planner or device, a file that is no cluster, a plan that fits no memory.
     """
+    if isinstance(module, (str, os.PathLike)):
+        _check_unused(f"{module} is no module", {"batch": batch, "profile": profile, "microbatches": microbatches, "optimizer": optimizer, "loss": loss,
+                                                 "autocast": autocast, "clip": clip or None})
+        return _plan_of_file(module, _limited(cluster_of(cluster, devices, device, link), memory), planner=planner, device=device or "", only=only,
+                             seconds=float(seconds), replicas=replicas, nodes=nodes, samples=samples, sizes=list(sizes),
+                             settings={key: _setting(value) for key, value in (settings or {}).items()})
+    if batch is None:
+        raise PenstockError("a module is planned for a batch, and there is none", hint="penstock.plan(module, batch), as steps will get it")
+    _check_unused("a module is planned for its batch", {"samples": samples or None, "sizes": sizes or None, "settings": settings})
     counts = _counts(module, batch, loss, whole, microbatches)
-    target = _cluster(cluster, devices, device, link, profile)
-    if memory is not None:
-        target.limit_memory(float(memory))
+    target = _limited(Profile.of(profile).cluster(devices) if profile is not None else cluster_of(cluster, devices, device, link), memory)
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
     costs = Profile.of(profile).text if profile is not None else None
     found = told(lambda: _core.plan_steps(type(module).__name__, steps, target, planner, device or target.published or "a100-80", costs, seconds,
@@ -216,16 +301,47 @@ def _counts(module: torch.nn.Module, batch: Any, loss: Callable | None, whole: I
     return [samples // size for size in sizes] or [1]
 
 
-def _cluster(cluster: str | os.PathLike | None, devices: int, device: str | None, link: str, profile: Any) -> Any:
-    if profile is not None:
-        return Profile.of(profile).cluster(devices)
-    if cluster is None:
-        return told(lambda: _core.Cluster(devices, device or "a100-80", link))
+def _limited(cluster: Any, memory: float | None) -> Any:
+    if memory is not None:
+        cluster.limit_memory(float(memory))
+    return cluster
+
+
+def _check_unused(why: str, arguments: Mapping[str, Any]) -> None:
+    """Throws PenstockError where an argument is given that is of the other kind of what is planned."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise PenstockError(f"{why}, and {name} is given", [], f"leave out {name}")
+
+
+def _plan_of_file(what: str | os.PathLike, cluster: Any, **request: Any) -> Planned:
+    """Of a graph's file, a configuration or a model's name."""
+    asked, path = _core.PlanRequest(), str(what)
+    asked.what, asked.cluster = path, cluster
+    for name, value in request.items():
+        setattr(asked, name, value)
+    named = path in _core.model_names()
+    if named or path.endswith(".toml"):
+        found = told(lambda: _core.plan_of_config(named, asked))
+    else:
+        if request["settings"]:
+            raise PenstockError(f"{path} is taken as a graph, and settings are of configurations", hint="leave out settings")
+        found = told(lambda: _core.plan_of_graph(_graph_text(path), asked))
+    return Planned(found.file, explained=found)
+
+
+def _graph_text(path: str) -> str:
     try:
-        text = read_text(cluster)
+        return read_text(path)
     except OSError as error:
-        raise PenstockError(f"the cluster {cluster} cannot be read: {error.strerror}", hint="the path of a TOML file: docs/planning.md says its keys") from None
-    return told(lambda: _core.Cluster(text, str(cluster)))
+        models = _core.model_names()
+        raise PenstockError(f"{path!r} is neither a file that can be read nor a model: {error.strerror}", [f"models: {', '.join(models)}"],
+                            did_you_mean(path, models)) from None
+
+
+def _setting(value: Any) -> str:
+    """A value as a configuration has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _only(only: str) -> str:

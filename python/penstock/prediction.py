@@ -6,6 +6,8 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
+from .timeline import Timeline
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -15,11 +17,11 @@ class Prediction:
     bubble: float
     lower_bound: float
     memory: tuple[int, ...]
-    timeline: Any
+    timeline: Timeline
 
     @classmethod
     def of(cls, found: Any) -> Prediction:
-        return cls(found.seconds, found.bubble, found.lower_bound, tuple(found.memory), found.timeline)
+        return cls(found.seconds, found.bubble, found.lower_bound, tuple(found.memory), Timeline(found.timeline))
 
     def __str__(self) -> str:
         memory = ", ".join(f"{size / 2**20:.1f} MiB" for size in self.memory)

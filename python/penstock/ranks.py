@@ -24,6 +24,7 @@ from .placing import Plan
 from .planned import Planned
 from .prediction import Prediction
 from .step_windows import rates_given
+from .tables import Schedule, called
 from .tensors import addresses, tensor_of
 
 # These belong to the process, as the launcher's variables do, which are the same for all trainers in it. All ranks make their trainers in one
@@ -89,7 +90,7 @@ class RankTrainer:
         self._program = self._session.program(0)
 
     def __repr__(self) -> str:
-        return (f"<penstock trainer of {type(self.module).__name__}, rank {self.rank}: {self.plan.devices()} devices, schedule {self.plan.schedule}, "
+        return (f"<penstock trainer of {type(self.module).__name__}, rank {self.rank}: {self.plan.devices()} devices, schedule {called(self.plan.schedule)}, "
                 f"{self.plan.microbatches} micro-batches, {self.steps} steps done>")
 
     # --- running
@@ -116,7 +117,7 @@ class RankTrainer:
 
     # --- looking ahead: every rank has the first program
 
-    def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
+    def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | Schedule | None = None) -> Prediction:
         """Predicts what a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""
         program = self._program
         if schedule is not None:

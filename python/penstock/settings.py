@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .errors import PenstockError
+from .tables import Schedule
 from .watch import check_kind
 
 AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "window": 1, "tensor": 1, "context": 1, "expert": 1, "seed": None}
@@ -43,7 +44,7 @@ def _wanted(name: str, value: Any) -> str | None:
         "fuse": (isinstance(value, bool), "True or False"),
         "clip": (number and value >= 0, "a number that is not negative; 0 does not limit"),
         "deadline": (number and value > 0, "a number of seconds above 0"),
-        "schedule": (isinstance(value, (str, Path)), "a name of penstock.schedules(), the path of a table or of rules, or the text of rules"),
+        "schedule": (isinstance(value, (str, Path, Schedule)), "a name of penstock.schedules(), a penstock.Schedule, the path of a table or of rules, or the text of rules"),
         "split": (isinstance(value, Mapping) or _are_texts(value), 'a list of paths of modules, ["layers.2"], or a split_spec'),
         "options": (_are_options(value), 'options of the schedule by name, numbers, lists of numbers, True or False: {"in_flight": 3}'),
         "layout": (isinstance(value, Mapping) and _are_texts([*value, *value.values()]), 'an axis by name of dim, {"heads": "tensor"}; "" leaves it whole'),

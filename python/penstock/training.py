@@ -31,11 +31,12 @@ from .splits import begins_of
 from .stale import warn_where_stale
 from .state import State
 from .step_windows import Window, rates_given
+from .tables import Schedule, called
 from .tensors import addresses, tensor_of
 
 
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
-            actors: int = 2, schedule: str | Path = "1f1b", chunks: int | None = None, microbatches: int = 8,
+            actors: int = 2, schedule: str | Path | Schedule = "1f1b", chunks: int | None = None, microbatches: int = 8,
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool | str = False, clip: float = 0.0,
             options: Mapping[str, Any] | None = None, plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
@@ -50,7 +51,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     into `microbatches` equal parts; a later batch that has none, such as a loader's last one, into fewer. The loss is the module's, as `export`
     says, or loss(output) or loss(output, target). `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum", which is
     for a module or loss function that adds up its samples' losses; "sum" if the module is given num_items_in_batch.
-    `schedule` is a name (`penstock.schedules()`), the path of a table, the path of rules (`.rules`) or their text. `split` says where stages
+    `schedule` is a name (`penstock.schedules()`), a `penstock.Schedule`, which says actors, microbatches, window and slices itself, the path of a table,
+    the path of rules (`.rules`) or their text. `split` says where stages
     begin: paths of modules, for the second and each further one, or a split_spec of torch.distributed.pipelining
     ({"layers.1": SplitPoint.BEGINNING}); without it they are cut evenly. Each actor has `chunks` of them; a table and rules say themselves how
     many. `options` are others that the schedule takes, by their keys in [pipeline] of a configuration:
@@ -93,7 +95,7 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip, options or {}, window, tensor, context, expert, layout or {},
                  checked_dims(module, dims or {}), named_axes(axes or {}), slices=slices, sequence=sequence or {})
     given = given if mesh is None else given.on_mesh(sizes_of(mesh, axes or {}))
-    placed = given if plan is None else _planned(plan, given)
+    placed = given.of_table() if plan is None else _planned(plan, given)
 
     def make(session: Any = None) -> Trainer:
         return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, device, fuse, deadline, seed, reduction, autocast, weights, log,
@@ -171,7 +173,7 @@ class Trainer:
         return self._done.value
 
     def __repr__(self) -> str:
-        return (f"<penstock trainer of {type(self.module).__name__}: {self.plan.devices()} devices, schedule {self.plan.schedule}, "
+        return (f"<penstock trainer of {type(self.module).__name__}: {self.plan.devices()} devices, schedule {called(self.plan.schedule)}, "
                 f"{self.plan.microbatches} micro-batches, {self.steps} steps done>")
 
     # --- running
@@ -220,7 +222,7 @@ class Trainer:
             return len(batch)
         return self.plan.for_samples(self.calls.samples(self.calls.tensors(batch))).microbatches
 
-    def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | None = None) -> Prediction:
+    def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | Schedule | None = None) -> Prediction:
         """Predicts what a step of the example's shape takes by published figures of a device and of the links between them; with device="here" by what
         this machine takes, measured now on parameters of zero.
 
@@ -229,7 +231,7 @@ class Trainer:
         program = self._first.program if schedule is None else self.compiled(schedule)
         return self._predicted(program, device, link)
 
-    def compiled(self, schedule: str | Path) -> Any:
+    def compiled(self, schedule: str | Path | Schedule) -> Any:
         """The program of a step of the example's shape under another schedule."""
         return self._programs.scheduled(self._first.kind, schedule)
 

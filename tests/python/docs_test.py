@@ -16,7 +16,7 @@ import evaluate  # noqa: F401  (it finds the package)
 import zoo
 
 PAGES = [Path(__file__).resolve().parents[2] / name for name in
-         ("README.md", *(f"docs/{name}.md" for name in ("pytorch", "pytorch_loops", "start_python", "coming_from/torch_pipelining", "coming_from/deepspeed",
+         ("README.md", *(f"docs/{name}.md" for name in ("pytorch", "pytorch_loops", "start_python", "researchers", "coming_from/torch_pipelining", "coming_from/deepspeed",
                                                         "coming_from/lightning")))]
 PROGRAM = Path(os.environ.get("PENSTOCK", "build/penstock")).resolve()
 
@@ -42,10 +42,18 @@ class Page(unittest.TestCase):
             zoo.stub_torchvision()
         else:
             blocks = blocks[: next((i for i, (_, block) in enumerate(blocks) if "import transformers" in block), None)]
+        blocks = [(language, block) for language, block in blocks if self.has_what_it_needs(block)]
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             for number, (language, block) in enumerate(blocks):
                 with self.subTest(number):
                     self.run_block(language, block, names, f"{page.name}, block {number}")
+
+    def has_what_it_needs(self, block):
+        """Whether the packages are installed that its first line names: "# needs matplotlib"."""
+        missing = [name for name in re.findall(r"\A# needs (\w+)", block) if not zoo.have(name)]
+        for name in missing:
+            print(f"{name} is not installed: a block is left out")
+        return not missing
 
     def run_block(self, language, block, names, title):
         if language == "python":

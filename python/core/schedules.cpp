@@ -1,0 +1,309 @@
+// Tables as Python's lists, what they take on a machine that numbers describe, and the search for them.
+#include "schedules.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "penstock/error.h"
+#include "penstock/schedule.h"
+#include "penstock/search.h"
+#include "penstock/table.h"
+#include "report/schedule_text.h"
+#include "rules/load_schedule.h"
+#include "schedule/options.h"
+#include "schedule/versions.h"
+#include "search/relieve.h"
+#include "simulate/explain.h"
+#include "simulate/table_machine.h"
+
+namespace py = pybind11;
+
+namespace penstock {
+namespace {
+
+ScheduleOptions options_from(const std::map<std::string, OptionValue>& given) {
+  ScheduleOptions out;
+  for (const auto& [name, value] : given) set_option(out, name, value);
+  return out;
+}
+
+// By row: (stage, kind, micro-batch, slice, block, count, version, ahead, fused with the next), numbers below 0 where there is none.
+py::list actions_of(const Schedule& schedule) {
+  py::list rows;
+  for (const std::vector<Action>& row : schedule.actors) {
+    py::list actions;
+    for (const Action& action : row) {
+      const StagePart part = part_of(action.stage, schedule.slices, schedule.blocks);
+      actions.append(py::make_tuple(part.stage, std::string(name(action.kind)), action.microbatch, part.slice, part.block, action.count,
+                                    action.version, action.ahead, action.fused_with_next));
+    }
+    rows.append(actions);
+  }
+  return rows;
+}
+
+// A table's step on a machine.
+struct SimulatedTable {
+  Schedule schedule;
+  StageShape shape;
+  TableMachine machine;
+  TableTime time;
+  double dependencies = 0;  // the longest chain of needs
+  Timeline timeline;
+};
+
+SimulatedTable simulated(const Schedule& given, const TableNumbers& numbers) {
+  SimulatedTable out{.schedule = sharded_by(numbers, given), .shape = {}, .machine = {}, .time = {}, .timeline = {}};
+  out.shape = shape_of(out.schedule);
+  validate(out.schedule, out.shape);
+  out.machine = machine_of(out.schedule, numbers);
+  out.machine.options.record = true;
+  out.time = time_table(out.schedule, out.shape, out.machine.costs, out.machine.options);
+  out.machine.options.record = false;
+  out.dependencies = dependency_bound(out.schedule, out.shape, out.machine.costs, out.machine.options);
+  out.timeline = timeline_of(out.schedule, out.shape, out.machine.costs, out.time);
+  out.timeline.seconds = numbers.measured.has_value();
+  if (out.timeline.seconds) out.timeline.memory.clear();  // it counts micro-batches, but would be read as bytes
+  return out;
+}
+
+double largest_of(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+// The names of `penstock simulate --json`.
+py::dict figures_of(const SimulatedTable& table) {
+  py::list actors, versions, late;
+  for (std::size_t a = 0; a < table.time.busy.size(); ++a) {
+    const auto actor = static_cast<std::int32_t>(a);
+    versions.append(versions_held(table.schedule, actor));
+    late.append(staleness(table.schedule, actor));
+    py::dict figures;
+    figures["busy"] = table.time.busy[a];
+    figures["idle"] = table.time.makespan - table.time.busy[a];
+    figures["peak_live"] = table.time.peak_live[a];
+    figures["peak_time"] = table.time.peak_time[a];
+    figures["versions"] = versions[a];
+    figures["staleness"] = late[a];
+    actors.append(figures);
+  }
+  py::dict bounds, out;
+  bounds["busiest_device"] = largest_of(table.time.busy);
+  bounds["critical_path"] = table.dependencies;
+  out["kind"] = "table";
+  out["name"] = table.schedule.name;
+  out["stages"] = table.schedule.whole_stages();
+  out["slices"] = table.schedule.slices;
+  out["microbatches"] = table.schedule.microbatches();
+  out["steps"] = table.schedule.steps;
+  out["makespan"] = table.time.makespan;
+  out["bubble"] = table.time.bubble();
+  out["lower_bound"] = std::max(largest_of(table.time.busy), table.dependencies);
+  out["lower_bounds"] = bounds;
+  out["actors"] = actors;
+  out["busy"] = table.time.busy;
+  out["peak_live"] = table.time.peak_live;
+  out["versions"] = versions;
+  out["staleness"] = late;
+  return out;
+}
+
+// The size of a problem, and which tables a search may make; TableNumbers say the machine.
+struct SearchNumbers {
+  int actors = 2, microbatches = 4, chunks = 1, window = 1;
+  double memory_limit = std::numeric_limits<double>::infinity();
+  int copies = 1, staleness = 1;
+  bool forward_only = false, recompute = false, offload = false, order_transfers = false;
+};
+
+SearchProblem problem_of(const SearchNumbers& search, int stages, const TableNumbers& numbers) {
+  SearchProblem problem;
+  problem.actors = search.actors;
+  problem.microbatches = search.microbatches * search.window;
+  problem.steps = search.window;
+  problem.shape = chain(stages, search.forward_only);
+  problem.memory_limit = search.memory_limit;
+  problem.copies = search.copies;
+  problem.staleness = search.staleness;
+  problem.recompute = search.recompute;
+  problem.offload = search.offload;
+  problem.sharded = numbers.gather.has_value();
+  problem.order_transfers = search.order_transfers;
+  TableMachine machine = machine_of_chain(stages, search.actors, numbers, problem.split);
+  problem.costs = std::move(machine.costs);
+  problem.network = machine.options.network;
+  return problem;
+}
+
+// (the table, figures by the names of `penstock schedule search --json`)
+py::tuple search_table(const SearchNumbers& search, const TableNumbers& numbers, double seconds, std::uint64_t seed) {
+  SearchResult found;
+  {
+    const py::gil_scoped_release release;
+    found = search_schedule(problem_of(search, search.actors * search.chunks, numbers), {.seed = seed, .seconds = seconds});
+  }
+  py::dict out;
+  out["makespan"] = found.time.makespan;
+  out["bubble"] = found.time.bubble();
+  out["lower_bound"] = found.lower_bound;
+  out["gap"] = found.gap();
+  out["optimal"] = found.optimal;
+  out["found_by"] = found.found_by;
+  out["nodes"] = found.nodes;
+  out["inferred_makespan"] = found.inferred_time;
+  out["sends"] = count_of(found.schedule, Kind::SEND_F) + count_of(found.schedule, Kind::SEND_B);
+  out["recomputed"] = count_of(found.schedule, Kind::R);
+  out["offloaded"] = count_of(found.schedule, Kind::OFFLOAD);
+  out["gathers"] = count_of(found.schedule, Kind::UNSHARD);
+  out["copies"] = copies_of(placement_of(found.schedule));
+  out["busy"] = found.time.busy;
+  out["peak_live"] = found.time.peak_live;
+  out["generator"] = py::none();
+  if (!found.generator.empty()) {
+    py::dict generator;
+    generator["name"] = found.generator;
+    generator["makespan"] = found.generator_time;
+    out["generator"] = generator;
+  }
+  return py::make_tuple(std::move(found.schedule), out);
+}
+
+std::optional<Schedule> relieved(const Schedule& given, const TableNumbers& numbers, double limit, bool recompute, bool offload) {
+  Schedule schedule = sharded_by(numbers, given);
+  SearchProblem problem;
+  problem.shape = shape_of(schedule);
+  problem.actors = static_cast<int>(schedule.actors.size());
+  problem.microbatches = schedule.microbatches();
+  problem.memory_limit = limit;
+  problem.recompute = recompute;
+  problem.offload = offload;
+  problem.sharded = numbers.gather.has_value();
+  TableMachine machine = machine_of(schedule, numbers);
+  problem.costs = std::move(machine.costs);
+  problem.network = machine.options.network;
+  return relieve(problem, std::move(schedule));
+}
+
+// The table that rules make where actions and links take what `numbers` say of the table that they make by their own times.
+Schedule by_rules_and_costs(const std::string& text, const std::string& file, const std::map<std::string, OptionValue>& given,
+                            const TableNumbers& numbers) {
+  const Rules rules = parse_rules(text, file);
+  const ScheduleOptions options = options_from(given);
+  const Schedule own = make_schedule(rules, options);
+  const TableMachine machine = machine_of(own, numbers);
+  return schedule_by(rules, options, machine.costs, machine.options.network).schedule;
+}
+
+// (name, title with its options, table, why there is none or ""), each schedule with the options that a search tries it with.
+py::list tables_of_names(const std::map<std::string, OptionValue>& options) {
+  std::vector<RegisteredTable> tables;
+  {
+    const py::gil_scoped_release release;
+    tables = registered_tables(options_from(options));
+  }
+  py::list out;
+  for (RegisteredTable& table : tables) {
+    const std::string title = table.title();
+    out.append(py::make_tuple(table.name, title, std::move(table.schedule), table.refused));
+  }
+  return out;
+}
+
+void bind_numbers(py::module_& module) {
+  py::class_<NumberedLink>(module, "NumberedLink")
+      .def(py::init([](int a, int b, std::optional<double> latency, std::optional<double> bandwidth) {
+        return NumberedLink{a, b, latency, bandwidth};
+      }));
+  py::class_<TableNumbers>(module, "TableNumbers")
+      .def(py::init<>())
+      .def_readwrite("forward", &TableNumbers::forward)
+      .def_readwrite("backward", &TableNumbers::backward)
+      .def_readwrite("input", &TableNumbers::input)
+      .def_readwrite("weight", &TableNumbers::weight)
+      .def_readwrite("recompute", &TableNumbers::recompute)
+      .def_readwrite("offload", &TableNumbers::offload)
+      .def_readwrite("kept", &TableNumbers::kept)
+      .def_readwrite("gather", &TableNumbers::gather)
+      .def_readwrite("reduce", &TableNumbers::reduce)
+      .def_readwrite("parameters", &TableNumbers::parameters)
+      .def_readwrite("per_stage", &TableNumbers::per_stage)
+      .def_readwrite("latency", &TableNumbers::latency)
+      .def_readwrite("bandwidth", &TableNumbers::bandwidth)
+      .def_readwrite("bytes", &TableNumbers::bytes)
+      .def_readwrite("links", &TableNumbers::links)
+      .def_readwrite("stage_times", &TableNumbers::stage_times)
+      .def_readwrite("slice_times", &TableNumbers::slice_times)
+      .def_readwrite("jitter", &TableNumbers::jitter)
+      .def_readwrite("seed", &TableNumbers::seed)
+      .def_readwrite("slowdown", &TableNumbers::slowdown)
+      .def_readwrite("atomic_pairs", &TableNumbers::atomic_pairs)
+      .def_readwrite("backend", &TableNumbers::backend)
+      .def("measure", [](TableNumbers& numbers, const std::string& json, const std::string& file) {
+        numbers.measured = parse_costs(json, file);
+        numbers.file = file;
+      });
+  py::class_<SearchNumbers>(module, "SearchNumbers")
+      .def(py::init<>())
+      .def_readwrite("actors", &SearchNumbers::actors)
+      .def_readwrite("microbatches", &SearchNumbers::microbatches)
+      .def_readwrite("chunks", &SearchNumbers::chunks)
+      .def_readwrite("window", &SearchNumbers::window)
+      .def_readwrite("memory_limit", &SearchNumbers::memory_limit)
+      .def_readwrite("copies", &SearchNumbers::copies)
+      .def_readwrite("staleness", &SearchNumbers::staleness)
+      .def_readwrite("forward_only", &SearchNumbers::forward_only)
+      .def_readwrite("recompute", &SearchNumbers::recompute)
+      .def_readwrite("offload", &SearchNumbers::offload)
+      .def_readwrite("order_transfers", &SearchNumbers::order_transfers);
+}
+
+}  // namespace
+
+void bind_schedules(py::module_& module) {
+  bind_numbers(module);
+  module.def("schedule_facts", [](const Schedule& schedule) {
+    return std::tuple(schedule.name, schedule.actors.size(), schedule.whole_stages(), schedule.slices, schedule.microbatches(),
+                      schedule.steps);
+  });
+  module.def("schedule_actions", &actions_of);
+  module.def("named_schedule", [](Schedule schedule, const std::string& name) {
+    schedule.name = name;
+    return schedule;
+  });
+  module.def("validate_schedule", [](const Schedule& schedule) { validate(schedule, shape_of(schedule)); });
+  module.def("draw_schedule", [](const Schedule& schedule) { return draw(schedule, shape_of(schedule)); });
+  // (name, summary, whether it takes chunks, other options that it takes, whether it orders slices)
+  module.def("schedule_infos", [] {
+    py::list out;
+    for (const ScheduleInfo& info : schedules())
+      out.append(py::make_tuple(info.name, info.summary, info.chunked, info.takes, info.orders_slices));
+    return out;
+  });
+  // Each option's name, and whether it is a list of numbers.
+  module.def("schedule_option_names", [] {
+    std::map<std::string, bool> out;
+    for (const ScheduleOption& option : schedule_options())
+      out.emplace(option.name, std::holds_alternative<std::vector<double> ScheduleOptions::*>(option.member));
+    return out;
+  });
+  module.def("schedule_by_rules_and_costs", &by_rules_and_costs, py::call_guard<py::gil_scoped_release>());
+  module.def("registered_tables", &tables_of_names);
+  py::class_<SimulatedTable>(module, "SimulatedTable")
+      .def_readonly("schedule", &SimulatedTable::schedule)
+      .def_readonly("timeline", &SimulatedTable::timeline)
+      .def_property_readonly("transfers", [](const SimulatedTable& table) { return table.time.transfers.size(); })
+      .def_property_readonly("figures", &figures_of)
+      .def("explain", [](const SimulatedTable& table) {
+        return explain(table.timeline, table.dependencies, better_machines(table.schedule, table.shape, table.machine, table.time));
+      });
+  module.def("simulate_table", &simulated, py::call_guard<py::gil_scoped_release>());
+  module.def("search_table", &search_table);
+  // The schedule as it keeps a limit of activations by recomputing or offloading; None where it cannot.
+  module.def("relieved", &relieved, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace penstock

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace penstock {
+
+void bind_schedules(pybind11::module_& module);
+void bind_timelines(pybind11::module_& module);
+
+}  // namespace penstock
