@@ -14,12 +14,13 @@ from .export import export
 from .exported import Exported, load_exported
 
 __all__ = ["BatchPlanner", "Exported", "MicroBatches", "PenstockError", "Planned", "Prediction", "Profile", "Trainer", "Window", "check", "compare", "dims",
-           "export", "load_exported", "plan", "planners", "profile", "schedules", "trainer", "windows"]
+           "export", "load_exported", "perplexity", "plan", "planners", "profile", "resumable", "resume", "schedules", "trainer", "windows"]
 
 # What needs the engine is imported when it is asked for, so that modules can be exported where it is not built.
 _ENGINE = {"Trainer": "training", "trainer": "training", "Prediction": "prediction", "check": "checking", "compare": "checking",
            "schedules": "placing", "MicroBatches": "micro_batches", "plan": "planned", "Planned": "planned", "planners": "planned",
-           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner"}
+           "profile": "planned", "Profile": "profiling", "Window": "step_windows", "windows": "step_windows", "BatchPlanner": "batch_planner",
+           "resume": "checkpoints", "resumable": "loaders", "perplexity": "likelihoods"}
 
 
 def __getattr__(name: str) -> Any:

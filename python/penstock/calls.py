@@ -93,6 +93,14 @@ class Calls:
         """How many samples the batch has."""
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
 
+    def sizes(self, batch: Any) -> dict[str, int]:
+        """How many samples the batch has, that of all micro-batches or of a window's steps together, and how many tokens, padding among them, where its
+        first tensor is a text's: whole numbers [samples, length]."""
+        parts = list(batch) if isinstance(batch, (MicroBatches, Window)) else [batch]
+        firsts = [next(tensor for name, tensor in self.tensors(part).items() if name not in self.whole) for part in parts]
+        texts = all(first.dim() == 2 and first.dtype in (torch.int64, torch.int32) for first in firsts)
+        return {"samples": sum(first.shape[0] for first in firsts), **({"tokens": sum(first.numel() for first in firsts)} if texts else {})}
+
     def given(self, batch: Any, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
         """All that a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""
         if isinstance(batch, Window):
