@@ -80,7 +80,8 @@ def write(folder: str | os.PathLike, texts: Mapping[str, Any], types: Mapping[st
     later = [number for number in numbers_of(folder) if number > steps]
     if later:
         raise PenstockError(f"{folder} has a checkpoint of step {later[-1]}, and the trainer has done {steps}",
-                            ["a run that goes on from the folder would take that one"], "penstock.resume goes on from it; else move it away, or save elsewhere")
+                            ["a run that goes on from the folder would take that one"],
+                            "penstock.resume goes on from it; else move it away, or save elsewhere")
     loop: dict[str, torch.Tensor] = {}
     text = json.dumps(packed(texts, LOOP, loop))
     path = folder / f"step-{steps}.safetensors"
@@ -133,7 +134,8 @@ def _text(path: Path, metadata: Mapping[str, str]) -> str:
     if metadata.get("format") != FORMAT or not version.isdecimal():
         raise PenstockError(f"{path} is no checkpoint of a trainer", hint="step.save(folder) writes one")
     if int(version) > VERSION:
-        raise PenstockError(f"{path} was written by a newer penstock: its version is {version}, and this one reads up to {VERSION}", hint="install the newer one")
+        raise PenstockError(f"{path} was written by a newer penstock: its version is {version}, and this one reads up to {VERSION}",
+                            hint="install the newer one")
     return metadata.get("training", "")
 
 

@@ -117,7 +117,8 @@ class LanguageModel(LM):
         rows = []
         for (text, _), each in zip(requests, settings):
             if each.most >= self._length:
-                raise PenstockError(f"{each.most} tokens are to be generated, and the model reads {self._length}", hint='"max_gen_toks" below that, or a larger length=')
+                raise PenstockError(f"{each.most} tokens are to be generated, and the model reads {self._length}",
+                                    hint='"max_gen_toks" below that, or a larger length=')
             rows.append((self._encoded(text) or [self._prefix])[-(self._length - each.most):])
         begins, texts = [len(row) for row in rows], [""] * len(rows)
         running = [i for i, each in enumerate(settings) if each.most > 0]
@@ -164,7 +165,8 @@ class _Greedy:
         until = given.pop("until", None) or []
         self.until = [until] if isinstance(until, str) else list(until)
         self.most = int(given.pop("max_gen_toks", NEW_TOKENS))
-        if given.get("do_sample") or float(given.get("temperature") or 0) > 0 and given.get("do_sample") is not False or int(given.get("num_beams") or 1) > 1:
+        drawn = given.get("do_sample") or given.get("do_sample") is None and float(given.get("temperature") or 0) > 0
+        if drawn or int(given.get("num_beams") or 1) > 1:
             raise PenstockError(f"generate_until is greedy, and the request has {given}", hint="do_sample=False, temperature=0.0")
 
     def cut(self, text: str) -> tuple[str, bool]:

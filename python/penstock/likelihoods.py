@@ -96,7 +96,8 @@ def _negative_log_likelihoods(logits: torch.Tensor, targets: torch.Tensor, ignor
     counts = targets != ignore_index
     wrong = targets[counts & ((targets < 0) | (targets >= logits.shape[-1]))]
     if wrong.numel():
-        raise PenstockError(f"a target is {wrong[0].item()}, and the vocabulary has {logits.shape[-1]} tokens", hint=f"ignore_index={wrong[0].item()} ignores it")
+        raise PenstockError(f"a target is {wrong[0].item()}, and the vocabulary has {logits.shape[-1]} tokens",
+                            hint=f"ignore_index={wrong[0].item()} ignores it")
     each = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=ignore_index, reduction="none")
     return each, counts
 

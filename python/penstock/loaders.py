@@ -35,7 +35,8 @@ class Resumable:
         if not 0 <= rank < ranks:
             raise PenstockError(f"rank={rank} of ranks={ranks}", hint="ranks are counted from 0")
         if not isinstance(batches, Iterable) or isinstance(batches, Iterator):
-            raise PenstockError(f"a {type(batches).__name__} cannot be read anew from its begin", ["a run that goes on reads the batches again, or asks for their state"],
+            raise PenstockError(f"a {type(batches).__name__} cannot be read anew from its begin",
+                                ["a run that goes on reads the batches again, or asks for their state"],
                                 "give what makes the iterator: a DataLoader, a list, a data set, an object with __iter__")
         self.epoch, self.taken = 0, 0
         self._batches, self._rank, self._ranks = batches, rank, ranks
@@ -47,7 +48,8 @@ class Resumable:
         return len(self._batches) // self._ranks
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of an epoch; of `ranks` that follow each other the one with the number `rank`, and none of a last few that are not enough for all."""
+        """The batches of an epoch; of `ranks` that follow each other the one with the number `rank`, and none of a last few that are not enough
+        for all."""
         loaded, self._loaded, now = self._loaded, None, None
         self.taken = 0
         for part in _with_epochs(self._batches):

@@ -98,7 +98,8 @@ class GoesOn(Folder):
 
     def test_under_other_plans(self):
         whole, losses = self.whole()
-        for plan in ({"actors": 1}, {"schedule": "zb-h1"}, {"actors": 2, "data": 2, "zero": 3}, {"schedule": "interleaved-1f1b", "chunks": 2, "split": ["layers.0", "layers.1", "head"]}):
+        for plan in ({"actors": 1, "tensor": 2}, {"schedule": "zb-h1"}, {"mesh": {"pipe": 2, "data": 2}, "zero": 3},
+                     {"schedule": "interleaved-1f1b", "chunks": 2, "split": ["layers.0", "layers.1", "head"]}):
             again, found = self.resumed(**plan)
             torch.testing.assert_close(torch.tensor(found), torch.tensor(losses[7:]), rtol=1e-10, atol=1e-10)
             self.assert_alike(again.step.state_dict(), whole.step.state_dict(), 1e-10)

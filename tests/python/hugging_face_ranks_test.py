@@ -30,9 +30,10 @@ class Made(alone.Case if HAVE else object):
         self.folder = Path(folder)
 
 
-def run(made, pipeline, name, resume=None, **given):
+def run(made, pipeline, name, resume=None):
     """Trains, with an evaluation and a checkpoint behind each epoch of three steps, and says what it logged, evaluated and became."""
-    trainer = made.trainer(pipeline, alone.gpt2(), name=name, eval_strategy="epoch", save_strategy="epoch", **given)
+    trainer = made.trainer(pipeline, alone.gpt2(), name=name, eval_strategy="epoch", save_strategy="epoch", per_device_train_batch_size=4,
+                           gradient_accumulation_steps=2)
     trainer.train(resume_from_checkpoint=resume and str(made.folder / resume / "checkpoint-3"))
     evaluated = trainer.evaluate()["eval_loss"]
     state = {key: value.clone() for key, value in trainer.model.state_dict().items()}
@@ -45,8 +46,7 @@ def main(folder, *_):
     torch.set_num_threads(1)
     made = Made(folder)
     pipeline = {"actors": 2, "schedule": "zb-h1", "microbatches": 4}
-    found = {"whole": run(made, pipeline, "ranks"), "accumulated": run(made, {"actors": 2}, "two", per_device_train_batch_size=4, gradient_accumulation_steps=2),
-             "resumed": run(made, pipeline, "again", "ranks")}
+    found = {"whole": run(made, pipeline, "ranks"), "resumed": run(made, pipeline, "again", "ranks")}
     best = made.trainer(pipeline, alone.gpt2(), name="best", save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=1, load_best_model_at_end=True,
                         metric_for_best_model="loss", greater_is_better=True)
     best.train()
@@ -82,7 +82,6 @@ class Processes(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
             made = Made(folder)
             theirs = run(made, None, "theirs")
-            accumulated = run(made, None, "their two", per_device_train_batch_size=4, gradient_accumulation_steps=2)
             best = made.trainer({"microbatches": 4}, alone.gpt2(), name="their best", save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=1,
                                 load_best_model_at_end=True, metric_for_best_model="loss", greater_is_better=True)
             best.train()
@@ -92,7 +91,6 @@ class Processes(unittest.TestCase):
             for rank in range(2):
                 found = torch.load(Path(folder) / f"{rank}.pt")
                 self.assert_alike(found["whole"], theirs)
-                self.assert_alike(found["accumulated"], accumulated)
                 found["resumed"]["logs"][:0] = theirs["logs"][:4]  # three steps and an evaluation
                 self.assert_alike(found["resumed"], theirs)
                 self.assertEqual(found["best"]["step"], best.state.best_global_step)
