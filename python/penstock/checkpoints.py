@@ -6,10 +6,11 @@ optimizer's groups, the state of random numbers of this process, and what the lo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def values_of(path: str, text: str, tensors: Mapping[str, torch.Tensor]) -> dict
     return values
 
 
-def write(folder: str | os.PathLike, texts: Mapping[str, Any], types: Mapping[str, torch.Tensor], value: Any, keep: int | None) -> Path:
+def write(folder: str | os.PathLike, texts: Mapping[str, Any], types: Mapping[str, torch.Tensor], value: Callable[[str], torch.Tensor],
+          keep: int | None) -> Path:
     """Writes the checkpoint of texts["steps"] steps, and removes all but the `keep` newest. `texts` are values as `packed` takes them, `types` the
     dtypes and shapes of the trainer's state, value(name) its tensors. Throws PenstockError where the folder has a later checkpoint."""
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
@@ -113,19 +115,26 @@ def opened(folder: str | os.PathLike, at: int | None) -> Checkpoint:
         what = f"of step {at} " if numbers else ""
         raise PenstockError(f"there is no checkpoint {what}in {folder}", [f"there are those of {', '.join(map(str, numbers))}"] if numbers else [],
                             "" if numbers else "step.save(folder) writes one; penstock.resume(..., begin=True) begins where there is none")
-    path = folder / f"step-{numbers[-1] if at is None else at}.safetensors"
-    try:
+    number = numbers[-1] if at is None else at
+    path, before = folder / f"step-{number}.safetensors", [each for each in numbers if each < number]
+    with _damage_in_words(path, before):
         metadata, tensors = saved.stored(path, sealed=True)
-        text = _text(path, metadata)
+    text = _text(path, metadata)
+    with _damage_in_words(path, before):
         for tensor in tensors.values():
             tensor.read()  # all checksums, before anything of it is taken
         loop = {name: tensor.read() for name, tensor in tensors.items() if name.startswith(LOOP)}
         return Checkpoint(path, {name: tensor for name, tensor in tensors.items() if name not in loop}, text, loop, values_of(str(path), text, loop))
+
+
+@contextlib.contextmanager
+def _damage_in_words(path: Path, before: list[int]) -> Iterator[None]:
+    """A file that cannot be read: the hint is the one before, where there are such."""
+    try:
+        yield
     except (PenstockError, OSError) as error:
-        before = [number for number in numbers if number < (numbers[-1] if at is None else at)]
         what = error if isinstance(error, PenstockError) else PenstockError(f"cannot read {path}: {error.strerror}")
-        hint = f"at={before[-1]} goes on from the one before" if before else what.hint
-        raise PenstockError(what.what, what.details, hint) from None
+        raise PenstockError(what.what, what.details, f"at={before[-1]} goes on from the one before" if before else what.hint) from None
 
 
 def _text(path: Path, metadata: Mapping[str, str]) -> str:

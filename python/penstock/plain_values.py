@@ -28,10 +28,10 @@ def packed(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return packed(value.item(), name, tensors)
     if isinstance(value, (list, tuple)):
-        items = [packed(item, f"{name}.{i}", tensors) for i, item in enumerate(value)]
+        items = [packed(item, _inside(name, i), tensors) for i, item in enumerate(value)]
         return items if isinstance(value, list) else {KIND: "tuple", "items": items}
     if isinstance(value, Mapping):
-        items = [[packed(key, f"{name}.{key}", tensors), packed(item, f"{name}.{key}", tensors)] for key, item in value.items()]
+        items = [[packed(key, _inside(name, key), tensors), packed(item, _inside(name, key), tensors)] for key, item in value.items()]
         return {KIND: "counter" if isinstance(value, Counter) else "dict", "items": items}
     if isinstance(value, bytes):
         return {KIND: "bytes", "text": base64.b64encode(value).decode()}
@@ -42,6 +42,10 @@ def packed(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
         return {KIND: "array", "name": _kept(content, name, tensors), "dtype": value.dtype.str, "shape": list(value.shape)}
     raise PenstockError(f'"{name}" is a {type(value).__module__}.{type(value).__name__}, which cannot be written', [CANNOT],
                         "give its state_dict() these kinds of values alone")
+
+
+def _inside(name: str, key: Any) -> str:
+    return f"{name}{key}" if name.endswith(":") else f"{name}.{key}"
 
 
 def _kept(tensor: torch.Tensor, name: str, tensors: dict[str, torch.Tensor]) -> str:
