@@ -20,7 +20,7 @@ class Calls:
 
     def __init__(self, module: torch.nn.Module, loss: Callable | None, whole: Iterable[str], microbatches: int) -> None:
         self.module, self.loss, self.whole, self.microbatches = module, loss, frozenset(whole), microbatches
-        self._takes_target = loss is not None and _takes_target(loss)
+        self.takes_target = loss is not None and _takes_target(loss)
 
     def cut_into(self, microbatches: int) -> Calls:
         """The same calls with batches that are cut into so many micro-batches."""
@@ -29,7 +29,7 @@ class Calls:
     def inputs(self, batch: Any) -> tuple[tuple, dict, Any]:
         """The batch as (args, kwargs, target) of the module. Throws PenstockError for a batch without the target that the loss takes."""
         target = None
-        if self._takes_target:
+        if self.takes_target:
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 raise PenstockError("the batch is not (inputs, target), which the loss function takes")
             batch, target = batch
