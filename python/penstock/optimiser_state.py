@@ -44,10 +44,11 @@ def beside(optimiser: Optimiser) -> dict[str, Any]:
 
 def take_beside(optimiser: Optimiser, found: Mapping[str, Any]) -> None:
     """The optimizer takes what `beside` gave. Throws PenstockError where it is of other parameters or settings."""
-    _check_form({"state": found["others"], "param_groups": found["groups"]})
-    _take_groups(optimiser, found["groups"])
+    others, groups = (found.get(name) if isinstance(found, Mapping) else None for name in ("others", "groups"))
+    _check_form({"state": others, "param_groups": groups})
+    _take_groups(optimiser, groups)
     parameters = [parameter for group in optimiser.torchs.param_groups for parameter in group["params"]]
-    optimiser.torchs.state.update({parameters[i]: dict(entry) for i, entry in found["others"].items()})
+    optimiser.torchs.state.update({parameter: dict(others[i]) for i, parameter in enumerate(parameters) if i in others})
 
 
 def _of_others(optimiser: Optimiser) -> dict[int, Any]:

@@ -238,6 +238,11 @@ class Refused(Folder):
             self.refused(text)
         (self.folder / "step-0.safetensors").write_bytes(right)
         self.refused("hint: at=0 goes on from the one before")
+        texts = json.loads(metadata["training"])
+        for pair in texts["items"]:
+            pair[1] = None if pair[0] == "optimizer" else pair[1]
+        saved.write(self.path, metadata | {"training": json.dumps(texts)}, tensors)
+        self.refused("this is no state_dict\\(\\) of an optimizer")
         saved.write(self.path, metadata | {"version": "2"}, tensors)
         self.refused("this one reads up to 1\n  hint: install the newer one")
         self.refused("there is no checkpoint of step 4 in .*\n  there are those of 0, 1", at=4)

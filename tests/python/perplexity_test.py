@@ -155,11 +155,15 @@ def requests(*arguments):
 
 
 class Harness(Case):
+    @classmethod
+    def setUpClass(cls):
+        """A step and the module, by the same numbers; no test changes them."""
+        cls.module = seeded(Causal)
+        step = penstock.trainer(cls.module, (zoo.tokens(4, 16) % 29,) * 2, loss=token_loss, microbatches=2)
+        cls.both = [harness.LanguageModel(of, Letters(), length=24, batch_size=4) for of in (cls.module, step)]
+
     def models(self):
-        """A step and the module, by the same numbers."""
-        module = seeded(Causal)
-        step = penstock.trainer(module, (zoo.tokens(4, 16) % 29,) * 2, loss=token_loss, microbatches=2)
-        return module, [harness.LanguageModel(of, Letters(), length=24, batch_size=4) for of in (module, step)]
+        return self.module, self.both
 
     def by_hand(self, module, tokens, scored):
         logs = torch.log_softmax(module(torch.tensor([tokens]))[0], -1)
