@@ -94,8 +94,8 @@ class Calls:
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
 
     def sizes(self, batch: Any) -> dict[str, int]:
-        """How many samples the batch has, that of all micro-batches or of a window's steps together, and how many tokens, padding among them, where its
-        first tensor is a text's: whole numbers [samples, length]."""
+        """The number of samples of the batch, of all micro-batches or of a window's steps together, and of tokens, padding among them, where its first
+        tensor is a text's: whole numbers [samples, length]."""
         parts = list(batch) if isinstance(batch, (MicroBatches, Window)) else [batch]
         firsts = [next(tensor for name, tensor in self.tensors(part).items() if name not in self.whole) for part in parts]
         texts = all(first.dim() == 2 and first.dtype in (torch.int64, torch.int32) for first in firsts)

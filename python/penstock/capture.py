@@ -172,7 +172,7 @@ def _tracing(traced: Traced) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_prints() -> Iterator[None]:
-    """Where tracing fails, torch.export prints the graph so far: the error says where it was."""
+    """Keeps torch.export from printing the graph so far where tracing fails: the error says where it was."""
     if debugging():
         yield
         return

@@ -64,7 +64,7 @@ def resume(folder: str | os.PathLike, step: Any, *, at: int | None = None, begin
 
 
 def values_of(path: str, text: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """What `write` was given as texts. Throws PenstockError where it is none."""
+    """Gives what `write` was given as texts. Throws PenstockError where it is none."""
     values = unpacked(parse_json(text, f"{path}: its texts"), tensors)
     wanted = {"steps": int, "seed": int, "kept": list, "parts": dict, "random": dict}
     if not isinstance(values, dict) or any(not isinstance(values.get(name), kind) for name, kind in wanted.items()):

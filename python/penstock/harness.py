@@ -52,17 +52,17 @@ class LanguageModel(LM):
     # --- what lm-eval asks
 
     def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
-        """Of each (context, continuation): the log-probability of the continuation, and whether it is what greedy decoding gives."""
+        """Gives the log-probability of the continuation of each (context, continuation), and whether it is what greedy decoding makes."""
         return self._scored([self._pair(*request.args) for request in requests])
 
     def loglikelihood_rolling(self, requests: Sequence[Any], **_: Any) -> list[float]:
-        """Of each (text,): its log-probability, each token once, with as many before it as the model reads."""
+        """Gives the log-probability of each (text,): each token counts once, with as many before it as the model reads."""
         windows = [list(self._windows(self._encoded(request.args[0]))) for request in requests]
         scores = iter(self._scored([pair for each in windows for pair in each]))
         return [sum(next(scores)[0] for _ in each) for each in windows]
 
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
-        """Of each (context, settings): what greedy decoding makes, up to the first of settings["until"], the end or "max_gen_toks"."""
+        """Gives what greedy decoding makes of each (context, settings), up to the first of settings["until"], the end or "max_gen_toks"."""
         found: list[str] = []
         for begin in range(0, len(requests), self._batch_size):
             found += self._generated([request.args for request in requests[begin:begin + self._batch_size]])
@@ -95,7 +95,7 @@ class LanguageModel(LM):
             yield tokens[max(0, done - self._length - 1):done], new
 
     def _scored(self, pairs: Sequence[tuple[list[int], int]]) -> list[tuple[float, bool]]:
-        """Of each (tokens, n) the log-probability of the last n, and whether each of these is the likeliest."""
+        """Gives the log-probability of the last n of each (tokens, n), and whether each of these is the likeliest."""
         pairs = [(tokens[-self._length - 1:], n) for tokens, n in pairs]
         long = next((n for _, n in pairs if n > self._length), None)
         if long is not None:
@@ -160,7 +160,7 @@ class LanguageModel(LM):
 
 
 class _Greedy:
-    """What a request of generate_until asks for. Throws PenstockError where that is not greedy decoding."""
+    """A request of generate_until. Throws PenstockError where that is not greedy decoding."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         until = given.pop("until", None) or []

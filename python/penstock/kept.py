@@ -87,7 +87,7 @@ def _kept_or_made(folder: Path, key: str, own: Mapping[str, torch.Tensor], make:
 
 
 def limit() -> int:
-    """How many bytes a folder may have, as the environment's PENSTOCK_CACHE_LIMIT says. Throws PenstockError where that is no size."""
+    """The bytes that a folder may have, as the environment's PENSTOCK_CACHE_LIMIT says. Throws PenstockError where that is no size."""
     given = os.environ.get("PENSTOCK_CACHE_LIMIT") or LIMIT
     try:
         return parse_size(int(given) if given.isdecimal() else given)

@@ -60,7 +60,7 @@ def perplexity(model: Any, batches: Iterable[Any], *, ignore_index: int = IGNORE
 
 
 def outputs_of(model: Any, batch: Any) -> dict[str, torch.Tensor]:
-    """What a trainer or a module gives of a batch in evaluation mode, by name; one tensor as "output"."""
+    """Gives by name what a trainer or a module makes of a batch in evaluation mode; one tensor is "output"."""
     if not isinstance(model, torch.nn.Module):
         if not hasattr(model, "evaluate"):
             raise PenstockError(f"a {type(model).__name__} is neither a trainer nor a module")
@@ -87,7 +87,7 @@ def _targets(batch: Any) -> torch.Tensor:
 
 
 def _negative_log_likelihoods(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int, shift: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each target, [targets], zero where it is ignored, and whether it counts."""
+    """Gives the value of each target, [targets], zero where it is ignored, and whether it counts."""
     if targets.shape != logits.shape[:2]:
         raise PenstockError(f"targets of shape {list(targets.shape)} do not go with logits of shape {list(logits.shape)}",
                             hint="each place of the logits has one target")

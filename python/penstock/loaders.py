@@ -17,7 +17,7 @@ from torch.utils.data._utils import worker as torch_worker
 from .errors import PenstockError
 
 log = logging.getLogger("penstock")
-# What a DataLoader over an iterable data set was made with; the others are its data set, collate_fn and worker_init_fn.
+# Arguments of a DataLoader over an iterable data set that are taken on; the others are its data set, collate_fn and worker_init_fn.
 MADE_WITH = ("batch_size", "num_workers", "pin_memory", "drop_last", "timeout", "multiprocessing_context", "generator", "prefetch_factor", "in_order")
 
 
@@ -71,7 +71,7 @@ class Resumable:
         self.epoch, self.taken = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, as numbers, texts and tensors; the same on all ranks."""
+        """Says where it is, in numbers, texts and tensors; all ranks say the same."""
         if self._loaded is not None:
             return dict(self._loaded)
         return {"epoch": self.epoch, "taken": self.taken, "begin": self._begin, "source": self._source.state(), "kind": self._source.kind}
@@ -105,7 +105,7 @@ def resumable(batches: Iterable[Any], *, rank: int = 0, ranks: int = 1, count: b
 
 
 def random_state() -> dict[str, Any]:
-    """What this process draws next: PyTorch's, Python's and NumPy's numbers."""
+    """The state of this process's random numbers: PyTorch's, Python's and NumPy's."""
     return {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": np.random.get_state()}
 
 
@@ -200,12 +200,12 @@ class _Samples(IterableDataset):
         self._ended = True
 
     def state(self) -> dict[str, Any]:
-        """Where the data set is; none behind its end, where its own state may be that of another begin."""
+        """Says where the data set is; none behind its end, where its own state may be that of another begin."""
         return {"data": None if self._ended else self.dataset.state_dict(), "random": random_state() if self.in_worker else None}
 
 
 class _Begin:
-    """What a worker does first: it takes its number, its seed and the data set as they are to the data set."""
+    """The first call in a worker: it takes its number, its seed and the data set as they are to the data set."""
 
     def __init__(self, users: Any, samples: _Samples) -> None:
         self._users, self._samples = users, samples

@@ -1,4 +1,4 @@
-"""Where the numbers of each step go: loggers, and a run's metrics.jsonl handed to one.
+"""Loggers, which take the numbers of each step, and a run's metrics.jsonl handed to one.
 
     step = penstock.trainer(..., log=penstock.loggers.TensorBoard("runs/first"))
     python -m penstock.loggers RUN --tensorboard FOLDER
@@ -22,7 +22,7 @@ from .files import parse_json, read_text
 
 @runtime_checkable
 class Logger(Protocol):
-    """What a trainer's log= takes: any object with these two."""
+    """A trainer's log= takes any object with these two."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """The numbers of a step by name; `step` counts from 1."""
@@ -125,7 +125,7 @@ class Several:
 
 
 def logger_of(log: Any) -> Logger:
-    """What a user gave as log=: a logger, a SummaryWriter or another object with its add_scalar, or several of these. Throws PenstockError."""
+    """Makes a logger of what a user gave as log=: one already, a SummaryWriter or another object with its add_scalar, or several of these. Throws PenstockError."""
     if isinstance(log, (list, tuple)):
         return Several(log)
     if hasattr(log, "add_scalar"):

@@ -37,7 +37,7 @@ def kept_types(optimiser: Optimiser) -> dict[str, torch.Tensor]:
 
 
 def beside(optimiser: Optimiser) -> dict[str, Any]:
-    """What a checkpoint has of the optimizer itself beside `kept_types`: its class, its groups, and what it keeps of parameters that are not
+    """Gives what a checkpoint has of the optimizer itself beside `kept_types`: its class, its groups, and what it keeps of parameters that are not
     trained, by their numbers."""
     return {"name": type(optimiser.torchs).__name__, "groups": optimiser.torchs.state_dict()["param_groups"], "others": _of_others(optimiser)}
 

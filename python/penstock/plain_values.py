@@ -57,7 +57,7 @@ def _kept(tensor: torch.Tensor, name: str, tensors: dict[str, torch.Tensor]) -> 
 
 
 def unpacked(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """What `packed` was given. Throws PenstockError for a value that it does not give."""
+    """Gives what `packed` was given. Throws PenstockError for a value that it does not give."""
     if isinstance(value, list):
         return [unpacked(item, tensors) for item in value]
     if not isinstance(value, dict):

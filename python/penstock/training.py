@@ -168,7 +168,7 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """How many steps it has done, those before a checkpoint that it was resumed from too."""
+        """The number of steps that it has done, those before a checkpoint that it was resumed from too."""
         return self._before + self._done.value
 
     def __repr__(self) -> str:
@@ -419,7 +419,7 @@ class Trainer:
 
 
 def _measured(report: Any, steps: int, sizes: Mapping[str, int]) -> dict[str, float]:
-    """What is logged of the time and memory of a call that did so many steps: seconds of each, samples and tokens (`sizes`) in a second, the share of
+    """Gives what is logged of the time and memory of a call that did so many steps: seconds of each, samples and tokens (`sizes`) in a second, the share of
     the devices' time in which they did not compute, and the bytes of the device that had most at its peak."""
     seconds = report.seconds
     rates = {f"{name}_per_second": size / seconds for name, size in sizes.items()} if seconds > 0 else {}

@@ -116,7 +116,7 @@ class Exact(Case):
         self.check(lambda: [1, 2, 3, 4, 5])
 
     def test_draws_of_the_samples(self):
-        """Those of the main process go on too."""
+        """Draws of the main process go on too."""
         class Noisy(torch.utils.data.Dataset):
             def __len__(self):
                 return 9

@@ -1,4 +1,4 @@
-"""What a step logs, and where it goes: TensorBoard itself, and others by the calls that they get.
+"""A step logs its numbers, and they come where they should: TensorBoard itself, and others by the calls that they get.
 
 usage: loggers_test.py
 """

@@ -1,4 +1,4 @@
-"""What PyTorch's internals say while a module is traced is not shown; what the user's code says, and Penstock itself, is.
+"""Nothing is shown of what PyTorch's internals say while a module is traced; what the user's code says, and Penstock itself, is.
 
 usage: quiet_test.py
 """
