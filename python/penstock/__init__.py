@@ -18,8 +18,9 @@ from ._version import __version__ as __version__
 # What a name is needs PyTorch, and mostly the engine, so it is imported when it is asked for: `python -m penstock` starts at once, and modules are
 # exported where the engine is not built. No file is called like what it defines, as an imported file is an attribute of the package too.
 _HOMES = {
-    "batch_planner": "BatchPlanner", "checking": "check compare", "clusters": "Cluster", "costs": "Costs", "errors": "PenstockError",
-    "exported": "Exported load_exported", "exporting": "export", "micro_batches": "MicroBatches", "named_dims": "dims", "placing": "schedules",
+    "batch_planner": "BatchPlanner", "checking": "check compare", "checkpoints": "resume", "clusters": "Cluster", "costs": "Costs", "errors": "PenstockError",
+    "exported": "Exported load_exported", "exporting": "export", "likelihoods": "perplexity", "loaders": "resumable",
+    "micro_batches": "MicroBatches", "named_dims": "dims", "placing": "schedules",
     "planned": "Planned plan planners profile", "prediction": "Prediction", "profiling": "Profile", "rows": "Rows", "searching": "FoundSchedule search",
     "simulation": "compare_schedules simulate sweep", "step_windows": "Window windows", "tables": "Action Schedule schedule_infos",
     "timeline": "Timeline", "training": "Trainer trainer",

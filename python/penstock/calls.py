@@ -20,7 +20,7 @@ class Calls:
 
     def __init__(self, module: torch.nn.Module, loss: Callable | None, whole: Iterable[str], microbatches: int) -> None:
         self.module, self.loss, self.whole, self.microbatches = module, loss, frozenset(whole), microbatches
-        self._takes_target = loss is not None and _takes_target(loss)
+        self.takes_target = loss is not None and _takes_target(loss)
 
     def cut_into(self, microbatches: int) -> Calls:
         """The same calls with batches that are cut into so many micro-batches."""
@@ -29,7 +29,7 @@ class Calls:
     def inputs(self, batch: Any) -> tuple[tuple, dict, Any]:
         """The batch as (args, kwargs, target) of the module. Throws PenstockError for a batch without the target that the loss takes."""
         target = None
-        if self._takes_target:
+        if self.takes_target:
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 raise PenstockError("the batch is not (inputs, target), which the loss function takes")
             batch, target = batch
@@ -92,6 +92,14 @@ class Calls:
     def samples(self, tensors: Mapping[str, torch.Tensor]) -> int:
         """How many samples the batch has."""
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
+
+    def sizes(self, batch: Any) -> dict[str, int]:
+        """The number of samples of the batch, of all micro-batches or of a window's steps together, and of tokens, padding among them, where its first
+        tensor is a text's: whole numbers [samples, length]."""
+        parts = list(batch) if isinstance(batch, (MicroBatches, Window)) else [batch]
+        firsts = [next(tensor for name, tensor in self.tensors(part).items() if name not in self.whole) for part in parts]
+        texts = all(first.dim() == 2 and first.dtype in (torch.int64, torch.int32) for first in firsts)
+        return {"samples": sum(first.shape[0] for first in firsts), **({"tokens": sum(first.numel() for first in firsts)} if texts else {})}
 
     def given(self, batch: Any, tensors: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
         """All that a step is given of the batch: its tensors, the numbers of its samples ("rows") and the seed of what is drawn."""

@@ -7,7 +7,6 @@ import logging
 import re
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +26,7 @@ from .errors import PenstockError
 from .growth import Growth, growth
 from .losses import call_model, find_loss
 from .places import place_of_error, shown_module
+from .quiet import debugging
 from .refusals import check_sizes
 from .watch import Change, Watch, as_it_was, attribute_changes, buffers_in_place, settled, without_functions, without_python_randomness
 
@@ -159,33 +159,27 @@ def first_names(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
 def _tracing(traced: Traced) -> Iterator[None]:
     """Gradients are on; errors say where they are."""
     handled = sys.exc_info()[1]  # by the caller, who may export in an `except`: no cause of what happens here
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The tensor attribute|TF32 acceleration")
-        with torch.enable_grad(), _fake_weights(traced), _quiet(), _any_layout(), _flat_modes():
-            try:
-                yield
-            except Exception as error:
-                found = _chain(error, handled)
-                for inner in found:
-                    if isinstance(inner, PenstockError):
-                        raise inner from None
-                raise _untraceable(error, found, traced) from error
+    with torch.enable_grad(), _fake_weights(traced), _without_prints(), _any_layout(), _flat_modes():
+        try:
+            yield
+        except Exception as error:
+            found = _chain(error, handled)
+            for inner in found:
+                if isinstance(inner, PenstockError):
+                    raise inner from None
+            raise _untraceable(error, found, traced) from error
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Where tracing fails, torch.export prints the graph so far, and the tracing of tensors without values its own stack: the error says where
-    it was. And torch.export warns of each size of 1 that stays fixed: the header says which sizes vary."""
+def _without_prints() -> Iterator[None]:
+    """Keeps torch.export from printing the graph so far where tracing fails: the error says where it was."""
+    if debugging():
+        yield
+        return
     torch.export._trace.print = lambda *_, **__: None
-    logs = {logging.getLogger("torch._export.non_strict_utils"): logging.ERROR, logging.getLogger("torch._subclasses.fake_tensor"): logging.CRITICAL}
-    levels = {log: log.level for log in logs}
-    for log, level in logs.items():
-        log.setLevel(level)
     try:
         yield
     finally:
-        for log, level in levels.items():
-            log.setLevel(level)
         del torch.export._trace.print
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,9 +13,10 @@ from .arguments import COUNT, Argument, Arguments, check_whole, named_arguments
 from .cache import Unknown, export_key
 from .errors import PenstockError
 from .exported import Exported
-from .kept import kept_or_made
+from .kept import chosen_place, kept_or_made
 from .losses import check_loss
 from .places import user_name
+from .quiet import internals_quiet
 from .watch import check_hooks, check_kind
 
 
@@ -38,8 +38,8 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum"; "sum" if the module is given num_items_in_batch, by
     which it divides itself.
     `autocast`: torch.bfloat16 exports the module as it runs under torch.autocast; a `loss` function gets its output in f32.
-    `cache`: a folder where exports are kept, and found again while the module's code, attributes and call are the same; None: the one that the
-    environment's PENSTOCK_CACHE names, if it does. It is the user's alone: one that others own or may write to is refused.
+    `cache`: a folder where exports are kept, and found again while the module's code, attributes and call are the same; "off": none; None: the one that
+    the environment's PENSTOCK_CACHE names, or the user's own. It is the user's alone: one that others own or may write to is refused.
 
     The module may be on the meta device, and in training or evaluation mode, which it is exported in. Throws PenstockError for what cannot
     be exported, naming the module, the op and the line.
@@ -63,27 +63,29 @@ def export(module: torch.nn.Module, args: Sequence = (), kwargs: Mapping[str, An
     def make() -> Exported:
         return _export(module, arguments, loss, autocast, reduction, dynamic)
 
-    cache = cache or os.environ.get("PENSTOCK_CACHE")
-    if not cache:
+    place = chosen_place(cache)
+    if place is None:
         return make()
     try:
         key = export_key(module, loss, (tuple(args), dict(kwargs or {}), target), (dynamic, whole, reduction, autocast))
     except Unknown as unknown:
         exported = make()
-        exported.notes.append(f"not kept in the cache, as no key can say what it depends on: {unknown}")
+        if place.named:
+            exported.notes.append(f"not kept in the cache, as no key can say what it depends on: {unknown}")
         return exported
     own = {user_name(name): tensor.detach() for name, tensor in tensors_of(module, loss).items()}
-    return kept_or_made(Path(cache), key, own, make)
+    return kept_or_made(place, key, own, make)
 
 
 def _export(module: torch.nn.Module, arguments: Arguments, loss: Callable | None, autocast: torch.dtype | None, reduction: str | None,
             dynamic: bool | Mapping[str, Any]) -> Exported:
-    from .leftovers import forgotten
-    from .trace import trace  # PyTorch's tracing takes more than a second to load
+    with internals_quiet():
+        from .leftovers import forgotten
+        from .trace import trace  # PyTorch's tracing takes more than a second to load
 
     notes = [] if module.training else [EVALUATION]
     step = (module, arguments, loss, autocast, reduction)
-    with forgotten():
+    with internals_quiet(), forgotten():
         if not dynamic:
             return trace(*step, None, notes)
         if dynamic is True:

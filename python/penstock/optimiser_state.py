@@ -26,6 +26,31 @@ def state_dict(optimiser: Optimiser, read: Callable[[Iterable[str]], Mapping[str
     return {"state": {i: each for i, each in state.items() if each}, "param_groups": optimiser.torchs.state_dict()["param_groups"]}
 
 
+def kept_types(optimiser: Optimiser) -> dict[str, torch.Tensor]:
+    """Tensors of the dtypes and shapes of all that the trainer keeps of its parameters, by its names ("first:NAME"), and "step"."""
+    found = {"step": torch.empty((), dtype=torch.int64, device="meta")}
+    for i, name, group in _parameters(optimiser):
+        if name is not None:
+            kept, parameter = optimiser.kept(name, group), group["params"][i - group["first"]]
+            found |= {f"{ours}:{name}": kept.like.get(theirs, parameter).detach() for ours, theirs in kept.tensors.items()}
+    return found
+
+
+def beside(optimiser: Optimiser) -> dict[str, Any]:
+    """Gives what a checkpoint has of the optimizer itself beside `kept_types`: its class, its groups, and what it keeps of parameters that are not
+    trained, by their numbers."""
+    return {"name": type(optimiser.torchs).__name__, "groups": optimiser.torchs.state_dict()["param_groups"], "others": _of_others(optimiser)}
+
+
+def take_beside(optimiser: Optimiser, found: Mapping[str, Any]) -> None:
+    """The optimizer takes what `beside` gave. Throws PenstockError where it is of other parameters or settings."""
+    others, groups = (found.get(name) if isinstance(found, Mapping) else None for name in ("others", "groups"))
+    _check_form({"state": others, "param_groups": groups})
+    _take_groups(optimiser, groups)
+    parameters = [parameter for group in optimiser.torchs.param_groups for parameter in group["params"]]
+    optimiser.torchs.state.update({parameter: dict(others[i]) for i, parameter in enumerate(parameters) if i in others})
+
+
 def _of_others(optimiser: Optimiser) -> dict[int, Any]:
     """What the optimizer itself has of parameters that are not trained, by their numbers."""
     return {i: optimiser.torchs.state[parameter] for i, name, group in _parameters(optimiser)

@@ -11,6 +11,7 @@ import torch
 
 from .errors import PenstockError
 from .optimiser_step import MANNERS, Kept, Update, updates_of
+from .quiet import internals_quiet
 
 log = logging.getLogger("penstock")
 
@@ -119,7 +120,9 @@ def optimiser_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], oth
     name = _name(optimizer)
     if skipped:
         log.info("no loss reaches %s: the optimizer skips %s, as PyTorch's does", ", ".join(skipped), "it" if len(skipped) == 1 else "them")
-    return Optimiser(name or "exported", optimizer, group_of, names, {} if name else updates_of(optimizer, names), skipped)
+    with internals_quiet():
+        updates = {} if name else updates_of(optimizer, names)
+    return Optimiser(name or "exported", optimizer, group_of, names, updates, skipped)
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str | None:

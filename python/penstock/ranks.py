@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from . import _core
+from . import _core, checkpoints
 from .calls import Calls
 from .engine import Entered, told
 from .errors import PenstockError
@@ -23,9 +23,10 @@ from .optimisers import rates_of
 from .placing import Plan
 from .planned import Planned
 from .prediction import Prediction
+from .saved import DTYPES, NAMES
 from .step_windows import rates_given
 from .tables import Schedule, called
-from .tensors import addresses, tensor_of
+from .tensors import addresses, in_words, of_words, tensor_of
 
 # These belong to the process, as the launcher's variables do, which are the same for all trainers in it. All ranks make their trainers in one
 # order, so a number says which of them belong together. A session on rank 0 serves the store for those that begin while it is open, where no
@@ -117,6 +118,12 @@ class RankTrainer:
 
     # --- looking ahead: every rank has the first program
 
+    def microbatches(self, batch: Any) -> int:
+        """Into how many parts a step cuts this batch, as `Trainer.microbatches` says."""
+        if isinstance(batch, MicroBatches):
+            return len(batch)
+        return self.plan.for_samples(self.calls.samples(self.calls.tensors(batch))).microbatches
+
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | Schedule | None = None) -> Prediction:
         """Predicts what a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""
         program = self._program
@@ -158,6 +165,24 @@ class RankTrainer:
     def save_pretrained(self, folder: str | Path, max_shard_size: int | str | None = None) -> None:
         """Rank 0 writes the folder, as `Trainer.save_pretrained` says."""
         self._led("save_pretrained(folder)", lambda: self._lead.save_pretrained(folder, max_shard_size))
+
+    def save(self, folder: str | Path, *, keep: int | None = None, **parts: Any) -> Path:
+        """Rank 0 writes a checkpoint, as `Trainer.save` says, with its own parts' states, which are those of all ranks."""
+        return Path(self._led("save(folder)", lambda: str(self._lead.save(folder, keep=keep, **parts))))
+
+    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, bool]) -> tuple[str, str, dict[str, torch.Tensor]]:
+        """Rank 0 reads the checkpoint, and all ranks get what `Trainer.restored` gives."""
+        def work() -> Any:
+            path, text, tensors = self._lead.restored(folder, at, begin, parts)
+            types = json.dumps({name: [NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in tensors.items()})
+            return path, text, types, {name: in_words(tensor) for name, tensor in tensors.items()}, self._lead.steps
+        path, text, types, words, self.steps = self._led(f"penstock.resume(at={at}, parts={sorted(parts)})", work)
+        tensors = {name: of_words(words[name], DTYPES[dtype], shape) for name, (dtype, shape) in json.loads(types).items()}
+        if path and self._optimizer is not None:
+            groups = checkpoints.values_of(path, text, tensors)["optimizer"]["groups"]
+            for own, group in zip(self._optimizer.param_groups, groups, strict=True):
+                own.update({key: value for key, value in group.items() if key != "params"})
+        return path, text, tensors
 
     def optimizer_state_dict(self) -> dict[str, Any]:
         """As the optimizer's own state_dict() would be after these steps."""

@@ -81,6 +81,8 @@ def write(path: str | os.PathLike, metadata: Mapping[str, str], tensors: Mapping
                 checksums[name] = checksum_of(tensors[name], content)
             file.seek(0)
             file.write(_header(metadata, ordered, checksums))
+            file.flush()
+            os.fsync(file.fileno())  # else a machine that loses its power may have the name without the content
         written.replace(path)
     finally:
         written.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 
@@ -107,6 +107,25 @@ class State:
         self.set({name: value for name, value in named.items() if name in self._read})
         self._seen = self._versions()
 
+    def types(self) -> dict[str, torch.Tensor]:
+        """The parameters and buffers that a checkpoint has, each once, of the right dtype and shape. Beside what a state_dict() has these are the
+        buffers that programs read: a step may change them."""
+        named = (*self._module.named_parameters(remove_duplicate=False), *self._module.named_buffers(remove_duplicate=False))
+        known = self._read | self._unread.keys()
+        return {own: tensor.detach() for name, tensor in named if (own := self._aliases.get(name, name)) in known}
+
+    def reader(self) -> Callable[[str], torch.Tensor]:
+        """A function that gives the value of one name, in memory alone while it is used. Throws PenstockError where the state is of no step."""
+        there = self._unread | self._shared()
+        return lambda name: in_memory(there[name]) if name in there else self._gathered(name)
+
+    def take(self, values: Mapping[str, torch.Tensor | Stored]) -> None:
+        """Sets what `types` has, and what the optimiser keeps, by the trainer's own names; what has neither is left out."""
+        self._unread |= {name: in_memory(value).clone() for name, value in values.items() if name in self._unread}
+        own = self._module.state_dict(keep_vars=True).keys() | {name for name, _ in self._module.named_buffers()}
+        self.set({name: value for name, value in values.items() if name in self._read or name not in own})
+        self._seen = self._versions()
+
     def set(self, values: Mapping[str, torch.Tensor | Stored]) -> None:
         """Sets what has these names on the devices, some at a time, in the dtypes of the module."""
         for part in _parts(values, AT_ONCE):
@@ -146,12 +165,8 @@ class State:
         sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in types.items()}
         files = {key: folder.files[key] for key in names} if folder and max_shard_size is None else shards_of(sizes, max_shard_size or "5GB")
 
-        there = self._unread | self._shared()
-
-        def value(key: str) -> torch.Tensor:
-            name = aliases.get(names[key], names[key])
-            return in_memory(there[name]) if name in there else self._gathered(name)
-        write_folder(path, files, types, value)
+        read = self.reader()
+        write_folder(path, files, types, lambda key: read(aliases.get(names[key], names[key])))
         write_config(path, module, next((tensor.dtype for tensor in types.values() if tensor.is_floating_point()), None))
 
     def _as_own(self, name: str, value: torch.Tensor) -> torch.Tensor:

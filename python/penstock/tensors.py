@@ -38,3 +38,15 @@ def tensor_of(dtype: str, shape: list[int], data: bytearray) -> torch.Tensor:
     if not data:
         return torch.empty(shape, dtype=NAMED[dtype])
     return torch.frombuffer(data, dtype=NAMED[dtype]).reshape(shape)
+
+
+def in_words(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's bytes as i32, padded: what passes has one of few dtypes."""
+    content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return torch.cat([content, torch.zeros(-len(content) % 4, dtype=torch.uint8)]).view(torch.int32)
+
+
+def of_words(words: torch.Tensor, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
+    """The tensor of which these are the bytes."""
+    like = torch.empty(shape, dtype=dtype, device="meta")
+    return words.view(torch.uint8)[:like.numel() * like.element_size()].clone().view(dtype).reshape(shape)

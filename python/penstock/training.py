@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from . import _core, optimiser_state
+from . import _core, checkpoints, optimiser_state
 from .calls import Calls
 from .named_dims import Dims, checked_dims
 from .engine import Entered, told
 from .errors import PenstockError
 from .exports import Exports
+from .loggers import logger_of
 from .mesh import named_axes, sizes_of
 from .micro_batches import MicroBatches, name_in
 from .optimisers import Optimiser, optimiser_of, parameters_by_id
@@ -26,6 +27,7 @@ from .prediction import Prediction
 from .pretrained import Folder
 from .programs import Programs, Ready, steps_of
 from .ranks import RankTrainer, ranks_for
+from .loaders import random_state
 from .settings import check_settings
 from .splits import begins_of
 from .stale import warn_where_stale
@@ -74,8 +76,8 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     parameters, gradients' sums and the optimiser's state as the module has them. Without an `optimizer` there are gradients alone
     (`Trainer.gradients`).
     `weights` is a folder of `save_pretrained`, whose tensors the training begins with; the module's own are not read, and may be on the meta
-    device. `log`, a SummaryWriter of torch.utils.tensorboard or another object with its `add_scalar`, is given loss, gradient norm and learning
-    rate of each step.
+    device. `log`: a logger of penstock.loggers, any object with its log(step, values), a SummaryWriter, or a list of these; it is given the numbers
+    of each step (docs/monitoring.md).
 
     `backend` is "threads", or "gloo" or "nccl": each device is one of the processes that torchrun, penstock launch or mpirun started, and all of
     them make the same trainer and the same calls with the same batches. "nccl" sends tensors from device to device, which are other than "cpu". Without
@@ -145,9 +147,8 @@ class Trainer:
         self.calls = Calls(module, loss, whole, plan.microbatches)
         self.calls.check_whole(example)
         self._done, self._late = _core.Count(), None  # _late: an interrupt that came while a step was writing
-        self.gradient_norm, self._log = math.nan, writer
-        if writer is not None and not hasattr(writer, "add_scalar"):
-            raise PenstockError(f"log is a {type(writer).__name__}, which has no add_scalar", hint="torch.utils.tensorboard.SummaryWriter(folder)")
+        self._before = 0  # steps that a checkpoint's run had done
+        self.gradient_norm, self._log = math.nan, None if writer is None else logger_of(writer)
         self._entered = Entered()
         self._table = plan.table()
         folder = Folder(weights, module) if weights is not None else None
@@ -169,8 +170,8 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """How many steps it has done."""
-        return self._done.value
+        """The number of steps that it has done, those before a checkpoint that it was resumed from too."""
+        return self._before + self._done.value
 
     def __repr__(self) -> str:
         return (f"<penstock trainer of {type(self.module).__name__}: {self.plan.devices()} devices, schedule {called(self.plan.schedule)}, "
@@ -186,21 +187,21 @@ class Trainer:
         optimiser = self._optimised()
         with self._entered:
             self._state.check_unchanged()
-        outputs = self._run("training", batch)
+        outputs, report = self._run("training", batch)
         optimiser.torchs._opt_called = True  # torch.optim.lr_scheduler asks for it
         steps = steps_of(batch)
         by_step = [{name: outputs[name_in(name, step) if steps > 1 else name] for name in ("loss", "gradient_norm", "learning_rate")}
                    for step in range(steps)]
         self.gradient_norm = by_step[-1]["gradient_norm"].item()
         if self._log is not None:
+            measured = _measured(report, len(by_step), self.calls.sizes(batch))
             for number, values in enumerate(by_step, self.steps - len(by_step) + 1):
-                for name, value in values.items():
-                    self._log.add_scalar(name, value.item(), number)
+                self._log.log(number, {name: value.item() for name, value in values.items()} | measured)
         return torch.stack([values["loss"] for values in by_step]) if isinstance(batch, Window) else outputs["loss"]
 
     def gradients(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss, and its gradient by each trained parameter; nothing is updated."""
-        outputs = self._run("gradients", batch)
+        outputs, _ = self._run("gradients", batch)
         return outputs["loss"], {name.removeprefix("gradient:"): value for name, value in outputs.items() if name != "loss"}
 
     def evaluate(self, batch: Any) -> dict[str, torch.Tensor]:
@@ -210,7 +211,7 @@ class Trainer:
         is all but the loss where the loss function is a module with tensors of its own. The batch is one as for a step. The first one of a
         shape is exported anew, as an evaluated module is another. Throws PenstockError as a step does.
         """
-        outputs = self._run("evaluation", batch)
+        outputs, _ = self._run("evaluation", batch)
         loss = outputs["loss_sum"] / outputs["count"].clamp(min=1)
         return {"loss": loss, **{name.removeprefix("output:"): value for name, value in outputs.items() if name.startswith("output:")}}
 
@@ -283,6 +284,52 @@ class Trainer:
         with self._entered:
             self._state.save_pretrained(folder, max_shard_size)
 
+    def save(self, folder: str | Path, *, keep: int | None = None, **parts: Any) -> Path:
+        """Writes a checkpoint, FOLDER/step-NUMBER.safetensors, from which `penstock.resume` goes on, to the bit under the same plan.
+
+        It has parameters, buffers, what the optimizer keeps, learning rates, the number of steps, and the state of this process's random numbers.
+        `parts` are the loop's: anything with state_dict and load_state_dict of numbers, texts and tensors, such as scheduler=scheduler and
+        data=penstock.resumable(loader). The file is there whole or not at all. `keep`: as many of the newest stay; None: all.
+
+        Throws PenstockError for parameters that are not finite, a part without a state, and a folder that has a later checkpoint.
+        """
+        with self._entered:
+            optimiser = self.optimiser
+            kept, trained, read = optimiser_state.kept_types(optimiser) if optimiser else {}, set(self.exports.trained), self._state.reader()
+            texts = {"steps": self.steps, "seed": self.seed, "model": type(self.module).__name__, "kept": list(kept), "parts": checkpoints.states_of(parts),
+                     "optimizer": optimiser_state.beside(optimiser) if optimiser else None, "random": random_state()}
+
+            def value(name: str) -> torch.Tensor:
+                found = read(name)
+                if name in trained and not bool(found.isfinite().all()):
+                    raise PenstockError(f'"{name}" is not finite after step {self.steps}: no checkpoint is written', hint="those before it stay as they are")
+                return found
+            return checkpoints.write(folder, texts, self._state.types() | kept, value, keep)
+
+    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, bool]) -> tuple[str, str, dict[str, torch.Tensor]]:
+        """The trainer takes what a checkpoint has of it; the file's path, and its texts and their tensors, for `penstock.resume`, which see. The path
+        is empty where there is none and it may `begin`."""
+        with self._entered:
+            if begin and not checkpoints.numbers_of(Path(folder)):
+                return "", "", {}
+            found = checkpoints.opened(folder, at)
+            values, optimiser = found.values, self.optimiser
+            kept, types = set(values["kept"]), self._state.types()
+            checkpoints.check_parts(found.path, values["parts"], parts)
+            own = {name: tensor for name, tensor in found.tensors.items() if name not in kept}
+            checkpoints.check_same(found.path, "another model", own, types, f"make the trainer with the {values['model']} that was saved")
+            if values["seed"] != self.seed:
+                raise PenstockError(f"{found.path} was drawn with seed={values['seed']}, this trainer has seed={self.seed}",
+                                    hint=f"penstock.trainer(..., seed={values['seed']})")
+            if optimiser is not None:
+                theirs = {name: tensor for name, tensor in found.tensors.items() if name in kept}
+                checkpoints.check_same(found.path, "another optimizer", theirs, optimiser_state.kept_types(optimiser),
+                                       f"it was saved with {(values['optimizer'] or {}).get('name', 'none')}, and this trainer has {type(optimiser.torchs).__name__}")
+                optimiser_state.take_beside(optimiser, values["optimizer"])
+            self._state.take(found.tensors if optimiser else own)
+            self._before = values["steps"] - self._done.value
+            return str(found.path), found.text, dict(found.loop)
+
     def optimizer_state_dict(self) -> dict[str, Any]:
         """As the optimizer's own state_dict() would be after these steps, so that PyTorch can go on."""
         with self._entered:
@@ -354,8 +401,8 @@ class Trainer:
             late, self._late = self._late, None
             raise late
 
-    def _run(self, kind: str, batch: Any) -> dict[str, torch.Tensor]:
-        """The outputs of a step on the batch."""
+    def _run(self, kind: str, batch: Any) -> tuple[dict[str, torch.Tensor], Any]:
+        """The outputs of a step on the batch, and what was measured of it."""
         self._check_late()
         if kind != "evaluation":
             self._check_trained()
@@ -370,4 +417,13 @@ class Trainer:
             self._state.after_step()
         if kind != "training":
             self._check_late()
-        return {name: tensor_of(*value) for name, value in report.outputs.items()}
+        return {name: tensor_of(*value) for name, value in report.outputs.items()}, report
+
+
+def _measured(report: Any, steps: int, sizes: Mapping[str, int]) -> dict[str, float]:
+    """Gives what is logged of the time and memory of a call that did so many steps: seconds of each, samples and tokens (`sizes`) in a second, the share of
+    the devices' time in which they did not compute, and the bytes of the device that had most at its peak."""
+    seconds = report.seconds
+    rates = {f"{name}_per_second": size / seconds for name, size in sizes.items()} if seconds > 0 else {}
+    bubble = {"bubble": max(0.0, 1 - sum(report.busy) / (len(report.busy) * seconds))} if report.busy and seconds > 0 else {}
+    return {"seconds": seconds / steps, **rates, **bubble, **({"peak_bytes": float(max(report.memory))} if report.memory else {})}

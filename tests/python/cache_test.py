@@ -18,6 +18,7 @@ import textwrap
 import unittest
 import weakref
 from pathlib import Path
+from unittest import mock
 
 import evaluate  # noqa: F401  (it finds the package)
 import torch
@@ -25,7 +26,7 @@ import torch.nn as nn
 from torch.nn import functional as F
 
 import penstock
-from penstock import PenstockError, saved
+from penstock import PenstockError, kept, saved
 from penstock.cache import Unknown, export_key
 from penstock.expressions import size_of
 from penstock.pretrained import Folder
@@ -246,6 +247,98 @@ class Cache(unittest.TestCase):
                 subprocess.run([sys.executable, file, Path(folder) / "kept"], check=True,
                                env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent)})
             self.assertEqual(len(list((Path(folder) / "kept").iterdir())), 1)
+
+    def test_where_it_lies(self):
+        """The argument, PENSTOCK_CACHE, and the user's own folder; "off" and nothing are none."""
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder) / "home"
+            export = functools.partial(penstock.export, Model(), (torch.ones(2, 4),))
+
+            def places(cache=None, **environment):
+                before = {path for path in Path(folder).rglob("*.safetensors")}
+                with mock.patch.dict(os.environ, environment):
+                    for name in ("PENSTOCK_CACHE", "XDG_CACHE_HOME", "HOME"):
+                        if name not in environment:
+                            os.environ.pop(name, None)
+                    found = export(cache=cache)
+                self.assertEqual(found.notes, [])
+                return [str(path.parent.relative_to(folder)) for path in Path(folder).rglob("*.safetensors") if path not in before]
+            self.assertEqual(places(HOME=str(own)), ["home/.cache/penstock/exports"])
+            self.assertEqual((own / ".cache/penstock/exports").stat().st_mode & 0o777, 0o700)
+            self.assertEqual(places(HOME=str(own)), [])
+            self.assertEqual(places(HOME=str(own), XDG_CACHE_HOME=f"{folder}/xdg"), ["xdg/penstock/exports"])
+            for off in ("", "off"):
+                self.assertEqual(places(XDG_CACHE_HOME=f"{folder}/none", PENSTOCK_CACHE=off), [])
+                self.assertEqual(places(off, XDG_CACHE_HOME=f"{folder}/none"), [])
+            self.assertEqual(places(XDG_CACHE_HOME=f"{folder}/none", PENSTOCK_CACHE=f"{folder}/named"), ["named"])
+            self.assertEqual(places(f"{folder}/given", PENSTOCK_CACHE=f"{folder}/named"), ["given"])
+            # One that Penstock chose and that cannot be used is done without; one that is named is refused.
+            (Path(folder) / "file").touch()
+            self.assertEqual(places(XDG_CACHE_HOME=f"{folder}/file"), [])
+            (Path(folder) / "open/penstock/exports").mkdir(parents=True)
+            (Path(folder) / "open/penstock/exports").chmod(0o777)
+            with self.assertLogs("penstock", "INFO") as kept:
+                self.assertEqual(places(XDG_CACHE_HOME=f"{folder}/open"), [])
+            self.assertIn("exports are not kept: cannot keep exports in", "".join(kept.output))
+            with self.assertRaisesRegex(PenstockError, "other users may write to it"):
+                places(PENSTOCK_CACHE=f"{folder}/open/penstock/exports")
+
+    def test_what_is_not_used_goes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def export(width):
+                penstock.export(Model(width=width), (torch.ones(2, 4),), cache=folder)
+                new = set(Path(folder).iterdir()) - set(files.values())
+                files.update({width: path for path in new})
+                return new
+            files = {}
+            for width in (4, 5, 6):
+                self.assertEqual(len(export(width)), 1)
+                os.utime(files[width], ns=(width, width))  # in that order, long ago
+            stray = Path(folder) / "mine.safetensors"
+            stray.touch()
+            left = Path(f"{files[4]}.123.part")
+            left.touch()
+            os.utime(left, ns=(1, 1))
+            self.assertEqual(export(4), {stray, left})  # 5 is now the one that was not used for longest
+            files.pop(4, None)
+            size = max(path.stat().st_size for path in Path(folder).iterdir())
+            with mock.patch.dict(os.environ, {"PENSTOCK_CACHE_LIMIT": str(3 * size + 100)}):
+                export(7)
+            self.assertEqual([files[5].exists(), files[6].exists(), left.exists(), stray.exists()], [False, True, False, True])
+            with mock.patch.dict(os.environ, {"PENSTOCK_CACHE_LIMIT": "1KB"}):
+                export(8)
+            self.assertEqual(len(list(Path(folder).iterdir())), 2)  # the last one stays
+            for text in ("much", "-1", "0"):
+                with mock.patch.dict(os.environ, {"PENSTOCK_CACHE_LIMIT": text}), self.assertRaisesRegex(PenstockError, f"PENSTOCK_CACHE_LIMIT={text} is no size\n  hint: bytes, or"):
+                    export(4)
+
+    def test_several_processes_at_once(self):
+        """They write, find and remove each other's entries; each gets its export."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"PENSTOCK_CACHE_LIMIT": "20KB"}):
+            texts = {width: penstock.export(Model(width=width), (torch.ones(2, 4),), cache="off").text for width in (2, 3, 4)}
+            made = {width: penstock.export(Model(width=width), (torch.ones(2, 4),), cache="off") for width in texts}
+
+            def worker(seed):
+                rng = random.Random(seed)
+                for _ in range(60):
+                    width = rng.choice((2, 3, 4))
+                    own = {name: tensor for name, tensor in made[width].state.items() if not name.startswith("constant")}
+                    found = kept.kept_or_made(kept.Place(Path(folder), True), f"{width:064x}", own, lambda width=width: made[width])
+                    assert found.text == texts[width] and not found.notes, found.notes
+            processes = []
+            for seed in range(4):
+                process = os.fork()
+                if process == 0:
+                    try:
+                        worker(seed)
+                        os._exit(0)
+                    except BaseException as error:
+                        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+                        os._exit(1)
+                processes.append(process)
+            self.assertEqual([os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes], [0] * 4)
+            self.assertLessEqual(sum(path.stat().st_size for path in Path(folder).iterdir()), 40_000)
+            self.assertGreater(len(list(Path(folder).iterdir())), 0)
 
     def test_not_kept(self):
         model = Model()

@@ -16,8 +16,9 @@ import evaluate  # noqa: F401  (it finds the package)
 import zoo
 
 PAGES = [Path(__file__).resolve().parents[2] / name for name in
-         ("README.md", *(f"docs/{name}.md" for name in ("pytorch", "pytorch_loops", "start_python", "researchers", "coming_from/torch_pipelining", "coming_from/deepspeed",
-                                                        "coming_from/lightning")))]
+         ("README.md", *(f"docs/{name}.md" for name in (
+             "pytorch", "pytorch_loops", "monitoring", "start_python", "researchers", "coming_from/torch_pipelining", "coming_from/deepspeed",
+             "coming_from/lightning", "coming_from/accelerate", "tutorials/my_module", "tutorials/my_schedule")))]
 PROGRAM = Path(os.environ.get("PENSTOCK", "build/penstock")).resolve()
 
 
@@ -41,7 +42,7 @@ class Page(unittest.TestCase):
         if zoo.have("transformers", "accelerate"):
             zoo.stub_torchvision()
         else:
-            blocks = blocks[: next((i for i, (_, block) in enumerate(blocks) if "import transformers" in block), None)]
+            blocks = blocks[: next((i for i, (_, block) in enumerate(blocks) if re.search("import (transformers|accelerate)", block)), None)]
         blocks = [(language, block) for language, block in blocks if self.has_what_it_needs(block)]
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             for number, (language, block) in enumerate(blocks):

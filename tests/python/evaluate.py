@@ -4,6 +4,7 @@ import copy
 import gc
 import importlib.util
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 if importlib.util.find_spec("penstock") is None:  # the tree's, without the engine
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+os.environ.setdefault("PENSTOCK_CACHE", "off")  # the user's own exports are those of real work
 
 from drawn import SOAK, drawn_seed, sampled  # noqa: E402, F401
 

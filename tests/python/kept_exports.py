@@ -5,6 +5,6 @@ import os
 import shutil
 import tempfile
 
-if "PENSTOCK_CACHE" not in os.environ:
+if os.environ.get("PENSTOCK_CACHE", "off") == "off":
     os.environ["PENSTOCK_CACHE"] = tempfile.mkdtemp(prefix="penstock-exports-")
     atexit.register(shutil.rmtree, os.environ["PENSTOCK_CACHE"], ignore_errors=True)

@@ -161,6 +161,43 @@ def compare_zoo():
     say("gpt2")
 
 
+def compare_checkpoints(**plan):
+    """Saved by the ranks, resumed by other processes with a plan of their own, each of which draws as rank 0 did."""
+    folder, batches = f"{os.environ['PAGE']}-checkpoints", [texts() for _ in range(4)]
+
+    def begun(make, **given):
+        module = make(two_layers)
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return penstock.trainer(module, batches[0], loss=token_loss, optimizer=optimizer, microbatches=8, **given), optimizer, scheduler
+
+    def steps(step, scheduler, batches):
+        losses = []
+        for batch in batches:
+            losses.append(step(batch).item())
+            scheduler.step()
+        return losses
+    whole, optimizer, scheduler = begun(read_here, **plan)
+    assert penstock.resume(folder, whole, begin=True, scheduler=scheduler) == 0
+    steps(whole, scheduler, batches[:2])
+    torch.manual_seed(3 + rank())
+    assert whole.save(folder, scheduler=scheduler).name == "step-2.safetensors"
+    drawn, rate = torch.rand(1).item() if rank() == 0 else None, optimizer.param_groups[0]["lr"]
+    losses, state = steps(whole, scheduler, batches[2:]), whole.state_dict()
+    for make, given, bound in ((read_here, plan, 0), (seeded, {"backend": "threads", "schedule": "zb-h1"}, 1e-10)):
+        step, optimizer, scheduler = begun(make, **given)
+        assert penstock.resume(folder, step, scheduler=scheduler) == step.steps == 2
+        assert optimizer.param_groups[0]["lr"] == rate == 2.5e-3 and drawn in (None, torch.rand(1).item())
+        found = steps(step, scheduler, batches[2:])
+        assert all(abs(a - b) <= bound * abs(b) for a, b in zip(found, losses, strict=True)), (found, losses)
+        assert_alike(step.state_dict(), state, bound or 1e-300)
+    try:
+        penstock.resume(folder, whole, schedule=scheduler)
+    except penstock.PenstockError as error:
+        assert 'has no "schedule"' in str(error), error
+    say("goes on from a checkpoint")
+
+
 def plans():
     torch.distributed.init_process_group("gloo")  # the script's own
     for schedule in ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v"):
@@ -184,6 +221,7 @@ def four():
     for zero in (0, 3):
         compare_gradients("1f1b", actors=2, data=2, zero=zero)
     compare_steps(schedule="1f1b", data=2, zero=3)
+    compare_checkpoints(schedule="1f1b", data=2, zero=3)
     compare_steps(torch.optim.NAdam, schedule="1f1b", data=2, zero=1)
 
 

@@ -68,7 +68,7 @@ class Equal(unittest.TestCase):
 
     def test_four_ranks(self):
         expected = ["gradients 1f1b actors=4", "gradients zb-v actors=4", *(f"gradients 1f1b actors=2 data=2 zero={zero}" for zero in (0, 3)),
-                    "five steps AdamW schedule=1f1b data=2 zero=3", "five steps NAdam schedule=1f1b data=2 zero=1"]
+                    "five steps AdamW schedule=1f1b data=2 zero=3", "goes on from a checkpoint", "five steps NAdam schedule=1f1b data=2 zero=1"]
         with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
             ranks = forked(4, "four", PAGE=f"{folder}/page")
         for rank, done in enumerate(ranks):

@@ -244,42 +244,6 @@ class Evaluation(Case):
 
 
 class Watching(Case):
-    def test_scalars(self):
-        class Writer:
-            def __init__(self):
-                self.seen = []
-
-            def add_scalar(self, name, value, step):
-                self.seen.append((name, value, step))
-        module, batch, writer = seeded(Model, layers=2), texts(), Writer()
-        step = trained(module, batch, log=writer)
-        losses = [step(batch).item() for _ in range(2)]
-        self.assertEqual([(value, step) for name, value, step in writer.seen if name == "loss"], [(losses[0], 1), (losses[1], 2)])
-        self.assertEqual({name for name, _, _ in writer.seen}, {"loss", "gradient_norm", "learning_rate"})
-        with self.assertRaisesRegex(penstock.PenstockError, "log is a int, which has no add_scalar"):
-            trained(module, batch, log=3)
-
-    @unittest.skipUnless(have("tensorboard"), "tensorboard is not installed")
-    def test_tensorboard(self):
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-        from torch.utils.tensorboard import SummaryWriter
-        module, batch = seeded(Model, layers=2), texts()
-        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-        norms = torch.stack([gradient.norm() for gradient in autograd(module, batch)[1].values()])
-        with tempfile.TemporaryDirectory() as folder:
-            with SummaryWriter(folder) as writer:
-                step = trained(module, batch, optimizer, log=writer)
-                losses = [step(batch).item() for _ in range(3)]
-            events = EventAccumulator(folder).Reload()
-            scalars = {name: events.Scalars(name) for name in events.Tags()["scalars"]}
-        self.assertEqual(scalars.keys(), {"loss", "gradient_norm", "learning_rate"})
-        for found in scalars.values():
-            self.assertEqual([event.step for event in found], [1, 2, 3])
-        for event, loss in zip(scalars["loss"], losses):
-            self.assertAlmostEqual(event.value, loss, delta=1e-6 * loss)
-        self.assertAlmostEqual(scalars["gradient_norm"][0].value, norms.norm().item(), delta=1e-6)
-        self.assertAlmostEqual(scalars["learning_rate"][0].value, 0.1, delta=1e-7)
-
     def test_the_log(self):
         with self.assertLogs("penstock", "INFO") as kept:
             trained(seeded(Model, layers=2), texts())

@@ -376,6 +376,9 @@ TEST(Chains, KernelsAreKeptAndDamagedOnesMadeAnew) {
             concat("cannot keep kernels in ", folder,
                    "\n  other users may write to it\n  hint: PENSTOCK_CACHE names a folder of the user's "
                    "that can be made and written to by nobody else: chmod go-w"));
+  setenv("PENSTOCK_CACHE", "off", 1);
+  expect_alike(traced, 1, 1);
+  EXPECT_FALSE(std::filesystem::exists("off"));
   unsetenv("PENSTOCK_CACHE");
 }
 

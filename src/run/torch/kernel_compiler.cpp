@@ -28,7 +28,7 @@ std::string why_not_private(const std::string& path) {
 std::string checked_folder() {
   const char* const given = std::getenv("PENSTOCK_CACHE");
   const std::string folder = given ? given : "";
-  if (folder.empty()) return folder;
+  if (folder.empty() || folder == "off") return {};
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);

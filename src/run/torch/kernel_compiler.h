@@ -11,8 +11,8 @@
 namespace penstock {
 
 // All devices of a process may share one, and use it at once. What the device's compiler makes of a text is kept, for as long as this
-// object and in the folder that PENSTOCK_CACHE names, if it does, in files kernel-KEY. The folder is the user's alone; a file that is not
-// what it says is made anew.
+// object and in the folder that PENSTOCK_CACHE names, unless that is "off", in files kernel-KEY. The folder is the user's alone; a file
+// that is not what it says is made anew.
 class KernelCompiler {
  public:
   // Says in words, once, where the device has no compiler. Throws Error for the host, and for a folder that cannot be made, or that others
