@@ -39,6 +39,9 @@ class Root:
     def make(self, suite):
         if not self.path.exists():
             run("debootstrap", "--variant=minbase", suite, self.path)
+
+    def tell(self):
+        """Anew for each step, as installing a package may write its own."""
         for name in KEPT:
             here, there = pathlib.Path("/", name), self.path / name
             if here.is_dir():
@@ -47,6 +50,7 @@ class Root:
                 shutil.copy(here, there)
 
     def run(self, *command):
+        self.tell()
         for place in self.mounted:
             (self.path / place.relative_to("/")).mkdir(parents=True, exist_ok=True)
         mounts = "".join(f"mount --rbind {place} {self.path}{place}; " for place in self.mounted)
