@@ -14,7 +14,7 @@ import sys
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-KEPT = ("etc/apt/sources.list", "etc/apt/sources.list.d", "etc/apt/apt.conf.d", "etc/pip.conf", "etc/resolv.conf", "etc/hosts", "etc/ssl/certs")
+KEPT = ("etc/apt/sources.list", "etc/apt/sources.list.d", "etc/apt/apt.conf.d", "etc/pip.conf", "etc/resolv.conf", "etc/hosts", "etc/ssl/certs/ca-certificates.crt")
 
 
 def steps(text):
@@ -47,6 +47,7 @@ class Root:
             if here.is_dir():
                 shutil.copytree(here, there, dirs_exist_ok=True)
             elif here.exists():
+                there.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(here, there)
 
     def run(self, *command):
