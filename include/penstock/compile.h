@@ -82,6 +82,7 @@ Graph in_slices(const Graph& step, const Schedule& schedule, const CompileOption
 // to find what the program of `training` leaves.
 std::vector<std::vector<std::string>> shared_blocks(const Graph& training, const Schedule& schedule, const CompileOptions& options);
 
+// The programs that train a model and measure it between steps.
 struct ModelPrograms {
   Program training;    // outputs "loss", "gradient_norm", "learning_rate"
   Program evaluation;  // outputs "loss_sum" and "count"
@@ -96,6 +97,6 @@ ModelPrograms compile(const Model& model, StepShape shape, const OptimiserOption
 
 // The table without all that is no F, so that every stage stays on its actors.
 Schedule forward_only(Schedule schedule);
-bool has_gathers(const Schedule& schedule);
+bool has_gathers(const Schedule& schedule);  // whether any action is UNSHARD
 
 }  // namespace penstock

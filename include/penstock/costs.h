@@ -14,13 +14,14 @@
 
 namespace penstock {
 
+// The seconds that repeated runs of one thing took.
 struct Sample {
   double median = 0, spread = 0;  // seconds; spread: the median distance from the median
-  std::int64_t count = 0;
+  std::int64_t count = 0;         // runs that were measured
   // Without the shortest and the longest twentieth: what a step, a sum of many, is made of. Over Gloo a run that a message interrupts takes
   // longer, which the median does not see; a run that another program interrupts is left out.
-  double mean = 0;  // 0: not known
-  double usual() const { return mean > 0 ? mean : median; }
+  double mean = 0;                                           // 0: not known
+  double usual() const { return mean > 0 ? mean : median; }  // seconds: the mean, or the median where it is not known
 };
 
 // A structurally distinct task.
@@ -31,7 +32,7 @@ struct TaskCost {
   Kind kind = Kind::F;
   std::int32_t stage = -1, stages = 0;
   bool light = false;                    // an F that leaves to R what only its own backward reads
-  std::optional<Sample> alone, busy;     // the other devices idle; all devices computing
+  std::optional<Sample> alone, busy;     // with the other devices idle; with all devices computing
   std::map<std::string, Sample> beside;  // in the whole program, by backend
   std::int64_t kernel_bytes = 0;         // that its kernels allocate at once beside what a program plans for it
 };
@@ -43,33 +44,35 @@ std::uint64_t cost_hash(const Graph& graph);
 // Seconds of an action of a micro-batch of any shape, with what belongs to it (inputs, messages): what each amount of its load adds
 // (batch/load_fit.h).
 struct ActionFit {
-  Kind kind = Kind::F;
-  std::int32_t stage = 0;
-  std::array<double, 7> per_amount{};
+  Kind kind = Kind::F;                 // of the action
+  std::int32_t stage = 0;              // in a cut of BatchFit::stages
+  std::array<double, 7> per_amount{};  // seconds for one of each amount, in the order of batch/load_fit.h
 };
 // Batches whose micro-batches have shapes of their own, under one cut of the model.
 struct BatchFit {
-  std::int32_t stages = 0;
-  std::vector<ActionFit> actions;
-  double beyond = 0;       // seconds of a step beyond its table: before the first micro-batch, and after the last
-  double spread = 0;       // the median distance of measured steps from what these figures say, as a share
-  std::string under = {};  // the axes of each actor's devices, and what backwards computed again: "data=2, recompute=selective"
+  std::int32_t stages = 0;         // of the cut that was measured
+  std::vector<ActionFit> actions;  // one for each stage and kind that was measured
+  double beyond = 0;               // seconds of a step beyond its table: before the first micro-batch, and after the last
+  double spread = 0;               // the median distance of measured steps from what these figures say, as a share
+  std::string under = {};          // the axes of each actor's devices, and what backwards computed again: "data=2, recompute=selective"
 };
 
+// The machine that costs hold for.
 struct MachineDescription {
-  std::string processor;
-  std::int64_t cores = 0;
-  std::int64_t memory_bytes = 0;
-  std::string build;  // Penstock's and the libraries' versions
+  std::string processor;          // its name, as the system gives it
+  std::int64_t cores = 0;         // that the process may use
+  std::int64_t memory_bytes = 0;  // of the machine
+  std::string build;              // Penstock's and the libraries' versions
 };
 
 // In Costs::links: between a device that copies by itself and its host, both directions in turn.
 inline constexpr const char* kHostLink = "host";
 
+// A profile: what `penstock profile` writes, and what predictions take in place of published figures.
 struct Costs {
-  MachineDescription machine;
-  std::string model;  // what was profiled, in words: "gpt, f32: layers 4, width 64, ..."
-  std::vector<TaskCost> tasks;
+  MachineDescription machine;         // where all of it was measured
+  std::string model;                  // what was profiled, in words: "gpt, f32: layers 4, width 64, ..."
+  std::vector<TaskCost> tasks;        // no two of one hash
   std::map<std::string, Link> links;  // by backend, and kHostLink
   // By backend, where its collectives do not follow from its links: Network::collectives.
   std::map<std::string, std::map<Opcode, Link>> collectives;

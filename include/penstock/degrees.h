@@ -40,45 +40,50 @@ struct Split {
   auto operator<=>(const Split&) const = default;
 };
 
+// The ways in which devices are many: pipelines' actors, replicas, parts of a sequence, parts of tensors.
 enum class DegreeAxis : std::uint8_t { pipe, data, context, tensor };
 // From the axis whose members are farthest from each other to that whose members are neighbours.
 using AxisOrder = std::array<DegreeAxis, 4>;
-inline constexpr AxisOrder kUsualOrder = {DegreeAxis::pipe, DegreeAxis::data, DegreeAxis::context, DegreeAxis::tensor};
+inline constexpr AxisOrder kUsualOrder = {DegreeAxis::pipe, DegreeAxis::data, DegreeAxis::context,
+                                          DegreeAxis::tensor};  // tensor's members are neighbours
 
+// One candidate of the planner: how the devices are used, and how a step is cut.
 struct Degrees {
-  int pipe = 1, data = 1;
-  Split split = {};
-  AxisOrder order = kUsualOrder;
-  std::string schedule = {};
+  int pipe = 1, data = 1;             // actors; replicas of each stage
+  Split split = {};                   // of each replica's tensors
+  AxisOrder order = kUsualOrder;      // in which devices are numbered
+  std::string schedule = {};          // its name, as make_schedule() takes it
   int chunks = 1;                     // stages per actor
-  int samples = 1, microbatches = 1;  // of each replica
-  int zero = 0;
-  bool by_block = false;   // only with zero 3
-  int local = 1;           // only with zero 3: devices of a group that hold the same parameters, a divisor of `data`
-  int unit = 0;            // zeropp: micro-batches in a unit; 0: another schedule
-  bool recompute = false;  // whether every stage's residuals are computed again, right before its backward
+  int samples = 1, microbatches = 1;  // samples in a micro-batch of each replica; micro-batches in its step
+  int zero = 0;                       // ZeRO level, as above
+  bool by_block = false;              // only with zero 3
+  int local = 1;                      // only with zero 3: devices of a group that hold the same parameters, a divisor of `data`
+  int unit = 0;                       // zeropp: micro-batches in a unit; 0: another schedule
+  bool recompute = false;             // whether every stage's residuals are computed again, right before its backward
 };
-std::string text(const Degrees& degrees);
+std::string text(const Degrees& degrees);  // one line for tables: "1f1b v=2, pipe 4, data 2, ZeRO-1, 8 x 4"
 
 // Limits of the search: only candidates with these values are considered; 0, -1 and empty allow all.
 struct DegreesLimits {
-  int pipe = 0, data = 0, tensor = 0, context = 0, chunks = 0, unit = 0, local = 0;
-  int zero = -1, sequence = -1, by_block = -1, recompute = -1;
-  std::string schedule;
-  std::vector<DegreeAxis> order;  // these axes in this order, others anywhere between
+  int pipe = 0, data = 0, tensor = 0, context = 0, chunks = 0, unit = 0, local = 0;  // as Degrees and Split have them
+  int zero = -1, sequence = -1, by_block = -1, recompute = -1;                       // level; 0 or 1: without, with
+  std::string schedule;                                                              // its name
+  std::vector<DegreeAxis> order;                                                     // these axes in this order, others anywhere between
 };
 // Reads "pipe=8,zero=3,schedule=zeropp,order=data/pipe". Throws Error with the keys that exist.
 DegreesLimits parse_degrees_limits(const std::string& text);
 
+// The planner's options beside those of all planners (PlanOptions::degrees).
 struct DegreesOptions {
-  StateBytes states{};
+  StateBytes states{};         // on a device, by what it trains in
   double parameter_bytes = 4;  // bytes that NodeCost::parameter_bytes counts for each parameter
-  DegreesLimits only{};
-  bool every = false;  // whether candidates that cannot be the best are simulated too, however long that takes
+  DegreesLimits only{};        // leaves out the candidates that are not asked for
+  bool every = false;          // whether candidates that cannot be the best are simulated too, however long that takes
 };
 
+// A simulated candidate.
 struct DegreesResult {
-  Degrees degrees;
+  Degrees degrees;                            // the candidate
   std::vector<std::vector<int>> stages = {};  // the nodes of each stage
   // Seconds of a step: what an actor computes on average, what it waits for others, and by how much collectives and transfers last longer
   // than the work that hides them. The sum of the three is `seconds`.
@@ -88,9 +93,10 @@ struct DegreesResult {
   double memory = 0;                    // on the fullest device: the largest of peak_bytes
   // Elements per step, in whole copies of its parameters, that the fullest actor's replicas gather, and that they reduce of gradients.
   double gathered = 0, reduced = 0;
-  bool fits = true;
+  bool fits = true;  // whether `memory` is within the devices'
 };
 
+// All that the planner looked at, behind the plan that it chose.
 struct DegreesPlan {
   // The simulated candidates of every family (schedule, level, by_block, recompute): those that fit first, the fastest first.
   std::vector<DegreesResult> results = {};

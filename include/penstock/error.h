@@ -14,6 +14,7 @@ namespace penstock {
 // `what` starts with the place where there is one ("plan.csv:3:7: ...").
 class Error : public std::runtime_error {
  public:
+  // Joins the three to the message above; the hint stands without its "hint: ".
   explicit Error(const std::string& what, const std::vector<std::string>& details = {}, const std::string& hint = {});
 };
 

@@ -11,31 +11,35 @@
 
 namespace penstock {
 
+// A position in a list of one kind, which the tag names; ids compare as their numbers.
 template <class Tag>
 struct Id {
   std::int32_t value = -1;  // -1: none
 
   constexpr Id() = default;
   constexpr explicit Id(std::int64_t v) : value(static_cast<std::int32_t>(v)) {}
-  constexpr explicit operator bool() const { return value >= 0; }
-  constexpr std::size_t index() const { return static_cast<std::size_t>(value); }
+  constexpr explicit operator bool() const { return value >= 0; }                  // whether it is a position, and not none
+  constexpr std::size_t index() const { return static_cast<std::size_t>(value); }  // the position, of an id that is not none
   constexpr auto operator<=>(const Id&) const = default;
 };
 
 // The ids 0 .. count-1, to loop over.
 template <class Id>
 struct Ids {
+  // Gives the ids one after the other.
   struct Iterator {
-    Id id;
+    Id id;  // the one that it stands at
+    // They do what a range-based `for` asks of an iterator.
     constexpr Id operator*() const { return id; }
     constexpr Iterator& operator++() { return ++id.value, *this; }
     constexpr bool operator==(const Iterator&) const = default;
   };
-  std::int64_t count = 0;
+  std::int64_t count = 0;  // how many there are
 
-  constexpr Iterator begin() const { return {Id(0)}; }
-  constexpr Iterator end() const { return {Id(count)}; }
+  constexpr Iterator begin() const { return {Id(0)}; }    // id 0
+  constexpr Iterator end() const { return {Id(count)}; }  // behind the last
 };
+// Returns the ids 0 .. count-1.
 template <class Id>
 constexpr Ids<Id> ids(std::int64_t count) {
   return {count};
@@ -48,9 +52,10 @@ struct IdVector : std::vector<T> {
   IdVector(std::vector<T>&& items) : std::vector<T>(std::move(items)) {}
   using std::vector<T>::vector;
   using std::vector<T>::operator[];
+  // The item at this position, which must be in the vector: nothing checks it.
   constexpr decltype(auto) operator[](Id id) { return (*this)[id.index()]; }
   constexpr decltype(auto) operator[](Id id) const { return (*this)[id.index()]; }
-  constexpr Ids<Id> ids() const { return {std::ssize(*this)}; }
+  constexpr Ids<Id> ids() const { return {std::ssize(*this)}; }  // all positions, in order
 };
 
 using ValueId = Id<struct ValueTag>;          // position in Graph::values

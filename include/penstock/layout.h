@@ -21,16 +21,16 @@ struct Op;
 // blocks of `units` equal units each (0: as many as a block has elements), and only whole units are given to members. The last dim of
 // packed q, k and v is {"heads", 3, heads}.
 struct DimName {
-  std::string name;  // "": the dim has none and is not split
-  std::int64_t outer = 1, units = 0;
+  std::string name;                   // "": the dim has none and is not split
+  std::int64_t outer = 1, units = 0;  // numbers of blocks, and of units in each; 0: of one element
   bool operator==(const DimName&) const = default;
 };
 
 // An axis of the mesh inside an actor, with the names of the dims that are split over it.
 struct LayoutAxis {
-  std::string name;  // "tensor"
-  int size = 1;      // members
-  std::set<std::string> dims;
+  std::string name;                                              // "tensor"
+  int size = 1;                                                  // members
+  std::set<std::string> dims;                                    // names of the dims that are split over it
   std::map<std::string, std::set<std::string>> stage_dims = {};  // instead of these, in stages that have names of their own
   bool in_groups =
       false;  // some members may do micro-batches by themselves: what the loop sums is terms on each, and it reads parameters whole
@@ -74,8 +74,8 @@ struct Layout {
   auto operator<=>(const Layout&) const = default;
 };
 
-inline constexpr Layout kWhole{};
-inline constexpr Layout kTerm{.kind = Layout::Kind::term};
+inline constexpr Layout kWhole{};                           // every member has all
+inline constexpr Layout kTerm{.kind = Layout::Kind::term};  // the tensor is the members' sum
 inline constexpr Layout kFlat{.kind = Layout::Kind::flat};  // wherever in its block
 // The split of dim `dim` among `members`; layouts that give every member the same are equal. `outer` divides the dim's size, and `units`
 // what is left of it.
@@ -92,7 +92,7 @@ enum class SplitAttention : std::uint8_t {
 // A member's range of each block of the split dim, or, where the tensor lies flat, of its elements; `size` is how many there are. Where the
 // split is mirrored, of every second one from the first on, and of the others that of the member as far from the end.
 struct LayoutRange {
-  std::int64_t begin = 0, end = 0;
+  std::int64_t begin = 0, end = 0;  // in elements; without `end`
   std::int64_t size() const { return end - begin; }
 };
 LayoutRange range_of(const Layout& layout, std::int64_t size, std::int64_t members, std::int64_t member);
@@ -100,7 +100,7 @@ LayoutRange range_of(const Layout& layout, std::int64_t size, std::int64_t membe
 TensorType local_type(TensorType type, const Layout& layout, std::int64_t members, std::int64_t member);
 // Where a tensor that is split along one dim is viewed as [blocks, size, inner], a member has range_of its `size`.
 struct LayoutView {
-  std::int64_t blocks = 1, size = 1, inner = 1;
+  std::int64_t blocks = 1, size = 1, inner = 1;  // in elements; their product is the tensor's
 };
 LayoutView view_of(const Layout& split, const Shape& shape);
 // The split of `to`, the same elements in the same order, in which every member has what it has of `from`; none: there is no such.
@@ -109,23 +109,23 @@ std::string text_of(const Layout& layout);  // "whole", "term", "flat", "split 1
 
 // Layouts of an op's operands and results along one axis with which each member computes the op on what it has, without communication.
 struct LayoutRow {
-  std::vector<Layout> operands, results;
+  std::vector<Layout> operands, results;  // one for each of the op's
   bool operator==(const LayoutRow&) const = default;
 };
 
 // An op as its layouts are decided: on whole tensors.
 struct LayoutSite {
-  const Op& op;
-  std::span<const TensorType> operands, results;
-  std::int64_t members = 1;
+  const Op& op;                                   // of the graph before it is split
+  std::span<const TensorType> operands, results;  // types of whole tensors
+  std::int64_t members = 1;                       // of the axis
 };
 // The row in which operand `operand` is split as given; none: the op needs it whole. No rule is asked of flat operands (ops/layouts.h).
 using LayoutRule = std::optional<LayoutRow> (*)(const LayoutSite& site, std::size_t operand, const Layout& split);
 // One member's part of an op in a row.
 struct LocalSite {
-  const LayoutSite& whole;
-  const LayoutRow& row;
-  std::int64_t member = 0;
+  const LayoutSite& whole;                        // the op on whole tensors
+  const LayoutRow& row;                           // the layouts that were chosen for it
+  std::int64_t member = 0;                        // its number on the axis, from 0
   std::span<const TensorType> operands, results;  // what the member has
 
   LayoutRange range(const Layout& split, std::int64_t size) const { return range_of(split, size, whole.members, member); }

@@ -24,6 +24,7 @@ struct Link {
   std::int32_t medium = -1;  // links of one medium carry one transfer at a time, in the order of their starts; -1: a medium of its own
 };
 
+// The links of a cluster, as a prediction or a search of tables takes them.
 struct Network {
   Link link{};                                                      // between any two devices,
   std::map<std::pair<std::int32_t, std::int32_t>, Link> between{};  // except these (from, to)
@@ -34,7 +35,7 @@ struct Network {
   // member) instead of those between the members.
   std::map<Opcode, Link> collectives{};
 
-  const Link& at(std::int32_t from, std::int32_t to) const;
+  const Link& at(std::int32_t from, std::int32_t to) const;  // `between` these devices, else `link`
 };
 
 // Returns how often each member passes on its part of what the others do not have yet: all_reduce 2(n-1) times, the others n-1.

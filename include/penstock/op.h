@@ -16,9 +16,9 @@ namespace penstock {
 
 // An op's gradient is made of this.
 struct VjpArguments {
-  const Op& op;
-  std::span<const Tensor> operands;
-  std::span<const Tensor> results;
+  const Op& op;                        // in the graph that is differentiated
+  std::span<const Tensor> operands;    // of the forward op
+  std::span<const Tensor> results;     // of the forward op
   std::span<const Tensor> cotangents;  // one per result; none where nothing flows back
   const std::vector<bool>& wanted;     // operands whose cotangent is asked for
 };
@@ -28,8 +28,9 @@ using Vjp = std::function<std::vector<Tensor>(const VjpArguments&)>;
 
 // A tensor in the host's memory as a kernel of a user's own sees it: dense, row-major.
 struct TensorMemory {
-  std::byte* data = nullptr;
-  TensorType type;
+  std::byte* data = nullptr;  // its first element; type.bytes() bytes that the caller owns
+  TensorType type;            // static, as in the graph
+  // Returns the elements as T, which must be the C++ type of the dtype: nothing checks it.
   template <class T>
   T* as() const {
     return reinterpret_cast<T*>(data);
@@ -60,8 +61,9 @@ struct UpdateRules {
   Op (*predict)(const Op& update, std::int64_t ahead) = nullptr;
 };
 
+// All that is known of an op by its name: one entry of the registry, Penstock's or a user's (register_op).
 struct OpDefinition {
-  std::string_view name;
+  std::string_view name;  // as Op::name; a user's has a prefix, and its text must outlive the process's graphs
   // Infers the result types; throws Error with the op's name and the shapes. `op` gives the number of operands and the attributes.
   std::vector<TensorType> (*infer)(const Op& op, std::span<const TensorType> operands);
   // Gives the cotangent of each operand (none where it is not wanted or zero); null: not differentiable in any operand.

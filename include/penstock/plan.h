@@ -56,8 +56,9 @@ struct PlanOutput {
   std::vector<int> readers = {};  // other nodes, ascending
 };
 
+// An operator, or several that are never cut apart.
 struct PlanNode {
-  std::string name;
+  std::string name;  // unique in the graph
   // At least one: one per (name, degree, samples), ascending in samples for each (name, degree).
   std::vector<NodeCost> costs;
   // Bytes of its output for one micro-batch of costs[0].samples; a cut after it moves them once for each stage that reads it.
@@ -75,13 +76,13 @@ struct PlanEdge {
 
 // Nodes in topological order: every edge goes to a larger number.
 struct PlanGraph {
-  std::string name;
-  std::vector<PlanNode> nodes;
-  std::vector<PlanEdge> edges;
-  int samples = 0;  // samples of a step (the mini-batch); 0: the file does not say
+  std::string name;             // the model's, or the file's
+  std::vector<PlanNode> nodes;  // edges, stages and readers count in this order
+  std::vector<PlanEdge> edges;  // what nodes read of others
+  int samples = 0;              // samples of a step (the mini-batch); 0: the file does not say
   // The cluster as the file describes it; 0 where it does not say.
   int devices = 0;
-  double memory = 0, bandwidth = 0;
+  double memory = 0, bandwidth = 0;  // bytes of a device; bytes per second between two
 };
 
 // Readers throw Error with file:line(:column) for anything malformed, cycles, unknown or doubled ids, numbers that are none, negative or
@@ -90,39 +91,45 @@ struct PlanGraph {
 //   PipeDream's profiler text, Piper's JSON, dnn-partitioning's JSON, a GraphPipe structure (JSON without times, which a roofline of the
 //   published device `device` supplies), and Penstock's own (print below).
 PlanGraph parse_plan_graph(std::string_view text, const std::string& file, const std::string& device = "v100");
-std::string print(const PlanGraph& graph);
+std::string print(const PlanGraph& graph);  // Penstock's own format, JSON
 
+// A connection between two devices, or between a device and its host.
 struct ClusterLink {
   double latency = 0;                                          // seconds
   double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second, in each direction
 };
+// What planners know of a device.
 struct ClusterDevice {
   double speed = 1;                                         // a node's seconds are divided by it
   double memory = std::numeric_limits<double>::infinity();  // bytes
   std::optional<ClusterLink> host = {};  // to its host's memory, both directions in turn; none: not known, or its memory is the host's
 };
+// The devices that a plan is for, and how they reach each other.
 struct ClusterSpec {
-  std::string name;
-  std::string published = {};  // the device of published figures that the first of its devices is; "": not known
-  std::vector<ClusterDevice> devices;
+  std::string name;                    // the file's, or of the machine
+  std::string published = {};          // the device of published figures that the first of its devices is; "": not known
+  std::vector<ClusterDevice> devices;  // stages count in this order
   // One level of a hierarchy, innermost first: `size` consecutive devices that reach each other over `link`. Sizes count devices at every
   // level: a host of 8 devices has size 8. The last level holds all devices.
   struct Level {
-    int size = 1;
-    ClusterLink link;
+    int size = 1;      // devices, at this level
+    ClusterLink link;  // between those of different groups of the level below
   };
-  std::vector<Level> levels;
+  std::vector<Level> levels;                           // the last has all devices; none: of one device
   std::map<std::pair<int, int>, ClusterLink> between;  // links that differ from the levels', by (smaller, larger) device
 
   // The link between two different devices.
   ClusterLink link(int a, int b) const;
 };
+// Returns a cluster of equal devices, any two over a link of this bandwidth (bytes per second) and latency (seconds), each with `memory`
+// bytes.
 ClusterSpec uniform_cluster(int devices, double bandwidth, double latency = 0, double memory = std::numeric_limits<double>::infinity());
 // TOML (docs/planning.md). Throws Error with file:line:column.
 ClusterSpec parse_cluster(std::string_view toml, const std::string& file);
 
+// A stage of a plan: nodes, and the devices that each run all of them.
 struct PlanStage {
-  std::string name = {};
+  std::string name = {};          // made from its nodes by make_plan()
   std::vector<int> nodes = {};    // ascending
   std::vector<int> choices = {};  // for each node, the index of its (name, degree) in costs, whatever the samples; empty: 0 for each
   std::vector<int> devices = {};  // numbers in the cluster: degree * replicas of them
@@ -130,23 +137,25 @@ struct PlanStage {
   int samples = 0;                // samples of a micro-batch, summed over all replicas; 0: as the nodes' costs
   int ahead = 0;                  // micro-batches in flight that the planner counts with; 0: the schedule chooses
 
-  int replicas() const { return static_cast<int>(devices.size()) / degree; }
+  int replicas() const { return static_cast<int>(devices.size()) / degree; }  // groups of `degree` devices that share its micro-batches
 };
 
 // The problem's graph as one of the devices has it over which each replica's tensors are split: the same nodes, in local sizes.
 struct PlanSplit {
-  Split split;
-  PlanGraph graph;
+  Split split;      // degrees
+  PlanGraph graph;  // in which NodeCost::steps say what runs
 };
 
+// What a planner is asked: a graph on a cluster, and the sizes that it may choose.
 struct PlanProblem {
-  PlanGraph graph = {};
+  PlanGraph graph = {};                // of whole tensors
   std::vector<PlanSplit> splits = {};  // planner degrees chooses among them and none
-  ClusterSpec cluster = {};
+  ClusterSpec cluster = {};            // all of it may be used
   int samples = 0;                // samples of a step; 0: as the graph says, else 8 micro-batches of the costs' samples for each device
   std::vector<int> batches = {};  // sizes of micro-batches to choose from, in samples; empty: those of the costs
   bool replicas = true;           // whether a stage may run on several devices
 };
+// How a plan is searched.
 struct PlanOptions {
   double seconds = 10;     // the most seconds to search; planners that end by themselves take less
   std::uint64_t seed = 0;  // seed of the planners that draw
@@ -160,8 +169,9 @@ struct PlanOptions {
   std::function<double()> clock = {};
 };
 
+// What a planner found, and what comes of it (make_plan).
 struct Plan {
-  std::string planner;
+  std::string planner;            // its name
   std::vector<PlanStage> stages;  // in topological order: a stage stands after those that feed it
   double bottleneck = 0;          // the planner's own objective, in seconds (docs/planning.md says which)
   bool optimal = false;           // whether the plan is proven best for the planner's own objective
@@ -179,10 +189,12 @@ struct Plan {
 // it needs.
 Plan make_plan(const std::string& planner, const PlanProblem& problem, const PlanOptions& options = {});
 
+// A planner: one of planners(), or a user's own.
 struct PlannerInfo {
-  std::string name;
+  std::string name;     // as --planner takes it
   std::string summary;  // one line, with the source
-  std::function<Plan(const PlanProblem&, const PlanOptions&)> plan;
+  std::function<Plan(const PlanProblem&, const PlanOptions&)>
+      plan;                    // fills in `stages`, `bottleneck` and `optimal`; throws Error where there is no plan
   bool smallest_size = false;  // whether it takes micro-batches of the smallest size that has costs only
   // Whether it plans groups of equal devices (degrees.h), and times them itself: for graphs of many nodes; the problem's sizes of
   // micro-batches are those of one replica.

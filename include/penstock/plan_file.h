@@ -9,10 +9,12 @@
 
 namespace penstock {
 
+// The file's keys, and where it was read.
 struct PlanFile {
+  // A stage as a run takes it.
   struct Stage {
-    std::string name;
-    std::vector<std::string> nodes;
+    std::string name;                         // unique in the plan
+    std::vector<std::string> nodes;           // their names in the model or graph
     std::vector<int> devices;                 // of the cluster
     int micro_batch = 1;                      // samples
     double forward = 0, backward = 0;         // seconds of one of its micro-batches
@@ -20,6 +22,7 @@ struct PlanFile {
     std::vector<std::string> recompute = {};  // those of the nodes that the backward computes again, so that their results are not kept
     std::vector<std::string> swap = {};       // those whose backwards are the first to read what waits in the host's memory until then
   };
+  // What one stage sends to another.
   struct Link {
     int from = 0, to = 0;  // stages
     double bytes = 0;      // of one micro-batch of the table, forward
@@ -29,12 +32,12 @@ struct PlanFile {
   std::string model;    // of the registry, or the graph's name
   std::string cluster;  // its name
   std::string planner;
-  int samples = 0;  // of a step
-  int microbatches = 1;
-  std::vector<Stage> stages;  // topological
-  std::vector<Link> links;
-  double bottleneck = 0, predicted_time = 0, lower_bound = 0, search_seconds = 0;
-  bool optimal = false;
+  int samples = 0;                                                                 // of a step
+  int microbatches = 1;                                                            // of a step, in the table
+  std::vector<Stage> stages;                                                       // in topological order
+  std::vector<Link> links;                                                         // one for each pair of stages that have an edge
+  double bottleneck = 0, predicted_time = 0, lower_bound = 0, search_seconds = 0;  // seconds, as Plan has them
+  bool optimal = false;            // whether no plan can be faster: predicted_time is lower_bound, to rounding
   int zero = -1;                   // what the devices of a group hold in shares (pipeline.zero); -1: as the run says
   int local = 1;                   // zero 3: devices of a node of a group, which hold the same parameters
   Split split = {};                // over how many devices each replica's tensors are split

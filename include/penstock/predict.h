@@ -11,12 +11,13 @@
 
 namespace penstock {
 
+// What a simulated step of a program takes.
 struct Prediction {
   double seconds = 0;                // of a step
   double bubble = 0;                 // share of the devices' time in which they do not compute
   double lower_bound = 0;            // seconds that no order of the same work could beat
   std::vector<std::int64_t> memory;  // bytes of each device: its arenas, and what kernels take beside them where that was measured
-  Timeline timeline;
+  Timeline timeline;                 // of that step, in seconds
 };
 
 // By published figures of a device and of the link between any two ("v100", "nvlink3": `penstock simulate --help` lists them). Throws Error
