@@ -36,7 +36,7 @@ struct Split {
   int context = 1;        // by positions of the sequence
   bool sequence = false;  // what layers pass on is split by positions, over tensor: sequence parallelism (Korthikanti et al., 2205.05198)
 
-  int devices() const { return tensor * context; }
+  int devices() const { return tensor * context; }  // of each replica
   auto operator<=>(const Split&) const = default;
 };
 

@@ -51,13 +51,14 @@ struct LayoutAxis {
 //
 //   a block of 4 + 8 elements, 2 members; of the second tensor (outer 4, units 6):   member 0: 0 1    member 1: 2 3 4 5 6 7
 struct Layout {
+  // The ways in which members hold a tensor.
   enum class Kind : std::uint8_t {
     whole,  // every member has all of it, equal to the bit
     split,  // every member has a part
     term,   // the tensor is the sum of what the members have
     flat,   // every member has a range of the elements as they lie in memory
   };
-  Kind kind = Kind::whole;
+  Kind kind = Kind::whole;            // decides which other fields count
   std::int32_t dim = -1;              // split
   std::int64_t outer = 1, units = 0;  // split, flat
   // In every second block the members take their ranges in reverse order, so that member m's places are as far from the end as from the
@@ -67,6 +68,7 @@ struct Layout {
   // split.
   const std::vector<std::int64_t>* ends = nullptr;
 
+  // Whether the tensor is held in this way.
   bool is_whole() const { return kind == Kind::whole; }
   bool is_split() const { return kind == Kind::split; }
   bool is_term() const { return kind == Kind::term; }
@@ -92,8 +94,8 @@ enum class SplitAttention : std::uint8_t {
 // A member's range of each block of the split dim, or, where the tensor lies flat, of its elements; `size` is how many there are. Where the
 // split is mirrored, of every second one from the first on, and of the others that of the member as far from the end.
 struct LayoutRange {
-  std::int64_t begin = 0, end = 0;  // in elements; without `end`
-  std::int64_t size() const { return end - begin; }
+  std::int64_t begin = 0, end = 0;                   // in elements; without `end`
+  std::int64_t size() const { return end - begin; }  // elements
 };
 LayoutRange range_of(const Layout& layout, std::int64_t size, std::int64_t members, std::int64_t member);
 // The type of what a member has.
@@ -128,7 +130,9 @@ struct LocalSite {
   std::int64_t member = 0;                        // its number on the axis, from 0
   std::span<const TensorType> operands, results;  // what the member has
 
-  LayoutRange range(const Layout& split, std::int64_t size) const { return range_of(split, size, whole.members, member); }
+  LayoutRange range(const Layout& split, std::int64_t size) const {
+    return range_of(split, size, whole.members, member);
+  }  // what this member has of `size` places
 };
 // Changes what a member's op, `local`, must say otherwise than the whole one's: attributes with sizes, places of the part.
 using LocalRule = void (*)(const LocalSite& site, Op& local);

@@ -19,12 +19,14 @@ class Tensor {
   Tensor() = default;  // makes no tensor: stands for an absent operand or gradient
   Tensor(Builder* builder, std::int32_t value) : builder_(builder), value_(value) {}
 
-  explicit operator bool() const { return builder_ != nullptr; }
+  explicit operator bool() const { return builder_ != nullptr; }  // whether there is a tensor
+  // Its type, which the graph knows when it is traced.
   TensorType type() const;
   Shape shape() const { return type().shape; }
   DType dtype() const { return type().dtype; }
   std::int64_t size(int dim) const;  // a negative dim counts from the end
   int rank() const { return static_cast<int>(shape().size()); }
+  // The trace that it belongs to, and its number there.
   Builder* builder() const { return builder_; }
   std::int32_t value() const { return value_; }
 
@@ -37,7 +39,7 @@ class Tensor {
 struct TensorOrNumber {
   TensorOrNumber(Tensor x) : tensor(x) {}
   TensorOrNumber(double x) : number(x) {}
-  Tensor tensor = {};
+  Tensor tensor = {};                 // none: the number
   std::optional<double> number = {};  // none: the tensor
 };
 
@@ -152,7 +154,7 @@ Tensor one_hot(Tensor indices, std::int64_t num_classes);
 // Values in order along dim, and their places in x, i64; the places have no gradient. Equal values keep their order in sort. topk: the k
 // largest or smallest.
 struct ValuesAndIndices {
-  Tensor values, indices;
+  Tensor values, indices;  // the second i64, of the shape of the first
 };
 ValuesAndIndices sort(Tensor x, int dim = -1, bool descending = false);
 ValuesAndIndices topk(Tensor x, std::int64_t k, int dim = -1, bool largest = true, bool sorted = true);
@@ -178,10 +180,10 @@ Tensor einsum(const std::string& equation, const std::vector<Tensor>& operands);
 // a weight [out, channels / groups, ...places] (+ bias[out]), transposed ones [channels, out / groups, ...places], and zeros around the
 // image. Strides, paddings and dilations are counted in places, a number for each dim or one for all.
 struct ConvolutionOptions {
-  std::vector<std::int64_t> stride = {1}, padding = {0}, dilation = {1};
-  std::vector<std::int64_t> output_padding = {0};  // of transposed ones
-  std::int64_t groups = 1;
-  bool transposed = false;
+  std::vector<std::int64_t> stride = {1}, padding = {0}, dilation = {1};  // in places
+  std::vector<std::int64_t> output_padding = {0};                         // of transposed ones
+  std::int64_t groups = 1;                                                // of channels that are mapped by themselves
+  bool transposed = false;                                                // the map back, as the gradient's
 };
 Tensor convolution(Tensor x, Tensor weight, Tensor bias = {}, ConvolutionOptions options = {});
 // The same of so many dims.
@@ -195,8 +197,8 @@ Tensor max_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, std::int64
 // Means of windows of sequences, images and volumes; padding, at most half of the kernel, counts as zeros or not at all. ceil_mode: a
 // window at the end that is not whole counts too.
 struct AvgPoolOptions {
-  std::int64_t padding = 0;
-  bool ceil_mode = false, count_include_pad = true;
+  std::int64_t padding = 0;                          // in places, on each side
+  bool ceil_mode = false, count_include_pad = true;  // as above; whether zeros count
 };
 Tensor avg_pool1d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options = {});
 Tensor avg_pool2d(Tensor x, std::int64_t kernel, std::int64_t stride, const AvgPoolOptions& options = {});
@@ -239,10 +241,10 @@ Tensor scaled_dot_product_attention(Tensor q, Tensor k, Tensor v, const Attentio
 // each other and whose ranges begin alike are computed together, so a row takes as long as the samples that it holds. `is_causal` says that
 // no query attends to keys behind it, which is held against the ranges where the op runs: then rows may be cut into slices.
 struct RangesOptions {
-  std::int64_t reach = 0;
-  Tensor bias = {};
-  std::optional<double> scale = {};
-  bool is_causal = false;
+  std::int64_t reach = 0;            // most keys of a query
+  Tensor bias = {};                  // [heads, 2*reach - 1], or none
+  std::optional<double> scale = {};  // none: 1/sqrt(head)
+  bool is_causal = false;            // no query attends to keys behind it
 };
 Tensor attention_in_ranges(Tensor q, Tensor k, Tensor v, Tensor ranges, const RangesOptions& options);
 
@@ -278,18 +280,18 @@ Tensor random_key(Tensor seed, Tensor step, std::int64_t op);
 
 // The numbers of an optimiser's update, which groups of parameters may have for themselves (ParameterSpec::group).
 struct ParameterGroup {
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9;  // an optimiser reads those that it takes
 };
 // Optimiser updates act elementwise on one parameter and what is kept of it, and give the next values; learning_rate and step (i64, from 1)
 // are scalars of the graph.
 // Adam's bias-corrected update with decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW.
 struct AdamWState {
-  Tensor parameter, first, second;
+  Tensor parameter, first, second;  // the parameter, and the means of gradients and of their squares
 };
 AdamWState adamw(const AdamWState& now, Tensor gradient, Tensor learning_rate, Tensor step, const ParameterGroup& numbers);
 // v' = momentum*v + (g + weight_decay*p); p' = p - lr*v'.
 struct SgdState {
-  Tensor parameter, velocity;
+  Tensor parameter, velocity;  // the parameter, and v of the formula
 };
 SgdState sgd(const SgdState& now, Tensor gradient, Tensor learning_rate, const ParameterGroup& numbers);
 
@@ -300,7 +302,7 @@ SgdState sgd(const SgdState& now, Tensor gradient, Tensor learning_rate, const P
 // A parameter stays the same on all members only where its gradient does (Error where a step is compiled), so a model reads it as
 // reduce_gradient(p, axis) wherever it is used with values that differ. What a step gives out is what the first member has.
 struct MeshAxis {
-  std::string name;
+  std::string name;       // as the configuration's mesh has it
   std::int64_t size = 1;  // members
 };
 Tensor all_reduce(Tensor x, const MeshAxis& axis);                      // the sum of all members' x

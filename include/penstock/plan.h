@@ -20,7 +20,7 @@ namespace penstock {
 // A part of what a node does of a kind (F, B, I, W, and U behind the loop), where its device is one of several over which tensors are
 // split: some work, or a collective that runs while what follows does not need it. In the order in which the device does them.
 struct NodeStep {
-  Kind kind = Kind::F;
+  Kind kind = Kind::F;          // the pass that it is a part of
   double seconds = 0;           // of the work, on a device of speed 1
   Opcode opcode = Opcode::run;  // or a collective, or send: each member has a message for another
   std::string axis = {};        // of a collective or messages: "tensor"
@@ -68,6 +68,7 @@ struct PlanNode {
   std::string kind = {};                 // the operator as its source calls it ("Linear(in_features=4096, ...)"), or ""
 };
 
+// A tensor that one node reads of another.
 struct PlanEdge {
   int from = 0, to = 0;  // nodes
   double bytes = 0;      // bytes for one micro-batch of costs[0].samples
@@ -175,7 +176,7 @@ struct Plan {
   std::vector<PlanStage> stages;  // in topological order: a stage stands after those that feed it
   double bottleneck = 0;          // the planner's own objective, in seconds (docs/planning.md says which)
   bool optimal = false;           // whether the plan is proven best for the planner's own objective
-  double search_seconds = 0;
+  double search_seconds = 0;      // seconds that the planner took
   // The following is filled in by evaluate():
   Schedule schedule;               // an actor for each stage, or for each device where stages share one
   double predicted_time = 0;       // simulated seconds of a step

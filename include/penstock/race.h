@@ -14,8 +14,9 @@ namespace penstock {
 // Runs one step of a program and returns its seconds: `[&] { return session.step("mine", data).seconds; }`.
 using TimedStep = std::function<double()>;
 
+// The length of a race.
 struct RaceOptions {
-  int rounds = 3;
+  int rounds = 3;                       // most times that a program gets its turn
   std::int64_t steps = 8, warm_up = 2;  // steps of a program in each round: those measured, and those before them
   std::function<void()> restart{};      // called at the begin of each round: sets the state back, as many steps on few batches lead nowhere
   std::function<void(const std::string& text)> progress{};  // called with a line there
@@ -30,15 +31,17 @@ constexpr double kBehind = 1.1;  // the share by which a program is clearly behi
 // Whether a stayed longer in one race than b, or as long and was faster.
 bool is_ahead(const Sample& a, const Sample& b);
 
+// A table in a race.
 struct Racer {
-  FoundTable table;
+  FoundTable table;       // with its predicted time
   bool named = false;     // whether it is a published schedule, not found by the search
   std::string refused{};  // why it cannot be run; else empty
   Sample measured{};      // seconds of a step; count: the rounds that it was in
 
-  int chunks() const { return table.schedule.stages() / static_cast<int>(table.schedule.actors.size()); }
+  int chunks() const { return table.schedule.stages() / static_cast<int>(table.schedule.actors.size()); }  // stages per actor
 };
 
+// What a search whose best tables raced has found.
 struct RacedSearch {
   SearchProblem problem;                // the fastest table's
   SearchResult result;                  // for the fastest table; what is proven is proven for its prediction
@@ -46,11 +49,12 @@ struct RacedSearch {
   std::vector<std::string> unsearched;  // each number of stages per actor that has no costs, and why
 };
 
+// What raced_search() searches and runs.
 struct RacedSearchOptions {
-  std::vector<int> chunks = {1, 2};  // stages per actor to search with
-  SearchOptions search;              // its seconds are for all searches together
-  int candidates = 6;                // how many of the tables found race, and how many of the named schedules
-  RaceOptions race;
+  std::vector<int> chunks = {1, 2};                         // stages per actor to search with
+  SearchOptions search;                                     // its seconds are for all searches together
+  int candidates = 6;                                       // how many of the tables found race, and how many of the named schedules
+  RaceOptions race;                                         // of the tables that race
   std::string model = "the model";                          // what errors call it
   std::function<void(const std::string& text)> progress{};  // called with a line at the begin of each part
 };

@@ -6,8 +6,9 @@
 
 namespace penstock {
 
+// This process's place among those of a run, and where they meet.
 struct Ranks {
-  int rank = 0, size = 1;
+  int rank = 0, size = 1;              // this process's number, from 0; processes of the run
   int local_rank = 0, local_size = 0;  // among the processes of this machine; local_size 0: the launcher did not say
   std::string address = "127.0.0.1";   // rank 0's
   int port = 29500;                    // of the rendezvous store

@@ -50,37 +50,41 @@
 
 namespace penstock {
 
+// The values of the variables in an expression.
 struct Variables {
-  std::int64_t p = 1, m = 1, v = 1, n = 1, r = 0, s = 0;
+  std::int64_t p = 1, m = 1, v = 1, n = 1, r = 0, s = 0;  // as the letters are explained above
 };
 
 // An expression in reverse Polish notation. A term is a number (operation '#'), a variable by its letter, or one of + - * /, '<' (min) and
 // '>' (max), which takes the two values before it.
 struct Expression {
+  // A number, a variable or an operation.
   struct Term {
-    char operation = '#';
-    std::int64_t number = 0;
+    char operation = '#';     // as above
+    std::int64_t number = 0;  // of operation '#'
     bool operator==(const Term&) const = default;
   };
-  std::vector<Term> terms;
-  std::string place;  // where it was read from ("my.rules:3:7"), or empty; not part of its value
+  std::vector<Term> terms;  // in order; operands stand before their operation
+  std::string place;        // where it was read from ("my.rules:3:7"), or empty; not part of its value
 
   Expression() = default;
   Expression(std::int64_t number) : terms{{'#', number}} {}
   Expression(std::string_view text);  // throws Error
   Expression(const char* text) : Expression(std::string_view(text)) {}
 
-  bool uses(char variable) const;
+  bool uses(char variable) const;  // whether a term is this variable
   // Throws Error where the expression divides by zero or overflows.
   std::int64_t value(const Variables& variables) const;
   bool operator==(const Expression& other) const { return terms == other.terms; }
 };
 std::string print(const Expression& expression);
 
+// The rule `placement`: which actor each stage is on.
 struct RulesPlacement {
+  // The order in which stages lie on the actors.
   enum class Path : std::uint8_t { chain, loop, wave, stages };
-  Path path = Path::chain;
-  bool bidirectional = false;
+  Path path = Path::chain;           // as `placement` names it
+  bool bidirectional = false;        // whether odd micro-batches go the other way, on copies
   int chunks = 0;                    // stages per actor, for loop and wave; 0: as ScheduleOptions says
   std::vector<std::int32_t> actors;  // for `stages`: the actor of each stage
 };
@@ -88,38 +92,43 @@ struct RulesPlacement {
 // Kinds, the most wanted first. Those of one rank take turns: each gets as many turns as it stands there. Empty: the default of the rules.
 using Preference = std::vector<std::vector<Kind>>;
 
+// The rule `order`: which micro-batch comes first within one kind.
 struct RulesOrder {
+  // The ways that `order` names; bunches are its groups.
   enum class Way : std::uint8_t { bunches, depth, breadth };
-  Way way = Way::bunches;
-  Expression size = 1;  // micro-batches in a bunch
+  Way way = Way::bunches;  // as `order` names it
+  Expression size = 1;     // micro-batches in a bunch
 
   bool operator==(const RulesOrder&) const = default;
 };
 
+// The rule `limit`: when a forward may start.
 struct RulesLimit {
-  Expression most;
+  Expression most;           // a forward starts while fewer are live
   bool each = false;         // whether it limits each stage and not all of the actor together
   bool until_input = false;  // whether a forward counts until I has ended and not until W has
 };
 
 // Residuals that F does not keep on the device: of an F that begins while those of so many are kept.
 struct RulesResiduals {
-  Expression beyond = std::int64_t{0};
-  bool each = false;  // whether it counts each stage for itself and not all of the actor together
+  Expression beyond = std::int64_t{0};  // residuals that are kept
+  bool each = false;                    // whether it counts each stage for itself and not all of the actor together
 };
 
+// A schedule's rules, as the text above says them.
 struct Rules {
-  std::string name;    // the file that it was read from
-  bool split = false;  // whether backward is I and W; it is also where a preference names them
-  RulesPlacement placement;
+  std::string name;                                          // the file that it was read from
+  bool split = false;                                        // whether backward is I and W; it is also where a preference names them
+  RulesPlacement placement;                                  // of stages on actors
   std::vector<std::pair<std::int32_t, std::int32_t>> edges;  // (from, to); empty: a chain
   Preference prefer;                                         // empty: backward, F, W
   Preference warm_up, steady, drain;                         // empty: `prefer`
   std::array<RulesOrder, 3> orders;                          // for F; for B or I; for W
   std::vector<RulesLimit> limits;                            // all of them hold at once
   std::optional<RulesResiduals> recompute, offload;          // what is recomputed is not offloaded
+  // Whether parameters are gathered, as the rule `gather` says.
   enum class Gather : std::uint8_t { none, stretches, turns };
-  Gather gather = Gather::none;
+  Gather gather = Gather::none;       // none: no UNSHARD
   bool update = false;                // whether stages are updated where they end, also in tables of one step
   bool slices = false;                // whether slices are ordered one by one
   bool undrained = false;             // whether steps of a window are ordered together

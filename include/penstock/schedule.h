@@ -10,6 +10,7 @@
 
 namespace penstock {
 
+// The work that an action does.
 enum class Kind : std::uint8_t {
   F,            // forward
   B,            // backward, whole
@@ -29,7 +30,7 @@ enum class Kind : std::uint8_t {
   SEND_B,
   RECV_B,
 };
-std::string_view name(Kind kind);
+std::string_view name(Kind kind);  // as tables have it: "REDUCE_GRAD"
 
 // `<stage>[.<slice>[.<block>]][x<count>][@<version>[+<ahead>]]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of
 // that), 2x4F0 is stage 2, micro-batches 0..3, 3@1F5 reads what the stage's second update will write over, 3@1+2F5 what that is predicted
@@ -37,7 +38,7 @@ std::string_view name(Kind kind);
 struct Action {
   std::int32_t stage =
       0;  // in a table of slices the number of a part (number_of); of a kind that belongs to a whole stage (3U), of its slice 0
-  Kind kind = Kind::F;
+  Kind kind = Kind::F;           // the work that it does
   std::int32_t microbatch = -1;  // -1: none (UNSHARD, RESHARD, REDUCE_GRAD, U of all)
   std::int32_t count = 1;        // micro-batches microbatch .. microbatch+count-1 together
   bool fused_with_next = false;  // the first of a fused pair (torch: "(0F3;1B2)OVERLAP_F_B")
@@ -52,8 +53,8 @@ struct Action {
 // A part of a stage, as a number in a table of slices says it: a slice or, with `block`, what the queries of this slice make of the
 // keys and values of that earlier one, an attention block. One of a stage that is attention alone is apart: it may run on any actor.
 struct StagePart {
-  std::int32_t stage = 0, slice = 0;
-  std::int32_t block = -1;  // -1: the slice itself, with all its blocks that are not apart
+  std::int32_t stage = 0, slice = 0;  // numbers, from 0
+  std::int32_t block = -1;            // -1: the slice itself, with all its blocks that are not apart
 
   auto operator<=>(const StagePart&) const = default;
 };
@@ -70,8 +71,8 @@ std::string stage_text(std::int32_t stage, std::int32_t slices = 1, const std::v
 // DAG to all that reads tables, and so is each block that is apart: Action::stage counts them, and StageShape has an entry for each
 // (`sliced`).
 struct Schedule {
-  std::string name;  // the generator's, or the file
-  std::vector<std::vector<Action>> actors;
+  std::string name;                         // as make_schedule() takes it
+  std::vector<std::vector<Action>> actors;  // each actor's row, in order
   // For each action the column (cell, from 1) of the file in which it stood, in row actor+1; empty for generated tables.
   std::vector<std::vector<std::int32_t>> cells;
   std::int32_t slices = 1;             // of each stage
@@ -89,20 +90,22 @@ struct Schedule {
   std::int32_t stages() const;        // 1 + largest stage named, counted as Action::stage; 0 for an empty table
   std::int32_t whole_stages() const;  // the same, counted as the model's stages
   std::int32_t microbatches() const;  // 1 + largest micro-batch named, of the whole window
-  std::int32_t step_microbatches() const { return microbatches() / steps; }
+  std::int32_t step_microbatches() const { return microbatches() / steps; }  // of one step of the window
 };
 
 // The shape that the model asks of a table: which stages feed which, and which passes each stage has.
 struct StageShape {
   std::vector<std::vector<std::int32_t>> predecessors;  // for each stage, the stages that feed it, all of smaller number
   std::vector<bool> has_backward;                       // stages without have F only
-  std::vector<bool> has_parameters;
-  std::int32_t slices = 1;             // of each stage, counted as Action::stage counts them
-  std::vector<StagePart> blocks = {};  // that are apart
+  std::vector<bool> has_parameters;                     // by stage
+  std::int32_t slices = 1;                              // of each stage, counted as Action::stage counts them
+  std::vector<StagePart> blocks = {};                   // that are apart
   // [stage][micro-batch]: whether the stage has nothing to do for it, and so the table no action. Empty: every stage works on all.
   std::vector<std::vector<bool>> idle = {};
 
-  bool is_idle(std::int32_t stage, std::int32_t microbatch) const { return !idle.empty() && idle[stage][microbatch]; }
+  bool is_idle(std::int32_t stage, std::int32_t microbatch) const {
+    return !idle.empty() && idle[stage][microbatch];
+  }  // whether the stage has no work for that micro-batch
 };
 // A chain of n stages, each with parameters and, unless forward_only, a backward.
 StageShape chain(int stages, bool forward_only = false);
@@ -164,8 +167,9 @@ Schedule with_step_updates(Schedule schedule, int steps);
 // the table had are replaced. `turns`: an actor that goes on with a stage in the other direction keeps the parameters, and reduces once.
 Schedule with_gathers(Schedule schedule, bool turns = false);
 
+// The sizes that a table is generated for, and what its schedule may be told.
 struct ScheduleOptions {
-  int actors = 2;
+  int actors = 2;             // rows of the table
   int microbatches = 4;       // of a training step
   int window = 1;             // training steps in the table: each drained, but where the schedule itself takes several
   int chunks = 1;             // stages per actor; layers, where a schedule has attention as stages of its own
@@ -192,14 +196,15 @@ struct ScheduleOptions {
 // The schedule of that name ("1f1b"). Throws Error for an unknown name (nearest named) or a violated precondition.
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options);
 
+// A schedule that make_schedule() knows by name.
 struct ScheduleInfo {
-  std::string name;
+  std::string name;                     // as make_schedule() takes it
   std::string summary;                  // one line
   bool chunked;                         // whether it takes chunks > 1
   std::vector<std::string> takes = {};  // the other options that it takes, by their flags: "--group"
   bool orders_slices = false;           // with one slice it is like another schedule
 };
-const std::vector<ScheduleInfo>& schedules();
+const std::vector<ScheduleInfo>& schedules();  // all that make_schedule() knows
 
 // GraphPipe's schedule (2406.17145), stage s on actor s. `sizes`: micro-batches that each stage takes together, 1 for each where empty;
 // throws Error unless each divides `microbatches`. `in_flight`: how many each stage runs ahead, a multiple of its size and never more than

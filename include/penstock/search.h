@@ -13,8 +13,8 @@ namespace penstock {
 
 // Micro-batches that take the same way: stage s of each runs on actor_of_stage[s], all of it.
 struct Route {
-  std::vector<std::int32_t> actor_of_stage;
-  std::vector<std::int32_t> microbatches;  // ascending
+  std::vector<std::int32_t> actor_of_stage;  // by stage
+  std::vector<std::int32_t> microbatches;    // ascending
 
   bool operator==(const Route&) const = default;
 };
@@ -25,12 +25,13 @@ Placement placement_of(const Schedule& schedule);
 // The most copies of a stage's parameters: the actors that run it.
 int copies_of(const Placement& placement);
 
+// The work that a table is searched for, and the limits that it keeps.
 struct SearchProblem {
-  StageShape shape;
-  int actors = 1;
-  int microbatches = 1;
-  TableCosts costs;  // of F and of what the backward may be
-  Network network{};
+  StageShape shape;      // stages that the table must have
+  int actors = 1;        // rows of the table
+  int microbatches = 1;  // in the whole table
+  TableCosts costs;      // of F and of what the backward may be
+  Network network{};     // links between actors, in the costs' unit of time
   // Most activations that may live on an actor at once, in StageCosts::live's unit.
   double memory_limit = std::numeric_limits<double>::infinity();
   int copies = 1;     // most copies of a stage's parameters, where no placements are given
@@ -47,24 +48,27 @@ struct SearchProblem {
   int staleness = 1;
 };
 
+// Where a search looks, and how long.
 struct SearchOptions {
   std::vector<Placement> placements = {};  // empty: those of the registered schedules, and stages along the actors and back
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;                  // of the draws that the improvement makes
   // Most steps of the improvement and of the proof. The result depends on nothing else unless the seconds run out first.
   std::int64_t moves = 20000, nodes = 100000;
   double seconds = std::numeric_limits<double>::infinity();
   std::vector<Schedule> given = {};  // where micro-batches differ: valid tables to begin with
 };
 
+// A table that a search came upon.
 struct FoundTable {
-  Schedule schedule;
-  double makespan = 0;
+  Schedule schedule;     // the table
+  double makespan = 0;   // in the costs' unit of time
   std::string found_by;  // the schedule, heuristic or step that found it
 };
 
+// The fastest table that was found, with what is proven of it.
 struct SearchResult {
-  Schedule schedule;
-  TableTime time;
+  Schedule schedule;          // the fastest
+  TableTime time;             // when its actions run, in the costs' unit
   std::string found_by;       // the schedule, heuristic or step that found it
   double inferred_time = 0;   // the makespan of its rows without sends and receives: transfers start as soon as they can
   std::string generator;      // the best registered schedule within the limit; empty: none
@@ -102,10 +106,10 @@ std::vector<ScheduleOptions> option_sets(const ScheduleInfo& info, const Schedul
 // The registered schedules with this shape: each once as it chooses itself, or why it cannot be had, and each other table that its options
 // make.
 struct RegisteredTable {
-  std::string name;
-  ScheduleOptions options;
-  Schedule schedule;    // empty where it was refused
-  std::string refused;  // the first line of why
+  std::string name;         // the schedule's
+  ScheduleOptions options;  // that it was made with
+  Schedule schedule;        // empty where it was refused
+  std::string refused;      // the first line of why
 
   std::string title() const;  // "zeropp --unit 4"
 };

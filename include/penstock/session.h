@@ -30,8 +30,8 @@ namespace penstock {
 
 // A tensor in the host's memory: dense, row-major, as many bytes as its type has.
 struct HostTensor {
-  TensorType type;
-  std::vector<std::byte> bytes;
+  TensorType type;               // says dtype and shape
+  std::vector<std::byte> bytes;  // the elements, row-major
 };
 using HostTensors = std::map<std::string, HostTensor>;
 
@@ -42,6 +42,7 @@ HostTensor host_tensor(Shape shape, const std::vector<T>& values);
 template <class T>
 std::vector<T> values(const HostTensor& tensor);
 
+// The devices of a session, and how it waits for them.
 struct SessionOptions {
   double deadline = 60;  // seconds that one wait may take
   int threads = 1;       // that each device computes with
@@ -60,25 +61,26 @@ struct SessionOptions {
 
 // A call that all ranks make gives each of them this.
 struct Shared {
-  HostTensors tensors;
-  std::string text;
+  HostTensors tensors;  // by names that the work chose
+  std::string text;     // anything else that it gives
 };
 
 // A tensor in a safetensors file.
 struct StoredTensorName {
-  std::string file, name;
+  std::string file, name;  // path of the file; the tensor's name in it
 };
 
 // Where a state lies: one entry for each range of it that a device owns, or for all of it.
 struct StatePiece {
-  std::string tensor;
-  int device = 0;
+  std::string tensor;               // the state's name
+  int device = 0;                   // the device that owns it
   std::int64_t begin = 0, end = 0;  // elements of the flattened tensor
 };
 
+// What one step gave, and what it took.
 struct StepReport {
-  HostTensors outputs;  // those of the step graph after its state, by name
-  double seconds = 0;
+  HostTensors outputs;                // those of the step graph after its state, by name
+  double seconds = 0;                 // of the step, by the clock
   std::vector<double> busy, waiting;  // seconds of each device
   std::vector<std::int64_t> memory;   // bytes of each device at its peak: its arenas and what kernels took beside them
   Timeline timeline;                  // of a recorded step; else empty
@@ -147,6 +149,7 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
+// The dtype of a C++ type's elements: float, double, std::int32_t or std::int64_t.
 template <class T>
 constexpr DType dtype_of();
 template <>

@@ -20,10 +20,11 @@
 
 namespace penstock {
 
+// The optimiser of a training step, and how its rate changes over the steps.
 struct OptimiserOptions {
-  std::string name = "adamw";  // of a row of optimisers(), where there are no `updates`
-  double learning_rate = 1e-3, final_fraction = 0.1;
-  int warmup = 20, steps = 400;
+  std::string name = "adamw";                         // of a row of optimisers(), where there are no `updates`
+  double learning_rate = 1e-3, final_fraction = 0.1;  // the highest rate; the share of it that is left at the end
+  int warmup = 20, steps = 400;                       // steps in which the rate rises; steps of the whole training
   // The way in which the rate falls, until it is final_fraction of itself at step `steps`: cosine, linear, wsd (linear, and late) or
   // constant. given: the step reads the rate of each group as data, "learning_rates" f64[groups], which stands behind "seed" and "count".
   std::string decay = "cosine";
@@ -46,9 +47,9 @@ enum class BatchCount : std::uint8_t { of_model, port };
 
 // The samples of a step, the length of their rows, and into how many micro-batches they are cut.
 struct StepShape {
-  int batch = 1, context = 0, microbatches = 1;
-  BatchCount count = BatchCount::of_model;
-  TextRows rows = {};
+  int batch = 1, context = 0, microbatches = 1;  // samples; tokens in a row, 0 for models without text; parts
+  BatchCount count = BatchCount::of_model;       // the number that losses are divided by
+  TextRows rows = {};                            // how rows hold samples of text
 };
 
 // One training step. Outputs after the state: "loss" (mean), "gradient_norm" (before clipping), "learning_rate".

@@ -32,12 +32,13 @@ struct StageCosts {
   double parameters = 0;      // what its parameters count where an actor has them unsharded, in live's unit, for all slices at slice 0
   double gradients = 0;       // what the sum of its gradients counts until REDUCE_GRAD has left the actor's share of it, likewise
 
+  // The time of an action of this kind.
   double& of(Kind kind) { return time[static_cast<std::size_t>(kind)]; }
   double of(Kind kind) const { return time[static_cast<std::size_t>(kind)]; }
 };
 // Micro-batches of one class cost alike. Where there are several classes, the costs of all stages stand there once for each.
 struct TableCosts {
-  std::vector<StageCosts> stages;
+  std::vector<StageCosts> stages;     // by stage, class after class
   std::vector<std::int32_t> first{};  // by micro-batch: where the stages of its class begin; empty: all are of one class
 
   // -1 stands for no micro-batch and has the first class's costs.
@@ -48,25 +49,28 @@ struct TableCosts {
   const StageCosts& of(std::int32_t stage, std::int32_t microbatch) const { return stages[row(stage, microbatch)]; }
 };
 
+// Costs that are the same for every stage, in any unit of time.
 struct UnitCosts {
-  double forward = 1, backward = 2, input = 1, weight = 1;
-  double bytes = 0;                   // of every transfer
-  std::optional<double> recompute{};  // forward's, unless said
-  double offload = 0;                 // of a copy to host memory, or back
-  double gather = 0, reduce = 0;      // of UNSHARD, of REDUCE_GRAD
-  double kept = 0, parameters = 0;    // StageCosts'
+  double forward = 1, backward = 2, input = 1, weight = 1;  // times of F, B, I and W
+  double bytes = 0;                                         // moved; 0: nothing is
+  std::optional<double> recompute{};                        // forward's, unless said
+  double offload = 0;                                       // of a copy to host memory, or back
+  double gather = 0, reduce = 0;                            // of UNSHARD, of REDUCE_GRAD
+  double kept = 0, parameters = 0;                          // StageCosts'
 };
 // Every stage costs `share` of these times, and its activations and parameters count `share`. Bytes are whole.
 TableCosts uniform_costs(std::int32_t stages, const UnitCosts& costs = {}, double share = 1);
 // Every stage of the table costs these, but that those with a forward alone take as much of it as the table says.
 TableCosts uniform_costs(const Schedule& schedule);
 
+// Luck that a simulated machine has with its runs.
 struct Disturbance {
-  double jitter = 0;  // each run takes 1 - jitter to 1 + jitter of its time, evenly
-  std::uint64_t seed = 0;
+  double jitter = 0;                  // each run takes 1 - jitter to 1 + jitter of its time, evenly
+  std::uint64_t seed = 0;             // of the jitter
   std::vector<double> slowdown = {};  // of each device's runs; empty: none
 };
 
+// The circumstances in which a table is timed.
 struct TableOptions {
   // latency, bandwidth and medium of a link; what starting or copying costs the ends is not counted.
   Network network{};
@@ -83,24 +87,25 @@ struct Position {
   std::int32_t actor = -1;  // -1: nowhere
   std::int32_t index = -1;  // in the actor's row
 
-  explicit operator bool() const { return actor >= 0; }
+  explicit operator bool() const { return actor >= 0; }  // whether it is in the table
   bool operator==(const Position&) const = default;
 };
 
 // From when its link took it until it had arrived. One for each action and actor that needs something of it.
 struct TableTransfer {
-  Position from;  // the action that made what it carries
-  Position by;    // what let it start: this action or, of its send and its receive, the later one
-  std::int32_t to = -1;
-  double begin = 0, end = 0;
+  Position from;              // the action that made what it carries
+  Position by;                // what let it start: this action or, of its send and its receive, the later one
+  std::int32_t to = -1;       // the actor that needs it
+  double begin = 0, end = 0;  // in the costs' unit
   double bytes = 0;
   std::int64_t behind = -1;  // the transfer whose leaving the link let this one begin; -1: the action's end did
 };
 
+// When each action of a table runs, in the costs' unit of time.
 struct TableTime {
   std::vector<std::vector<double>> start, end;  // of each action
-  double makespan = 0;
-  std::vector<double> busy;  // of each actor: of its compute
+  double makespan = 0;                          // end of the last action
+  std::vector<double> busy;                     // of each actor: of its compute
   // By actor: most activations that lived at once (StageCosts::live), and when first. A micro-batch's live from the start of its F to
   // the end of its B, or of its W where they are split, wherever that is; those of a stage without backward do not live on. All but `kept`
   // of them only live from the start of R, or are away from the end of OFFLOAD to the start of RELOAD. With them count the parameters of

@@ -18,11 +18,12 @@ class TaskGraph {
   TaskGraph() : TaskGraph(Graph()) {}
   TaskGraph(Graph graph);
 
+  // The graph, to read.
   const Graph& operator*() const { return *graph_; }
   const Graph* operator->() const { return graph_.get(); }
   operator const Graph&() const { return *graph_; }
   const std::shared_ptr<const Graph>& shared() const { return graph_; }
-  const GraphFacts& facts() const { return *facts_; }
+  const GraphFacts& facts() const { return *facts_; }  // what was found of it, for Penstock's own use
 
  private:
   std::shared_ptr<const Graph> graph_;

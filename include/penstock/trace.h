@@ -17,14 +17,16 @@ namespace penstock {
 
 // The values with which a parameter starts. Those drawn depend on the run's seed and the parameter's name only.
 struct Initialiser {
+  // Where the values are from, and which they are.
   enum class Kind : std::uint8_t { zeros, ones, normal } kind = Kind::zeros;
   double deviation = 0;  // standard deviation, for normal
 };
 
+// A parameter that a model declares.
 struct ParameterSpec {
-  std::string name;  // fully qualified, as in checkpoints
-  TensorType type;
-  Initialiser initial;
+  std::string name;                // fully qualified, as in checkpoints
+  TensorType type;                 // floating
+  Initialiser initial;             // its first values
   bool decay = true;               // whether weight decay applies (matrices, by the usual rule)
   std::vector<DimName> dims = {};  // one for each dim, or none at all
   bool trained = true;             // else it has no gradient and no optimiser's state, and only what a model carries (Carried) changes it
@@ -37,8 +39,8 @@ class Parameters {
  public:
   void set(std::string name, Tensor tensor);       // keeps its old place if there is one of that name
   Tensor operator[](std::string_view name) const;  // throws Error naming the nearest
-  const std::vector<std::pair<std::string, Tensor>>& entries() const { return entries_; }
-  std::size_t size() const { return entries_.size(); }
+  const std::vector<std::pair<std::string, Tensor>>& entries() const { return entries_; }  // in order
+  std::size_t size() const { return entries_.size(); }                                     // how many there are
 
  private:
   std::vector<std::pair<std::string, Tensor>> entries_;
@@ -77,8 +79,8 @@ Parameters captured(const Parameters& parameters);
 // The value of `loss`, a scalar (Error otherwise), and its gradient by each parameter, zeros where it does not depend on it. The backward
 // ops are emitted at once.
 struct ValueAndGradient {
-  Tensor value;
-  Parameters gradient;
+  Tensor value;         // the loss, a scalar
+  Parameters gradient;  // by the parameters' names
 };
 ValueAndGradient value_and_grad(const Parameters& parameters, const std::function<Tensor(const Parameters&)>& loss);
 
@@ -93,6 +95,7 @@ inline constexpr std::int64_t kIgnored = -100;
 // One tensor of each sample that a model reads, and where its values come from: the user's text, or seeded draws where no real data is at
 // hand. A drawn value depends on the run's seed, the sample's number, the port and the element's place only.
 struct DataPort {
+  // Where values come from.
   enum class Kind : std::uint8_t {
     tokens,   // text: a window of `context` tokens
     targets,  // text: the same window one token further
@@ -107,9 +110,9 @@ struct DataPort {
     slots,
     given,  // the caller hands the batch's tensor over with each step (Session::step)
   };
-  std::string name;
-  TensorType type;  // type of one sample; the batch's has the number of samples in front
-  Kind kind = Kind::tokens;
+  std::string name;             // unique among the model's ports
+  TensorType type;              // type of one sample; the batch's has the number of samples in front
+  Kind kind = Kind::tokens;     // where its values come from
   std::int64_t below = 0;       // for indices and labels
   std::vector<std::string> of;  // ports declared before, of kinds uniform, normal or indices
   // 0: each sample has one. Else it has none, one or several, so many at most (the images in a text), and `type` is of one; a batch has
@@ -155,16 +158,16 @@ struct StepSums {
 // Describes how a model makes a picture of a class: of standard normal values, which it changes step by step. Its levels of noise count
 // from 0; at the highest there is next to nothing but noise.
 struct PictureSteps {
-  TensorType latents;  // of one picture, floats
-  std::int64_t classes = 0, levels = 0;
-  std::int64_t size = 0;  // height and width, in pixels of three colours
+  TensorType latents;                    // of one picture, floats
+  std::int64_t classes = 0, levels = 0;  // numbers of classes and of levels of noise
+  std::int64_t size = 0;                 // height and width, in pixels of three colours
 };
 
 // A model is to Penstock its parameters, data ports and the *sum* of the loss over a micro-batch.
 class Model {
  public:
   virtual ~Model() = default;
-  virtual std::vector<ParameterSpec> parameters() const = 0;
+  virtual std::vector<ParameterSpec> parameters() const = 0;  // all that it has, in the order of state
   // A safetensors file that has the values with which the parameters begin, by their names; "": they begin as their Initialisers say.
   virtual std::string initial_values() const { return {}; }
   // `context` is the length of a sequence of text, 0 where the configuration has none.
@@ -224,10 +227,10 @@ Tensor count_targets(Tensor targets);
 
 // The [model] table of a configuration, already typed by the registry's defaults, plus the number of stages to mark.
 struct ModelOptions {
-  std::map<std::string, double> numbers;  // layers, width, heads, context, dropout, ...
-  std::map<std::string, std::string> words;
-  int stages = 1;              // how many stage marks the model should set
-  DType compute = DType::f32;  // dtype of activations; parameters are f32 (f64 in f64 runs)
+  std::map<std::string, double> numbers;     // layers, width, heads, context, dropout, ...
+  std::map<std::string, std::string> words;  // values that are no numbers
+  int stages = 1;                            // how many stage marks the model should set
+  DType compute = DType::f32;                // dtype of activations; parameters are f32 (f64 in f64 runs)
 
   // Each throws Error if the key is absent.
   double number(const std::string& key) const;
@@ -236,9 +239,9 @@ struct ModelOptions {
   DType master() const { return compute == DType::f64 ? DType::f64 : DType::f32; }  // dtype of parameters, norms and the loss
 };
 struct ModelEntry {
-  std::string summary;
-  std::map<std::string, double> numbers;  // keys and defaults
-  std::map<std::string, std::string> words = {};
+  std::string summary;                                              // one line, for help
+  std::map<std::string, double> numbers;                            // keys and defaults
+  std::map<std::string, std::string> words = {};                    // keys and defaults
   std::function<std::unique_ptr<Model>(const ModelOptions&)> make;  // throws Error (width not divisible by heads, ...)
   // The ends of the names of files in which such models come (".safetensors"). Such a file may stand in a configuration's place; it is then
   // the word "file" of this model, and all else has its defaults.
@@ -252,8 +255,8 @@ using ModelRegistry = std::map<std::string, ModelEntry>;
 struct ParameterList {
   explicit ParameterList(DType of) : dtype(of) {}
 
-  DType dtype;
-  std::vector<ParameterSpec> list;
+  DType dtype;                      // of the parameters that modules add
+  std::vector<ParameterSpec> list;  // in order of declaration
 };
 
 namespace nn {
