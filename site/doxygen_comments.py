@@ -104,11 +104,9 @@ def described(comment, behind=False):
 
 
 def escaped(text):
-    """Returns the text with what Doxygen would take for commands and marks as it stands; code in backticks is code already."""
-    pieces = re.split(r"(`[^`]*`)", text)
-    plain = [re.sub(r"([<>*@#&$%])", r"\\\1", piece) for piece in pieces[::2]]
-    code = [piece.replace(BREAK, " ") for piece in pieces[1::2]]
-    return "".join(piece for pair in zip(plain, [*code, ""]) for piece in pair)
+    """Returns the text with what Doxygen would take for commands and marks as it stands, and what is in backticks as code."""
+    plain = re.sub(r"([<>*@#&$%])", r"\\\1", text)
+    return re.sub(r"`([^`]*)`", lambda code: f"<code>{code[1].replace(BREAK, ' ')}</code>", plain)
 
 
 def indent(line):

@@ -130,9 +130,8 @@ struct LocalSite {
   std::int64_t member = 0;                        // its number on the axis, from 0
   std::span<const TensorType> operands, results;  // what the member has
 
-  LayoutRange range(const Layout& split, std::int64_t size) const {
-    return range_of(split, size, whole.members, member);
-  }  // what this member has of `size` places
+  // Returns what this member has of `size` places.
+  LayoutRange range(const Layout& split, std::int64_t size) const { return range_of(split, size, whole.members, member); }
 };
 // Changes what a member's op, `local`, must say otherwise than the whole one's: attributes with sizes, places of the part.
 using LocalRule = void (*)(const LocalSite& site, Op& local);

@@ -36,7 +36,7 @@ struct UpdateSite {
 };
 // The parameter and what is kept of it behind the update, of the types before it.
 struct Updated {
-  Tensor parameter;  // its next value
+  Tensor parameter;          // its next value
   std::vector<Tensor> kept;  // their next values, in order
 };
 

@@ -103,9 +103,8 @@ struct StageShape {
   // [stage][micro-batch]: whether the stage has nothing to do for it, and so the table no action. Empty: every stage works on all.
   std::vector<std::vector<bool>> idle = {};
 
-  bool is_idle(std::int32_t stage, std::int32_t microbatch) const {
-    return !idle.empty() && idle[stage][microbatch];
-  }  // whether the stage has no work for that micro-batch
+  // Returns whether the stage has no work for that micro-batch.
+  bool is_idle(std::int32_t stage, std::int32_t microbatch) const { return !idle.empty() && idle[stage][microbatch]; }
 };
 // A chain of n stages, each with parameters and, unless forward_only, a backward.
 StageShape chain(int stages, bool forward_only = false);

@@ -10,8 +10,8 @@ namespace penstock {
 
 // Dense, in the host's memory, which lives as long as one of those that hold it.
 struct SharedTensor {
-  TensorType type;
-  std::shared_ptr<std::byte> memory;
+  TensorType type;                    // says dtype and shape
+  std::shared_ptr<std::byte> memory;  // its first element
 };
 
 }  // namespace penstock

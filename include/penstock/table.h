@@ -97,8 +97,8 @@ struct TableTransfer {
   Position by;                // what let it start: this action or, of its send and its receive, the later one
   std::int32_t to = -1;       // the actor that needs it
   double begin = 0, end = 0;  // in the costs' unit
-  double bytes = 0;
-  std::int64_t behind = -1;  // the transfer whose leaving the link let this one begin; -1: the action's end did
+  double bytes = 0;           // moved; 0: nothing is
+  std::int64_t behind = -1;   // the transfer whose leaving the link let this one begin; -1: the action's end did
 };
 
 // When each action of a table runs, in the costs' unit of time.

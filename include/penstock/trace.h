@@ -267,6 +267,7 @@ namespace nn {
 class Module {
  public:
   explicit Module(std::string path) : path_(std::move(path)) {}
+  // The module's path, and that of a parameter or module inside of it: "h.0", "h.0.weight".
   const std::string& path() const { return path_; }
   std::string at(std::string_view leaf) const { return path_.empty() ? std::string(leaf) : path_ + "." + std::string(leaf); }
 
@@ -276,12 +277,12 @@ class Module {
 
 // A map of `in` numbers to `out`, with the names of both dims.
 struct LayerDims {
-  DimName in, out;
+  DimName in, out;  // none: a dim that is not split
 };
 struct LinearShape {
-  std::int64_t in, out;
-  LayerDims dims = {};
-  bool bias = true;
+  std::int64_t in, out;  // numbers before and behind the map
+  LayerDims dims = {};   // of the weight
+  bool bias = true;      // whether it has one
 };
 
 // Its weight is [out, in], as in torch.nn.Linear.
@@ -303,9 +304,9 @@ class Conv1D : public Module {
 
 // `count` maps side by side: its weight is [count, in, out], its bias [count, out], and x is [count, rows, in].
 struct BatchedLinearShape {
-  std::int64_t count, in, out;
-  DimName count_dim = {};
-  LayerDims dims = {};
+  std::int64_t count, in, out;  // as in the weight
+  DimName count_dim = {};       // of the dim `count`
+  LayerDims dims = {};          // of `in` and `out`
 };
 class BatchedLinear : public Module {
  public:
@@ -313,6 +314,7 @@ class BatchedLinear : public Module {
   Tensor operator()(const Parameters& p, Tensor x) const;
 };
 
+// Its weight and bias are [width], as in torch.nn.LayerNorm.
 class LayerNorm : public Module {
  public:
   LayerNorm(ParameterList& specs, std::string path, std::int64_t width, double eps = 1e-5, const DimName& dim = {});
@@ -334,9 +336,9 @@ class RMSNorm : public Module {
 
 // Weight and bias are [channels], as in torch.nn.GroupNorm; x is [n, channels, ...].
 struct GroupNormShape {
-  std::int64_t groups, channels;
-  double eps = 1e-5;
-  DimName dim = {};  // of the channels
+  std::int64_t groups, channels;  // groups divide the channels
+  double eps = 1e-5;              // added to the variance
+  DimName dim = {};               // of the channels
 };
 class GroupNorm : public Module {
  public:
@@ -347,10 +349,12 @@ class GroupNorm : public Module {
   GroupNormShape shape_;
 };
 
+// The sizes of a table of embeddings, and the names of its dims.
 struct EmbeddingShape {
-  std::int64_t rows, width;
-  DimName rows_dim = {}, width_dim = {};
+  std::int64_t rows, width;               // entries; numbers of each
+  DimName rows_dim = {}, width_dim = {};  // none: a dim that is not split
 };
+// Its weight is [rows, width], as in torch.nn.Embedding.
 class Embedding : public Module {
  public:
   Embedding(ParameterList& specs, std::string path, const EmbeddingShape& shape, double deviation);
@@ -366,9 +370,9 @@ class EmbeddingBag : public Module {
 
 // A convolution with a square window: its weight is [out, in / groups, kernel, kernel], as in torch.nn.Conv2d.
 struct Conv2dShape {
-  std::int64_t in, out, kernel, stride = 1, padding = 0, dilation = 1, groups = 1;
-  LayerDims dims = {};
-  bool bias = true;
+  std::int64_t in, out, kernel, stride = 1, padding = 0, dilation = 1, groups = 1;  // channels; then in places; groups of channels
+  LayerDims dims = {};                                                              // of the channels
+  bool bias = true;                                                                 // whether it has one
 };
 class Conv2d : public Module {
  public:
@@ -393,9 +397,9 @@ class BatchNorm2d : public Module {
 // checkpoints. The heads of q lie side by side in width; k and v have as many, or fewer that each serve several of q's. Throws Error where
 // heads do not divide the width, or kv_heads the heads.
 struct AttentionHeads {
-  std::int64_t width, heads;
-  std::int64_t kv_heads = 0;  // 0: as many as heads
-  bool bias = false;
+  std::int64_t width, heads;               // of x; of q
+  std::int64_t kv_heads = 0;               // 0: as many as heads
+  bool bias = false;                       // whether the four maps have one
   std::string embed = {}, heads_dim = {};  // the names of the width's dim and of that in which the heads lie
 };
 class Attention : public Module {
@@ -412,10 +416,10 @@ class Attention : public Module {
 // "down_proj" of an activation of "up_proj": of width to hidden and back. Gated, as in Llama, the activation is of "gate_proj", and its
 // product with up_proj goes on. activation: "relu", "gelu", "gelu_tanh" or "silu" (Error otherwise).
 struct MLPShape {
-  std::int64_t width, hidden;
-  std::string activation = "gelu";
-  bool gated = false, bias = true;
-  LayerDims dims = {};  // of width and hidden
+  std::int64_t width, hidden;       // of x; between the maps
+  std::string activation = "gelu";  // its name, as above
+  bool gated = false, bias = true;  // whether there is gate_proj; whether the maps have a bias
+  LayerDims dims = {};              // of width and hidden
 };
 class MLP : public Module {
  public:
