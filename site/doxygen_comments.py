@@ -5,6 +5,7 @@ declaration's own. A class explains its constructors and its call, and a default
 stay as they are. No line moves, so that Doxygen's line numbers are the header's. A document's names of headers become links to them.
 """
 
+import html
 import re
 import sys
 from dataclasses import dataclass, field
@@ -105,7 +106,7 @@ def described(comment, behind=False):
 
 def escaped(text):
     """Returns the text with what Doxygen would take for commands and marks as it stands, and what is in backticks as code."""
-    plain = re.sub(r"([<>*@#&$%])", r"\\\1", text)
+    plain = re.sub(r"([*@#$%])", r"\\\1", html.escape(text, quote=False))
     return re.sub(r"`([^`]*)`", lambda code: f"<code>{code[1].replace(BREAK, ' ')}</code>", plain)
 
 

@@ -18,8 +18,9 @@ namespace penstock {
 // The values with which a parameter starts. Those drawn depend on the run's seed and the parameter's name only.
 struct Initialiser {
   // Where the values are from, and which they are.
-  enum class Kind : std::uint8_t { zeros, ones, normal } kind = Kind::zeros;
-  double deviation = 0;  // standard deviation, for normal
+  enum class Kind : std::uint8_t { zeros, ones, normal };
+  Kind kind = Kind::zeros;  // normal: of mean 0
+  double deviation = 0;     // standard deviation, for normal
 };
 
 // A parameter that a model declares.
