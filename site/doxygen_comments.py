@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 CLASS = re.compile(r"(?:template <.*> )?(?:class|struct) (\w+)")
 BEHIND = re.compile(r"^(.*[;,{}\w]) {2,}// (.*)$")  # code, and its own comment
 BREAK = r" \ilinebr "  # a line's end, for Doxygen alone
-DOT = r"\."  # one that ends no sentence
 
 
 @dataclass
@@ -39,6 +38,8 @@ def header(lines):
             scope.comment = []
             yield line
             continue
+        if text == "namespace penstock {":
+            line = "/** All of the library. */ " + line
         match = BEHIND.match(line)
         code, own = match.groups() if match else (line, "")
         if not scope.declares or not begins or text.startswith(("#", "}", "public:", "private:", "namespace")):
@@ -108,7 +109,7 @@ def described(comment, behind=False):
 def escaped(text):
     """Returns the text with what Doxygen would take for commands and marks as it stands, and what is in backticks as code."""
     plain = re.sub(r"([*@#$%])", r"\\\1", html.escape(text, quote=False))
-    return re.sub(r"`([^`]*)`", lambda code: f"<code>{code[1].replace(BREAK, ' ').replace('.', DOT)}</code>", plain)
+    return re.sub(r"`([^`]*)`", lambda code: f"<code>{code[1].replace(BREAK, ' ')}</code>", plain)
 
 
 def indent(line):

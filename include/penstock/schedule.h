@@ -32,9 +32,10 @@ enum class Kind : std::uint8_t {
 };
 std::string_view name(Kind kind);  // as tables have it: "REDUCE_GRAD"
 
-// `<stage>[.<slice>[.<block>]][x<count>][@<version>[+<ahead>]]<KIND><micro-batch>`: 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of
-// that), 2x4F0 is stage 2, micro-batches 0..3, 3@1F5 reads what the stage's second update will write over, 3@1+2F5 what that is predicted
-// to be two updates later.
+// One entry of a table. Its text leaves out what stands in brackets where it is the usual:
+//   <stage>[.<slice>[.<block>]][x<count>][@<version>[+<ahead>]]<KIND><micro-batch>
+// 3B0, 3.2F5 (slice 2 of stage 3), 3.2.0F5 (block 0 of that), 2x4F0 is stage 2, micro-batches 0..3, 3@1F5 reads what the stage's second
+// update will write over, 3@1+2F5 what that is predicted to be two updates later.
 struct Action {
   std::int32_t stage =
       0;  // in a table of slices the number of a part (number_of); of a kind that belongs to a whole stage (3U), of its slice 0
