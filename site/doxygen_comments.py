@@ -39,7 +39,9 @@ def header(lines):
             yield line
             continue
         if text == "namespace penstock {":
-            line = "/** All of the library. */ " + line
+            yield "/** All of the library. */ " + line
+            scopes.append(Scope())
+            continue
         match = BEHIND.match(line)
         code, own = match.groups() if match else (line, "")
         if not scope.declares or not begins or text.startswith(("#", "}", "public:", "private:", "namespace")):
