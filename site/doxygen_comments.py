@@ -49,16 +49,18 @@ def header(lines):
         elif own and not code.endswith(";"):
             yield f"{code}  {described([own], behind=True)}"
         else:
-            comment = [own] if own else scope.comment or explained(code.strip(), scope)
+            comment = [own] if own else explained(code.strip(), scope)
             yield indent(code) + " ".join(described(comment) + part for part in declarations(code.strip()))
         begins = not text or bool(own) or code.endswith((";", "{", "}", ":")) or text.startswith("#")
         enter_and_leave(scopes, code)
 
 
 def explained(code, scope):
-    """Returns the comment of a declaration that has none."""
+    """Returns the comment of a declaration that has none behind it: its paragraph's, or what follows from the declaration."""
     if re.match(r"(constexpr )?(auto|bool) operator(<=>|==)\(.*= default;", code):
         return ["Compares member by member."]
+    if scope.comment:
+        return scope.comment
     if scope.name and re.match(rf"(constexpr )?(explicit )?~?{scope.name}\(", code) or "operator()(" in code:
         return [f"See the description of {scope.name}."]
     return []
