@@ -99,7 +99,7 @@ struct ClusterLink {
   double latency = 0;                                          // seconds
   double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second, in each direction
 };
-// What planners know of a device.
+// A device as planners know it.
 struct ClusterDevice {
   double speed = 1;                                         // a node's seconds are divided by it
   double memory = std::numeric_limits<double>::infinity();  // bytes
@@ -147,7 +147,7 @@ struct PlanSplit {
   PlanGraph graph;  // in which NodeCost::steps say what runs
 };
 
-// What a planner is asked: a graph on a cluster, and the sizes that it may choose.
+// The question to a planner: a graph on a cluster, and the sizes that it may choose.
 struct PlanProblem {
   PlanGraph graph = {};                // of whole tensors
   std::vector<PlanSplit> splits = {};  // planner degrees chooses among them and none
@@ -156,7 +156,7 @@ struct PlanProblem {
   std::vector<int> batches = {};  // sizes of micro-batches to choose from, in samples; empty: those of the costs
   bool replicas = true;           // whether a stage may run on several devices
 };
-// How a plan is searched.
+// The limits of a search for a plan.
 struct PlanOptions {
   double seconds = 10;     // the most seconds to search; planners that end by themselves take less
   std::uint64_t seed = 0;  // seed of the planners that draw
@@ -170,7 +170,7 @@ struct PlanOptions {
   std::function<double()> clock = {};
 };
 
-// What a planner found, and what comes of it (make_plan).
+// A planner's answer, and its times (make_plan).
 struct Plan {
   std::string planner;            // its name
   std::vector<PlanStage> stages;  // in topological order: a stage stands after those that feed it

@@ -22,7 +22,7 @@ struct PlanFile {
     std::vector<std::string> recompute = {};  // those of the nodes that the backward computes again, so that their results are not kept
     std::vector<std::string> swap = {};       // those whose backwards are the first to read what waits in the host's memory until then
   };
-  // What one stage sends to another.
+  // The tensors that one stage sends to another.
   struct Link {
     int from = 0, to = 0;  // stages
     double bytes = 0;      // of one micro-batch of the table, forward

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// What plan_step() makes of a step.
+// The result of plan_step().
 struct PlannedStep {
   Graph step;         // with the plan's stages as marks: for compile()
   Schedule schedule;  // of these stages, without actors that have nothing to do

@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// What a simulated step of a program takes.
+// The time and memory that a simulated step of a program takes.
 struct Prediction {
   double seconds = 0;                // of a step
   double bubble = 0;                 // share of the devices' time in which they do not compute

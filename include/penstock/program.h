@@ -53,7 +53,7 @@ struct Slot {
 std::int64_t part_offset(const Slot& slot, std::size_t part);  // bytes from the slot's begin
 std::int64_t slot_bytes(const Slot& slot);                     // a multiple of kAlignment, and at least `room`
 
-// What an instruction does.
+// The work that an instruction does.
 enum class Opcode : std::uint8_t {
   run,     // task(operands) -> results; waits for its operands
   send,    // starts sending `slot` to `peer`; waits until the slot is written

@@ -41,7 +41,7 @@ struct Racer {
   int chunks() const { return table.schedule.stages() / static_cast<int>(table.schedule.actors.size()); }  // stages per actor
 };
 
-// What a search whose best tables raced has found.
+// The result of a search whose best tables raced.
 struct RacedSearch {
   SearchProblem problem;                // the fastest table's
   SearchResult result;                  // for the fastest table; what is proven is proven for its prediction
@@ -49,7 +49,7 @@ struct RacedSearch {
   std::vector<std::string> unsearched;  // each number of stages per actor that has no costs, and why
 };
 
-// What raced_search() searches and runs.
+// The tables that raced_search() searches for and runs.
 struct RacedSearchOptions {
   std::vector<int> chunks = {1, 2};                         // stages per actor to search with
   SearchOptions search;                                     // its seconds are for all searches together

@@ -77,7 +77,7 @@ struct StatePiece {
   std::int64_t begin = 0, end = 0;  // elements of the flattened tensor
 };
 
-// What one step gave, and what it took.
+// The results of one step, and the time and memory that it took.
 struct StepReport {
   HostTensors outputs;                // those of the step graph after its state, by name
   double seconds = 0;                 // of the step, by the clock

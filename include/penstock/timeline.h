@@ -51,7 +51,7 @@ struct MemoryPoint {
   bool operator==(const MemoryPoint&) const = default;
 };
 
-// What devices did, or will do, in one step.
+// The activities and the memory of devices in one step, done or predicted.
 struct Timeline {
   std::string title;                             // for the drawing
   bool seconds = true;                           // else the costs' own unit
