@@ -33,10 +33,11 @@ train: build
 demo: build
 	@$(or $(PENSTOCK_PYTHON),.venv/bin/python) examples/demo/demo.py $(ARGS)
 
-# The site of docs/, in build-site/html; a link that leads nowhere is an error.
+# The site of docs/, in build-site/html; a link that leads nowhere is an error, and so is a declaration of include/ without a word about it.
 site: build
 	@scripts/setup.sh site
 	@python3 site/assemble.py build/penstock build-site/source
+	@mkdir -p build-site/html && doxygen site/Doxyfile
 	@.venv-site/bin/sphinx-build -q -W --keep-going -c site -d build-site/doctrees build-site/source build-site/html
 
 # The program for GPUs and what bench/gpu.sh runs, in build-cuda; no GPU is needed for it.

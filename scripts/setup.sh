@@ -13,7 +13,8 @@ for use in "$@"; do
     format) packages+=(git clang-format-19) ;;
     bench) packages+=(libbenchmark-dev) ;;
     wheel) packages+=(git python3-dev) ;;
-    cuda | site) ;;  # below
+    site) packages+=(doxygen) ;;
+    cuda) ;;  # below
     *) echo "scripts/setup.sh: there is no \"$use\"; tests, cuda, format, bench, site or wheel" >&2; exit 2 ;;
   esac
 done

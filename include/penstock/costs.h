@@ -60,7 +60,7 @@ struct BatchFit {
 // The machine that costs hold for.
 struct MachineDescription {
   std::string processor;          // its name, as the system gives it
-  std::int64_t cores = 0;         // that the process may use
+  std::int64_t cores = 0;         // hardware threads of the machine
   std::int64_t memory_bytes = 0;  // of the machine
   std::string build;              // Penstock's and the libraries' versions
 };

@@ -52,7 +52,7 @@ struct TableCosts {
 // Costs that are the same for every stage, in any unit of time.
 struct UnitCosts {
   double forward = 1, backward = 2, input = 1, weight = 1;  // times of F, B, I and W
-  double bytes = 0;                                         // moved; 0: nothing is
+  double bytes = 0;                                         // of every transfer; 0: it takes its latency alone
   std::optional<double> recompute{};                        // forward's, unless said
   double offload = 0;                                       // of a copy to host memory, or back
   double gather = 0, reduce = 0;                            // of UNSHARD, of REDUCE_GRAD
