@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 raw=build-wheel-made  # and build-wheel is beside build, so that what both compile alike is compiled once
 rm -rf "$raw"
-"$1" -m pip wheel . --no-deps -q -w "$raw" -C build-dir=build-wheel
+"$1" -m pip wheel . --no-deps -q -w "$raw" --config-settings=build-dir=build-wheel
 rm -f dist/penstock-*.whl
 PATH="$PWD/.venv-wheel/bin:$PATH" .venv-wheel/bin/auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libgomp*' --exclude 'libcud*' \
   --exclude 'libcupti*' --exclude 'libnvrtc*' -w dist "$raw"/penstock-*.whl

@@ -189,6 +189,8 @@ def main():
     (reference / "command_line.md").write_text(command_line(penstock))
     (reference / "configuration.md").write_text(configuration(penstock))
     (reference / "python.md").write_text(python_reference())
+    (reference / "cpp.md").write_text('# C++\n\n<a href="../cpp/index.html">All declarations of include/penstock</a>, with what their comments say; '
+                                      "[Penstock as a library](../docs/library.md) shows how they go together.\n")
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "docs").symlink_to(REPOSITORY / "docs")
         (reference / "files.md").write_text(files_and_json(Program(program, pathlib.Path(folder))))
