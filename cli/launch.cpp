@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "driver/store_sockets.h"
 #include "penstock/error.h"
@@ -153,7 +154,6 @@ int Group::wait() {
 }
 
 void launch(const LaunchFlags& options) {
-  if (options.arguments.empty()) throw Error("nothing to launch", {}, "penstock launch -n 2 -- train --backend gloo");
   // Signals are blocked before the first process starts, so that none is missed; each process starts with none blocked.
   const sigset_t blocked = awaited();
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
@@ -165,13 +165,15 @@ void launch(const LaunchFlags& options) {
 }  // namespace
 
 void add_launch(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("launch", "Starts N processes on this machine, one per device.");
+  CLI::App* command = program.add_subcommand("launch", "Starts N processes on this machine, one per device");
   command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo");
   const auto options = std::make_shared<LaunchFlags>();
-  command->add_option("-n,--processes", options->processes, "how many (2)")->check(CLI::Range(1, 4096));
-  command->add_option("--port", options->port, "of the rendezvous; 0: a free one (0)")->check(CLI::Range(0, 65535));
+  begin_group(*command, groups::kWhere);
+  command->add_option("-n,--processes", options->processes, "Processes to start [2]")->check(CLI::Range(1, 4096));
+  command->add_option("--port", options->port, "Port at which they meet; 0: a free one [0]")->check(CLI::Range(0, 65535));
   command->add_option("ARGS", options->arguments,
-                      "the command of each process, after --: penstock's, or another program (python train.py)");
+                      "The command of each process, behind --: penstock's, or another program (python train.py)")
+      ->required();
   command->positionals_at_end();
   command->callback([options, &program] {
     const auto named = [&](const CLI::App* other) { return !options->arguments.empty() && other->get_name() == options->arguments[0]; };

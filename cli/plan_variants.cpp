@@ -56,7 +56,7 @@ Compared compared_of(const PlanArguments& arguments) {
   if (!arguments.varied.empty() && arguments.planner != PlanArguments().planner)
     throw Error(concat("--planner ", arguments.planner, " says itself what it varies"), {}, "leave out --vary, or --planner");
   if (!arguments.micro_batches.empty())
-    throw Error("--micro-batches says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
+    throw Error("--microbatch-sizes says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
   const VariantPlanner* planner = find_variant_planner(arguments.planner);
   if (!arguments.only.empty() && !(planner && planner->takes_only))
     throw Error("--only is of --planner degrees and sequences", {}, "--vary KEY=VALUE fixes a key");

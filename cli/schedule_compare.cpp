@@ -151,10 +151,10 @@ void compare_command(const SearchArguments& arguments) {
 }  // namespace
 
 void add_schedule_compare(CLI::App& schedule) {
-  CLI::App* command = schedule.add_subcommand("compare", "all schedules side by side for these costs, links and memory, best first");
+  CLI::App* command = schedule.add_subcommand("compare", "Shows all schedules, and own tables, side by side for these costs, links and memory, best first");
   const auto arguments = std::make_shared<SearchArguments>();
   add_search_options(*command, *arguments);
-  command->footer("Example: penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --activation-limit 6");
+  command->footer("Example:\n  penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --activation-limit 6");
   command->callback([arguments] { compare_command(*arguments); });
 }
 

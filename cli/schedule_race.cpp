@@ -52,15 +52,15 @@ std::vector<int> groups_of(const Config& config) {
 
 void add_race_options(CLI::App& command, RaceArguments& race) {
   CLI::Option* measure =
-      command.add_option("--measure", race.config, "with --costs: run the best tables in steps of this training, and take the fastest")
+      command.add_option("--measure", race.config, "With --costs: run the best tables in steps of this training, and take the fastest")
           ->type_name("CONFIG.toml");
   CLI::Option* mesh = add_mesh_option(command, race.mesh)->needs(measure);
-  mesh->description("of the devices that run them: " + mesh->get_description());
-  command.add_option("--candidates", race.candidates, "tables to run, of those found and of the named schedules each [6]")
+  mesh->description("For --measure: " + mesh->get_description());
+  command.add_option("--candidates", race.candidates, "Tables to run, of those found and of the named schedules each [6]")
       ->check(CLI::Range(1, 1000))
       ->needs(measure);
-  command.add_option("--rounds", race.rounds, "in which each table runs once, in turn [3]")->check(CLI::Range(1, 100000))->needs(measure);
-  command.add_option("--steps", race.steps, "measured steps of a table in a round [8]")->check(CLI::Range(1, 100000))->needs(measure);
+  command.add_option("--rounds", race.rounds, "Rounds in which each table runs once, in turn [3]")->check(CLI::Range(1, 100000))->needs(measure);
+  command.add_option("--steps", race.steps, "Measured steps of a table in a round [8]")->check(CLI::Range(1, 100000))->needs(measure);
 }
 
 std::optional<RacedSearch> raced_search(const SearchArguments& arguments, const RaceArguments& race) {

@@ -7,8 +7,10 @@
 #include <optional>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "penstock/error.h"
 #include "penstock/plan_file.h"
 #include "report/plan_page.h"
@@ -137,18 +139,23 @@ void show(ShowArguments arguments) {
 }  // namespace
 
 void add_show(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("show", "draws a simulated or a measured timeline, several beside each other, or a plan");
+  CLI::App* command = app.add_subcommand("show", "Draws simulated and measured timelines, several on one scale, or a plan");
   const auto arguments = std::make_shared<ShowArguments>();
-  command->add_option("timeline", arguments->files, "timelines: runs' folders, or what simulate --timeline wrote; or what plan --out wrote")
+  begin_group(*command, groups::kWhat);
+  command->add_option("TIMELINE", arguments->files, "Timelines: runs' folders, or what simulate --timeline wrote; or what plan --out wrote")
       ->required();
-  command->add_option("--out", arguments->out, "FILE.svg, .html, .json (Perfetto, chrome://tracing) or .txt; else text on the terminal");
-  command->add_option("--columns", arguments->columns, "characters of time, in text")->capture_default_str()->check(CLI::Range(10, 10000));
-  command->add_option("--title", arguments->title, "of a page [the timelines' titles]");
-  command->add_option("--section", arguments->sections, "text below the timelines of a page; may be repeated")
+  begin_group(*command, groups::kOutput);
+  command
+      ->add_option("--out", arguments->out,
+                   "FILE.svg, .html, .txt, .json (Perfetto, chrome://tracing), .pdf or .png [text on the terminal]")
+      ->type_name("FILE");
+  command->add_option("--columns", arguments->columns, "Width of the time in text, in characters")->capture_default_str()->check(CLI::Range(10, 10000));
+  command->add_option("--title", arguments->title, "Title of a page [the timelines' titles]");
+  command->add_option("--section", arguments->sections, "Text below the timelines of a page")
       ->type_name("HEADING=FILE")
       ->take_all()
       ->expected(1, -1);
-  command->add_flag("--json", arguments->json, "one JSON object instead of the text");
+  add_json_flag(*command, arguments->json);
   command->footer(
       "Example:\n  penstock show runs/gpt --out step.svg\n"
       "  penstock show predicted.json runs/gpt --out both.html");

@@ -14,10 +14,12 @@
 #include "base/words.h"
 #include "cli/backend.h"
 #include "cli/clusters.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "config/learning_rate.h"
 #include "driver/generation.h"
 #include "driver/ranks.h"
@@ -252,19 +254,20 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
 }  // namespace
 
 void add_train(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("train", "Trains a model on real text, or on synthetic data where its model reads no text.");
+  CLI::App* command = program.add_subcommand("train", "Trains a model on real text, or on synthetic data where its model reads no text");
   command->footer(
       "Example:\n  penstock train --schedule zb-h1 --actors 2 --steps 200 --text src docs --out runs/mine\n"
       "  penstock train --resume runs/mine --set train.steps=400\n"
       "  penstock train --resume-or-start --out runs/mine --steps 400");
   const auto options = std::make_shared<TrainOptions>();
   add_config_options(*command, options->config);
-  command->add_flag("--changed-text", options->changed_text, "with --resume: goes on although the text is not the one of the checkpoint");
+  begin_group(*command, groups::kWhat);
+  command->add_flag("--changed-text", options->changed_text, "With --resume: go on although the text is not the one of the checkpoint");
   command
       ->add_flag("--resume-or-start", options->resume_or_start,
-                 "resumes the run in --out where it has a checkpoint, and starts it where not: one command for launchers that start again")
+                 "Resume the run in --out where it has a checkpoint, and start it where not: one command for launchers that start again")
       ->excludes("--resume");
-  command->add_flag("--json", options->json, "one JSON object on standard output");
+  add_json_flag(*command, options->json);
   command->callback([options, &models] { train(*options, models); });
 }
 

@@ -14,6 +14,7 @@
 #include "batch/batch_planners.h"
 #include "config/config_keys.h"
 #include "config/mesh.h"
+#include "config/other_words.h"
 #include "config/planned_config.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
@@ -55,8 +56,8 @@ std::string hint_for_key(const std::string& found, const std::vector<ConfigKey>&
     return concat("its whole name is ", join(elsewhere, " or "));
   std::vector<std::string> names;
   for (const ConfigKey& key : keys) names.push_back(key.name);
-  std::vector<std::string> near;
-  if (const std::string meant = nearest(name, names); !meant.empty()) near = paths_of(keys, meant);
+  std::vector<std::string> near = paths_of(keys, key_called_elsewhere(name));
+  if (const std::string meant = nearest(name, names); near.empty() && !meant.empty()) near = paths_of(keys, meant);
   return near.empty() ? "penstock config lists all keys"
                       : concat("did you mean ", join(near, " or ", [](const std::string& path) { return quote(path); }), "?");
 }
@@ -355,7 +356,8 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigK
       const std::string what =
           assignment.section == "model" ? concat("key of model ", quote(model)) : concat("key of [", assignment.section, "]");
       const std::vector<std::string> own = names_of(keys, assignment.section);
-      if (did_you_mean(assignment.name, own).empty() && !paths_of(keys, assignment.name).empty())
+      const bool is_elsewhere = !paths_of(keys, assignment.name).empty();
+      if (!key_called_elsewhere(assignment.name).empty() || (is_elsewhere && did_you_mean(assignment.name, own).empty()))
         throw Error(concat(assignment.key_place, "unknown ", what, " ", quote(assignment.name)), {}, hint_for_key(assignment.name, keys));
       fail_unknown(assignment.key_place, what.c_str(), assignment.name, own);
     }
