@@ -117,7 +117,7 @@ void add_batch(CLI::App& app) {
       app.add_subcommand("batch", "Plans a batch whose samples have lengths of their own, one problem at a time; list names them");
   const auto arguments = std::make_shared<BatchArguments>();
   begin_group(*command, groups::kWhat);
-  command->add_option("KIND", arguments->kind, "list, or a kind of problem: cut, cyclic, groups, slices, exchange, ...")->required();
+  command->add_option("KIND", arguments->kind, "A kind of problem: cut, cyclic, groups, slices, exchange, ...; or list, which names them")->required();
   command->add_option("INSTANCE", arguments->instance, "FILE.json, or the JSON itself");
   begin_group(*command, groups::kOutput);
   CLI::Option* csv = command->add_flag("--csv", arguments->csv, "Print the answer's table as CSV");
@@ -130,7 +130,7 @@ void add_batch(CLI::App& app) {
   command->footer(run_planners() +
                   "Example:\n  penstock batch list\n"
                   "  penstock batch partition '{\"values\": [8, 7, 6, 5, 4], \"bins\": 2}'\n"
-                  "  penstock batch cyclic '{\"actors\": 4, \"forward\": [5, 1, 1, 4], \"sizes\": [5, 1, 1, 4], \"cap\": 6}' --show");
+                  "  penstock batch cyclic '{\"actors\": 4, \"forward\": [5, 1, 1, 4], \"sizes\": [5, 1, 1, 4]}' --show");
   command->callback([arguments] {
     if (arguments->kind != "list" && arguments->instance.empty()) throw CLI::RequiredError("INSTANCE");
     batch_command(*arguments);

@@ -88,6 +88,7 @@ OptionText option_text(const CLI::Option& option) {
   out.is_argument = option.get_positional();
   if (out.is_argument) {
     out.names = {option.get_name(true, false)};
+    if (type_and_check(option).second.starts_with("{")) out.value = value_of(option);
   } else {
     for (const std::string& letter : option.get_snames()) out.names.push_back("-" + letter);
     if (!option.get_lnames().empty()) out.names.push_back("--" + option.get_lnames().front());

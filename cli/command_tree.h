@@ -25,7 +25,7 @@ inline void begin_group(CLI::App& command, const char* group) {
 
 struct OptionText {
   std::vector<std::string> names;  // "-n", "--processes"; of an argument "CONFIG". Older names are left out
-  std::string value;               // "N", "FILE", or its words: "cpu|cuda"; empty: it takes none
+  std::string value;               // "N", "FILE", or its words: "cpu|cuda"; empty: it takes none, or is an argument of any text
   std::string meaning;             // with its limits and its [default]
   std::string limits;              // "from 1 to 10", "above 0"; empty: none are known
   std::string group;

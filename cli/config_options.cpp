@@ -9,6 +9,7 @@
 #include "cli/shared_options.h"
 #include "config/config_keys.h"
 #include "config/learning_rate.h"
+#include "penstock/error.h"
 #include "state/weight_files.h"
 
 namespace penstock {
@@ -35,7 +36,7 @@ const std::vector<FlagGroup>& flag_groups() {
         {"--actors", "pipeline.actors", "N", "Actors that share the stages [2, or as the table says]"},
         {"--microbatches", "pipeline.microbatches", "N", "Micro-batches of a step [8, or as the table says]"},
         {"--chunks", "pipeline.chunks", "N", "Stages of each actor"},
-        {"--slices", "pipeline.slices", "N", "Slices of each sequence, or the length of each in tokens"},
+        {"--slices", "pipeline.slices", "N", "Slices of each sequence, or the length of each in tokens [1]"},
         {"--window", "pipeline.window", "N", "Training steps that the table is for"},
         {"--in-flight", "pipeline.in_flight", "N", "Micro-batches that an actor holds at most [as the schedule chooses]"},
         {"--group", "pipeline.group", "N",
@@ -100,7 +101,7 @@ void add_flag(CLI::App& command, ConfigOptions& options, const Flag& flag) {
 CLI::Option* add_mesh_option(CLI::App& command, std::string& mesh) {
   return command
       .add_option("--mesh", mesh,
-                  "Devices by axes. pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D hosts of L each; "
+                  "devices by axes. pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D hosts of L each; "
                   "tensor=T, context=C, expert=E: of as many devices for each of these, among which [layout] splits tensors [pipe=2]")
       ->type_name("AXES");
 }
@@ -139,6 +140,8 @@ TrainingStart start_of(const ConfigOptions& options, const Config& config, const
 }
 
 Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
+  if (std::error_code ignored; options.file.find('=') != std::string::npos && !std::filesystem::exists(options.file, ignored))
+    throw Error(concat("there is no file ", quote(options.file)), {}, concat("a key is set by --set ", options.file));
   std::optional<Checkpoint> checkpoint;
   if (!options.resume.empty()) checkpoint = find_intact(options.resume);
   const bool stored = checkpoint && options.file.empty();

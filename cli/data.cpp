@@ -185,11 +185,13 @@ void add_data(CLI::App& program) {
   CLI::App* command = program.add_subcommand("data", "Makes files of tokens, and says how long sequences are");
   command->require_subcommand(1);
   const auto tokens = std::make_shared<DataFlags>(), show = std::make_shared<DataFlags>();
-  add(*command, "tokens", "Makes a file of tokens and its index of any text", tokens, make_tokens)
-      ->add_option("--out", tokens->out, "The file of tokens; its index, .idx, lies beside it")
+  CLI::App* make = add(*command, "tokens", "Makes a file of tokens and its index of any text", tokens, make_tokens);
+  make->footer("Example:\n  penstock data tokens examples --out examples.bin");
+  make->add_option("--out", tokens->out, "The file of tokens; its index, .idx, lies beside it")
       ->type_name("FILE.bin")
       ->required();
-  add(*command, "show", "Says how long the sequences of files are", show, show_lengths);
+  add(*command, "show", "Says how long the sequences of files are", show, show_lengths)
+      ->footer("Example:\n  penstock data show examples/pairs.jsonl --context 512");
   command->footer(
       "Example:\n  penstock data tokens examples --out examples.bin\n"
       "  penstock data show examples/pairs.jsonl --context 512");

@@ -20,7 +20,7 @@ std::string row(const std::string& name, const std::string& meaning) {
 
 std::string row(const OptionText& option) {
   std::string name = join(option.names, ",");
-  if (!option.value.empty()) name += concat(" ", option.value);
+  if (!option.value.empty() && !option.is_argument) name += concat(" ", option.value);
   if (option.repeats) name += " ...";
   return row(name, option.is_required ? concat(option.meaning, " (required)") : option.meaning);
 }

@@ -96,7 +96,7 @@ void add_mesh(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command =
       program.add_subcommand("mesh", "Draws who holds what of a value, and what each axis of a mesh sends over which links in a step");
   command->footer(
-      "Example:\n  penstock mesh --mesh pipe=2,data=2,tensor=2 --value h.0.attn.c_attn.weight --value h.0.mlp --out mesh.svg\n"
+      "Example:\n  penstock mesh --mesh pipe=2,data=2,tensor=2 --value h.0.mlp --value wte.weight --out mesh.svg\n"
       "  penstock mesh --mesh pipe=2,tensor=2 --value wte.weight");
   const auto options = std::make_shared<MeshFlags>();
   add_config_options(*command, options->config);

@@ -274,10 +274,10 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
             arguments.limited = true;
           },
           "Seconds after which the search ends at the latest; of whole configurations unlimited")
-      ->default_str(number(arguments.options.seconds));
+      ->default_str(short_decimal(arguments.options.seconds, 3));
   command.add_option("--seed", arguments.options.seed, "Seed of what is random")->capture_default_str();
-  command.add_flag("--straight", arguments.options.straight, "pipedream: one device for each stage");
-  command.add_flag("--ignore-transfers", arguments.options.ignore_transfers, "pipedream: without activations' transfers");
+  command.add_flag("--straight", arguments.options.straight, "With --planner pipedream: one device for each stage");
+  command.add_flag("--ignore-transfers", arguments.options.ignore_transfers, "With --planner pipedream: without activations' transfers");
   command.add_flag("--no-replicas", arguments.no_replicas, "One device for each stage");
   command
       .add_option_function<std::string>(
@@ -307,12 +307,12 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
       ->type_name("TOKENS");
   command
       .add_option("--only", arguments.only,
-                  "degrees: fix some, pipe=8,tensor=4,zero=3,schedule=zeropp; sequences: pipeline.context=8,slices=1,slices=8 [none]")
+                  "With --planner degrees: fix some, pipe=8,tensor=4,zero=3,schedule=zeropp; sequences: pipeline.context=8,slices=1,slices=8 [none]")
       ->type_name("KEY=VALUE,...");
   command
-      .add_option("--states", arguments.states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
+      .add_option("--states", arguments.states, "With --planner degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
       ->type_name("P+G+O");
-  command.add_flag("--every", arguments.options.degrees.every, "degrees: simulate also what cannot be the fastest");
+  command.add_flag("--every", arguments.options.degrees.every, "With --planner degrees: simulate also what cannot be the fastest");
 }
 
 // Flags for configurations, and for what is printed and written.

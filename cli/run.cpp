@@ -120,12 +120,13 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   program.require_subcommand(1);
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION, "Print the version and exit");
   program.set_help_flag("-h,--help", "Print this and exit");
-  program.footer("Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html\n"
-                 "penstock COMMAND --help says more of each. Exit code: 0; 1: a mistake in what was asked for; 2: in how.");
   const std::vector<std::string> words(argv + 1, argv + argc);
   program.failure_message(
       [&](const CLI::App* app, const CLI::Error& usage) { return in_words_of(words, *app, usage_message(*app, usage, all)); });
   add_commands(program, all);
+  program.footer("Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html\n"
+                 "penstock COMMAND --help says more of each. The exit code is 0, 1 for a mistake in what was asked,\n"
+                 "or 2 for a command line that cannot be read.");
   if (argc == 1) {
     std::fputs(program.help().c_str(), stderr);
     return kWrongUsage;

@@ -95,7 +95,7 @@ void add_schedule(CLI::App& app, const ModelRegistry& models) {
       app.add_subcommand("schedule", "Prints a schedule's table, from its name or from a file; list names them; search finds one");
   const auto arguments = std::make_shared<Arguments>();
   begin_group(*command, groups::kWhat);
-  command->add_option("WHAT", arguments->table.what, "list, a schedule's name, FILE.csv or FILE.rules");
+  command->add_option("WHAT", arguments->table.what, "A schedule's name, FILE.csv or FILE.rules; or list, which names them");
   add_table_options(*command, arguments->table);
   add_fill_options(*command, arguments->fill);
   add_timeline_option(*command, arguments->timeline);

@@ -34,13 +34,14 @@ void add_set_option(CLI::App& command, std::vector<std::string>& settings) {
 
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& names, std::function<void(double)> take, const std::string& meaning) {
   const std::string name = names.substr(0, names.find(','));
-  const auto read = [name, take = std::move(take)](const std::string& text) {
-    const std::optional<double> bytes = parse_bytes(text);
-    if (!bytes) throw Error(concat(name, " ", text, ": this is no number of bytes"), {}, concat(name, " 5e8, 512MiB or 16GB"));
-    if (!(*bytes > 0)) throw Error(concat(name, " ", text, ": it must be above 0"), {}, concat(name, " 16GB"));
+  const CLI::callback_t read = [name, take = std::move(take)](const CLI::results_t& texts) {
+    const std::optional<double> bytes = parse_bytes(texts.back());
+    if (!bytes) return false;  // which is wrong usage
+    if (!(*bytes > 0)) throw Error(concat(name, " ", texts.back(), ": it must be above 0"), {}, concat(name, " 16GB"));
     take(*bytes);
+    return true;
   };
-  return command.add_option_function<std::string>(names, read, meaning)->type_name("BYTES");
+  return command.add_option(names, read, meaning)->type_name("BYTES");
 }
 
 }  // namespace penstock

@@ -17,7 +17,7 @@ void add_timeline_option(CLI::App& command, std::string& timeline);
 void add_set_option(CLI::App& command, std::vector<std::string>& settings);
 
 // An option of bytes, with or without a unit (parse_bytes), above 0. `names` may have older ones behind the first. Throws Error, naming the
-// first, for a value that is none.
+// first, for a value that is not above 0; what is no size is wrong usage.
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& names, std::function<void(double)> take, const std::string& meaning);
 
 }  // namespace penstock

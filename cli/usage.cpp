@@ -28,6 +28,19 @@ const CLI::App& command_of(const CLI::App& program) {
   return *command;
 }
 
+// The meaning of an option within a sentence: its first letter is small unless it is a name's.
+std::string in_a_sentence(std::string meaning) {
+  const auto is_small = [](char c) { return std::islower(static_cast<unsigned char>(c)) != 0 || c == ' '; };
+  if (meaning.size() > 1 && is_small(meaning[1])) meaning[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(meaning[0])));
+  return meaning;
+}
+
+// "--steps N: training steps of the whole run", as a hint.
+std::string said_of(const OptionText& option) {
+  const std::string value = option.value.empty() || option.is_argument ? "" : " " + option.value;
+  return concat(option.names.back(), value, ": ", in_a_sentence(option.meaning));
+}
+
 std::string help_of(const CommandText& command) {
   return concat(command.name, " --help");
 }
@@ -54,7 +67,7 @@ constexpr OtherWords kOtherWords[] = {
     {"microbatches micro-batch-size", "--microbatch-sizes", "a plan says how many there are; --microbatch-sizes 1,2,4 are to choose from"},
     {"virtual-stages vpp num-layers-per-virtual-pipeline-stage interleave", "--chunks", "an actor has so many stages: --chunks N"},
     {"bf16 fp16 amp precision", "--dtype", "--dtype f32, f64 or bf16"},
-    {"output output-dir save", "--out", "--out, with a folder or a file"},
+    {"output output-dir save", "--out", "--out DIR, or a file where one is written"},
     {"load resume-from checkpoint ckpt", "--resume", "--resume RUN"},
     {"max-memory vram gpu-memory", "--memory-limit", "--memory-limit BYTES, as 16GB"},
     {"max-memory vram gpu-memory", "--activation-limit", "--activation-limit, in activations of micro-batches"},
@@ -126,7 +139,7 @@ Complaint unexpected(const CLI::App& program, const CLI::App& command, const Mod
 }
 
 // The complaint where `command` lacks one of its own commands: the first word that nothing took most likely is one, misspelled.
-Complaint missing_command(const CLI::App& program, const CLI::App& command) {
+Complaint missing_command(const CLI::App& program, const CLI::App& command, const ModelRegistry& models) {
   const CommandText text = command_text(command);
   std::vector<std::string> known;
   for (const CommandText& below : text.commands) known.push_back(below.own_name());
@@ -137,6 +150,7 @@ Complaint missing_command(const CLI::App& program, const CLI::App& command) {
     const std::string near = hint_for(word, known);
     return {what, near.empty() ? concat("there is no ", quote(word), "; the commands: ", join(known, ", ")) : near};
   }
+  if (!program.remaining(/*recurse=*/true).empty()) return unexpected(program, command, models);
   return {concat(text.name, " needs a command: ", join(known, ", ")), help_of(text)};
 }
 
@@ -146,8 +160,7 @@ Complaint missing_argument(const CLI::App& command, const std::string& name) {
   const std::string hint = text.examples().empty() ? help_of(text) : concat("as in: ", text.examples().front());
   const CLI::Option* option = command.get_option_no_throw(name);
   if (!option) return {concat(text.name, " needs ", name), hint};
-  const OptionText needed = option_text(*option);
-  return {concat(text.name, " needs ", name, needed.value.empty() ? "" : " " + needed.value, ": ", needed.meaning), hint};
+  return {concat(text.name, " needs ", said_of(option_text(*option))), hint};
 }
 
 // "--steps: ...", as the parser begins what it says of an option's value.
@@ -166,7 +179,7 @@ Complaint refused_value(const CLI::App& command, const std::string& text) {
   const OptionText said = option_text(*option);
   const std::vector<std::string> words = said.words();
   if (words.empty())
-    return {concat(name, " is ", value, "; it is ", said.limits.empty() ? "a number" : said.limits), concat(name, ": ", said.meaning)};
+    return {concat(name, " is ", value, "; it is ", said.limits.empty() ? "a number" : said.limits), said_of(said)};
   const std::string near = did_you_mean(value, words), all = concat("it takes ", join(words, ", "));
   return {concat(name, " is ", quote(value), ", which it does not know"), near.empty() ? all : concat(all, "; ", near)};
 }
@@ -178,7 +191,7 @@ Complaint not_a_number(const CLI::App& command, const std::string& text) {
   const std::string name = text.substr(begin.size(), equals - begin.size());
   const CLI::Option* option = command.get_option_no_throw(name);
   return {concat(name, " is ", quote(text.substr(equals + 3)), ", which is not a number that it takes"),
-          option ? concat(name, ": ", option_text(*option).meaning) : help_of(command_text(command))};
+          option ? said_of(option_text(*option)) : help_of(command_text(command))};
 }
 
 Complaint missing_value(const CLI::App& command, const std::string& text) {
@@ -186,28 +199,27 @@ Complaint missing_value(const CLI::App& command, const std::string& text) {
   const std::string name = option_of(text);
   const CLI::Option* option = command.get_option_no_throw(name);
   if (!option || text.find(" required ") == std::string::npos) return {text, help_of(command_text(command))};
-  const OptionText said = option_text(*option);
-  return {concat(name, " needs a value"), concat(name, " ", said.value, ": ", said.meaning)};
+  return {concat(name, " needs a value"), said_of(option_text(*option))};
 }
 
 // "--mesh requires --measure", "--resume excludes --init".
-Complaint not_together(const std::string& text) {
+Complaint not_together(const CLI::App& command, const std::string& text) {
   const std::vector<std::string> words = split(text, ' ');
   if (words.size() == 3 && words[1] == "excludes") return {concat(words[0], " and ", words[2], " do not go together"), "leave one of them out"};
-  if (words.size() == 3 && words[1] == "requires") return {concat(words[0], " says nothing without ", words[2]), concat("add ", words[2])};
-  return {text, "--help"};
+  if (words.size() == 3 && words[1] == "requires") return {concat(words[0], " says nothing without ", words[2]), concat("add ", said_of(option_text(*command.get_option(words[2]))))};
+  return {text, help_of(command_text(command))};
 }
 
 Complaint complaint_of(const CLI::App& program, const CLI::Error& usage, const ModelRegistry& models) {
   const CLI::App& command = command_of(program);
   const std::string text = usage.what();
-  if (is(usage, CLI::ExitCodes::RequiredError) && text == "A subcommand is required") return missing_command(program, command);
+  if (is(usage, CLI::ExitCodes::RequiredError) && text == "A subcommand is required") return missing_command(program, command, models);
   if (is(usage, CLI::ExitCodes::RequiredError)) return missing_argument(command, text.substr(0, text.find(' ')));
   if (is(usage, CLI::ExitCodes::ExtrasError)) return unexpected(program, command, models);
   if (is(usage, CLI::ExitCodes::ConversionError)) return not_a_number(command, text);
   if (is(usage, CLI::ExitCodes::ArgumentMismatch)) return missing_value(command, text);
   if (is(usage, CLI::ExitCodes::ValidationError)) return refused_value(command, text);
-  if (is(usage, CLI::ExitCodes::ExcludesError) || is(usage, CLI::ExitCodes::RequiresError)) return not_together(text);
+  if (is(usage, CLI::ExitCodes::ExcludesError) || is(usage, CLI::ExitCodes::RequiresError)) return not_together(command, text);
   return {text, help_of(command_text(command))};
 }
 

@@ -72,7 +72,7 @@ class Names(unittest.TestCase):
         for old, new in RENAMED.items():
             command, option = old.split()[1:-1], old.split()[-1]
             for name in (option, new):  # one that there is not would have a hint, or be said to be none
-                self.assertIn(f"error: {name} needs a value", run(*command, name).err)
+                self.assertIn(f"error: {name} needs a value", run(*command, *(["x"] if command == ["plan"] else []), name).err)
         for name, reason in GONE.items():
             self.assertTrue(reason, name)
 
