@@ -10,6 +10,7 @@
 #include "config/config_keys.h"
 #include "config/learning_rate.h"
 #include "penstock/error.h"
+#include "rules/load_schedule.h"
 #include "state/weight_files.h"
 
 namespace penstock {
@@ -139,9 +140,24 @@ TrainingStart start_of(const ConfigOptions& options, const Config& config, const
   return start_from_parameters(config, prepared, is_run ? find_intact(options.init).folder : options.init, models);
 }
 
+namespace {
+
+// Throws Error for what is meant as something else than a configuration's file.
+void check_is_config(const std::string& file, const ModelRegistry& models) {
+  const auto fail = [&](const char* what, const std::string& flag) { throw Error(concat(file, " is ", what, ", not a configuration"), {}, flag); };
+  std::error_code ignored;
+  if (names_table(file) || names_rules(file)) fail("a schedule's table", concat("--schedule ", file));
+  if (file.ends_with(".safetensors")) fail("a file of parameters", concat("--init ", file));
+  if (file.ends_with(".json")) fail("JSON", concat("a plan is taken by --plan ", file, "; a configuration is TOML (penstock config)"));
+  if (file.empty() || std::filesystem::exists(file, ignored)) return;
+  if (models.contains(file)) fail("a model's name", concat("--set model.name=", file));
+  if (file.find('=') != std::string::npos) fail("no file", concat("a key is set by --set ", file));
+}
+
+}  // namespace
+
 Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
-  if (std::error_code ignored; options.file.find('=') != std::string::npos && !std::filesystem::exists(options.file, ignored))
-    throw Error(concat("there is no file ", quote(options.file)), {}, concat("a key is set by --set ", options.file));
+  check_is_config(options.file, models);
   std::optional<Checkpoint> checkpoint;
   if (!options.resume.empty()) checkpoint = find_intact(options.resume);
   const bool stored = checkpoint && options.file.empty();

@@ -281,7 +281,7 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_flag("--no-replicas", arguments.no_replicas, "One device for each stage");
   command
       .add_option_function<std::string>(
-          "--microbatch-sizes,--microbatch-sizes", [&arguments](const std::string& text) { arguments.micro_batches = sizes_in(text); },
+          "--microbatch-sizes,--micro-batches", [&arguments](const std::string& text) { arguments.micro_batches = sizes_in(text); },
           "Sizes of micro-batches to choose from, in samples: 1,2,4 [powers of two]")
       ->type_name("N,...");
   command.add_option("--batch", arguments.batch, "Samples of a step [as the graph or the configuration says]")->check(CLI::Range(1, INT_MAX));

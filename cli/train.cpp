@@ -179,6 +179,13 @@ std::string generated(const Config& config, const TrainingResult& result, const 
                   [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
 }
 
+// A model that knows nothing has a loss of ln(vocabulary), and what it draws is noise. Below two thirds of it words begin to show.
+bool is_text_by_now(const Config& config, const TrainingResult& result) {
+  const auto vocabulary = config.model.numbers.find("vocabulary");
+  if (vocabulary == config.model.numbers.end() || !(vocabulary->second > 1)) return true;
+  return result.last.loss < std::log(vocabulary->second) * 2 / 3;
+}
+
 // The run has ended well, whatever becomes of the sample.
 void print_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
   try {
@@ -248,7 +255,11 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   cluster.reset();
   later.reset();
   if (result.stopped) throw CLI::RuntimeError(128 + SIGTERM);  // another rank got the signal
-  if (!options.json && compiled_soon && prepared.model->generates()) print_sample(config, result, models);
+  if (options.json || !compiled_soon || !prepared.model->generates()) return;
+  if (is_text_by_now(config, result))
+    print_sample(config, result, models);
+  else
+    std::fprintf(stderr, "no sample: at a loss of %s it would be no text yet; more --steps lower it\n", fixed(result.last.loss, 2).c_str());
 }
 
 }  // namespace

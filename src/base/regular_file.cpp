@@ -21,6 +21,25 @@ const char* kind_of(mode_t mode) {
 
 }  // namespace
 
+namespace {
+
+// The hint for a path at which nothing is: the nearest name in its folder, else how far the path leads.
+std::string what_is_there(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMost = 10000;  // entries of a folder that are looked at
+  const fs::path folder = fs::path(path).parent_path().empty() ? fs::path(".") : fs::path(path).parent_path();
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return concat("there is no folder ", folder.string());
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end && names.size() < kMost; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  const std::string near = nearest(fs::path(path).filename().string(), names);
+  const std::string where = folder == "." ? "this folder" : folder.string();
+  return near.empty() ? concat("name a file that is in ", where, ", or another folder") : concat("did you mean ", (fs::path(path).parent_path() / near).string(), "?");
+}
+
+}  // namespace
+
 CannotRead::CannotRead(const std::string& path, int reason)
     : Error(concat("cannot read ", path, ": ", std::strerror(reason)), {},
             reason == EACCES || reason == EPERM ? "let this user read it, and the folders that lead there" : "") {}
@@ -38,7 +57,7 @@ RegularFile::RegularFile(const std::string& path) : fd(::open(path.c_str(), O_RD
   if (fd < 0 || ::fstat(fd, &status) != 0) {
     const int reason = errno;
     if (fd >= 0) ::close(fd);
-    if (reason == ENOENT || reason == ENOTDIR) throw Error(concat("cannot read ", path, ": ", std::strerror(reason)));
+    if (reason == ENOENT || reason == ENOTDIR) throw Error(concat("cannot read ", path, ": ", std::strerror(reason)), {}, what_is_there(path));
     throw CannotRead(path, reason);
   }
   if (!S_ISREG(status.st_mode)) {

@@ -90,6 +90,8 @@ std::optional<LineMistake> mistake_in(std::string_view line) {
 
 [[noreturn]] void fail_line(std::string_view text, std::string_view file, const toml::parse_error& error) {
   const std::string place = place_text(file, error.source()), reason(error.description());
+  if (reason.find("cannot redefine") != std::string::npos)
+    throw Error(place + "this is given twice", {reason}, "leave one of them out");
   const std::vector<std::string> lines = split(text, '\n');
   // What is not closed is noticed behind the line's end.
   const std::size_t number = error.source().begin.line, column = error.source().begin.column;

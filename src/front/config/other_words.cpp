@@ -1,6 +1,7 @@
 #include "config/other_words.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/text.h"
 
@@ -8,7 +9,7 @@ namespace penstock {
 namespace {
 
 struct OtherNames {
-  std::string_view key, names;
+  std::string_view key, names;  // the word here; those elsewhere
 };
 
 // From the options and configurations of Megatron-LM, DeepSpeed, Hugging Face Transformers, nanoGPT, torchtitan and PyTorch.
@@ -48,15 +49,29 @@ constexpr OtherNames kOtherNames[] = {
     {"keep", "save_total_limit"},
 };
 
-}  // namespace
+constexpr OtherNames kOtherValues[] = {
+    {"f32", "fp32 float32 float single"}, {"f64", "fp64 float64 double"}, {"bf16", "bfloat16 fp16 float16 half f16"},
+    {"cuda", "gpu nvidia"},               {"gloo", "mpi tcp"},            {"inputs", "full all"},
+};
 
-std::string key_called_elsewhere(std::string word) {
-  std::ranges::replace(word, '-', '_');
-  for (const OtherNames& row : kOtherNames) {
+// What the first row that has the word among its names says.
+std::string meant_by(std::string_view word, std::span<const OtherNames> rows) {
+  for (const OtherNames& row : rows) {
     const std::vector<std::string> names = split(row.names, ' ');
     if (std::ranges::find(names, word) != names.end()) return std::string(row.key);
   }
   return "";
+}
+
+}  // namespace
+
+std::string key_called_elsewhere(std::string word) {
+  std::ranges::replace(word, '-', '_');
+  return meant_by(word, kOtherNames);
+}
+
+std::string value_called_elsewhere(const std::string& word) {
+  return meant_by(word, kOtherValues);
 }
 
 }  // namespace penstock
