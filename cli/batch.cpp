@@ -117,11 +117,13 @@ void add_batch(CLI::App& app) {
       app.add_subcommand("batch", "Plans a batch whose samples have lengths of their own, one problem at a time; list names them");
   const auto arguments = std::make_shared<BatchArguments>();
   begin_group(*command, groups::kWhat);
-  command->add_option("KIND", arguments->kind, "A kind of problem: cut, cyclic, groups, slices, exchange, ...; or list, which names them")->required();
+  command->add_option("KIND", arguments->kind, "A kind of problem: cut, cyclic, groups, slices, exchange, ...; or list, which names them")
+      ->required();
   command->add_option("INSTANCE", arguments->instance, "FILE.json, or the JSON itself");
   begin_group(*command, groups::kOutput);
   CLI::Option* csv = command->add_flag("--csv", arguments->csv, "Print the answer's table as CSV");
-  CLI::Option* show = command->add_flag("--show", arguments->show, "Draw the answer's table, as if all micro-batches took the same time where it has no times");
+  CLI::Option* show = command->add_flag("--show", arguments->show,
+                                        "Draw the answer's table, as if all micro-batches took the same time where it has no times");
   add_timeline_option(*command, arguments->timeline);
   add_json_flag(*command, arguments->json);
   CLI::Option* json = command->get_option("--json");

@@ -76,9 +76,10 @@ void check(const CheckFlags& options, const ModelRegistry& models) {
 }  // namespace
 
 void add_check(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("check",
-                                             "Compares the step that train would do next with a sequential one: the loss and every gradient, or a "
-                                             "window of steps, on the data that are named and on drawn ones");
+  CLI::App* command =
+      program.add_subcommand("check",
+                             "Compares the step that train would do next with a sequential one: the loss and every gradient, or a "
+                             "window of steps, on the data that are named and on drawn ones");
   command->footer(
       "Example:\n  penstock check --schedule slimpipe --slices 4 --dtype f64\n  penstock check --dtype f64 --schedule interleaved-1f1b "
       "--actors 2 --chunks 2 --json");

@@ -53,7 +53,7 @@ std::string emit(const CompileFlags& options, const ModelRegistry& models) {
   }
   const Config config = load_config(options.config, models);
   const Prepared prepared = prepare(config, models);
-  say_sizes(prepared);
+  say_sizes(prepared, options.config.log);
   if (!options.dump_passes.empty()) dump_passes(training_lowering(config, prepared), options.dump_passes);
   if (options.memory_limit >= 0 && options.form != "program")
     throw Error(concat("--memory-limit is for programs, not for --emit ", options.form), {}, "--emit program, or --explain");
@@ -135,10 +135,12 @@ void add_compile(CLI::App& program, const ModelRegistry& models) {
   command->add_option("--emit", options->form, "The form that is printed [program]")
       ->check(CLI::IsMember({"graph", "layouts", "stages", "schedule", "draft", "program"}));
   command->add_option("--after", options->after, "With --emit draft: the pass of lowering whose draft is printed [the last]");
-  command->add_option("--dump-passes", options->dump_passes, "Also write the draft that each pass of lowering leaves into this folder")->type_name("DIR");
+  command->add_option("--dump-passes", options->dump_passes, "Also write the draft that each pass of lowering leaves into this folder")
+      ->type_name("DIR");
   begin_group(*command, groups::kWhere);
-  add_bytes_option(*command, "--memory-limit,--memory", [options](double bytes) { options->memory_limit = static_cast<std::int64_t>(bytes); },
-                   "Memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
+  add_bytes_option(
+      *command, "--memory-limit,--memory", [options](double bytes) { options->memory_limit = static_cast<std::int64_t>(bytes); },
+      "Memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
   begin_group(*command, groups::kOutput);
   command->add_flag("--explain", options->explain,
                     "Instead of a form: each conversion between layouts, why it is there and what it sends, by stage and along each axis");

@@ -79,14 +79,17 @@ _penstock() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=penstock words= options= taken= i
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case "$command ${COMP_WORDS[i]}" in
-    )", steps_down(root), R"() command+=" ${COMP_WORDS[i]}" ;;
+    )",
+                steps_down(root), R"() command+=" ${COMP_WORDS[i]}" ;;
     esac
   done
   case "$command $before" in
-)", values, R"(  esac
+)",
+                values, R"(  esac
   if [[ -z $taken ]]; then
     case $command in
-)", commands, R"(    esac
+)",
+                commands, R"(    esac
     [[ $word == -* ]] && words=$options
   fi
   COMPREPLY=($(compgen -W "$words" -- "$word"))
@@ -127,7 +130,8 @@ std::string zsh_script(const CommandText& root) {
       words += " " + shell_quoted(concat(below.own_name(), ":", zsh_escaped(below.summary)));
     if (words.empty())
       for (const std::string& word : argument_words(*command)) words += " " + shell_quoted(word);
-    cases += concat("    ", shell_quoted(command->name), ")\n      choices=(", words, " )\n      options=(", zsh_options(*command), " ) ;;\n");
+    cases +=
+        concat("    ", shell_quoted(command->name), ")\n      choices=(", words, " )\n      options=(", zsh_options(*command), " ) ;;\n");
   }
   return concat(R"(#compdef penstock
 # zsh completion for penstock: put it into a folder of $fpath as _penstock
@@ -136,11 +140,13 @@ _penstock() {
   local -a options choices
   for ((i = 2; i < CURRENT; ++i)); do
     case "$command ${words[i]}" in
-    )", steps_down(root), R"() command+=" ${words[i]}" ;;
+    )",
+                steps_down(root), R"() command+=" ${words[i]}" ;;
     esac
   done
   case $command in
-)", cases, R"(  esac
+)",
+                cases, R"(  esac
   [[ ${words[CURRENT]} != -* && ${words[CURRENT-1]} != -* ]] && (( ${#choices} )) && _describe penstock choices
   _arguments "${options[@]}" '*:file:_files'
 }
@@ -154,7 +160,8 @@ function __penstock_command
   set -l command penstock
   for word in (commandline -opc)[2..-1]
     switch "$command $word"
-      case )", join(split(steps_down(root), '|'), " "), R"(
+      case )",
+                           join(split(steps_down(root), '|'), " "), R"(
         set command "$command $word"
     end
   end
@@ -170,7 +177,8 @@ end
     for (const OptionText& option : command->options) {
       if (option.is_argument) continue;
       std::string line = here;
-      for (const std::string& name : option.names) line += name.starts_with("--") ? concat(" -l ", name.substr(2)) : concat(" -s ", name.substr(1));
+      for (const std::string& name : option.names)
+        line += name.starts_with("--") ? concat(" -l ", name.substr(2)) : concat(" -s ", name.substr(1));
       const std::vector<std::string> words = words_of(option);
       if (!option.value.empty()) line += words.empty() ? " -r" : concat(" -x -a ", shell_quoted(join(words, " ")));
       out += concat(line, " -d ", shell_quoted(option.meaning), "\n");

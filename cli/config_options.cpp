@@ -1,6 +1,5 @@
 #include "cli/config_options.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -101,9 +100,10 @@ void add_flag(CLI::App& command, ConfigOptions& options, const Flag& flag) {
 
 CLI::Option* add_mesh_option(CLI::App& command, std::string& mesh) {
   return command
-      .add_option("--mesh", mesh,
-                  "devices by axes. pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D hosts of L each; "
-                  "tensor=T, context=C, expert=E: of as many devices for each of these, among which [layout] splits tensors [pipe=2]")
+      .add_option(
+          "--mesh", mesh,
+          "devices by axes. pipe=P,data=D: P actors of D devices each, which share every micro-batch; local=L: of D hosts of L each; "
+          "tensor=T, context=C, expert=E: of as many devices for each of these, among which [layout] splits tensors [pipe=2]")
       ->type_name("AXES");
 }
 
@@ -114,21 +114,22 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
   command.add_option("--text", options.text, "Files and folders to read [the project's own sources]")->type_name("PATH")->expected(1, -1);
   command.add_option("--resume", options.resume, "Go on from a run's newest checkpoint, or from the one named")->type_name("DIR");
   command
-      .add_option("--init", options.init,
-                  "Start from parameters: of a run or checkpoint, or of a file or folder that save_pretrained wrote, of names as the model has")
+      .add_option(
+          "--init", options.init,
+          "Start from parameters: of a run or checkpoint, or of a file or folder that save_pretrained wrote, of names as the model has")
       ->type_name("DIR|FILE.safetensors");
   for (const FlagGroup& group : flag_groups()) {
     begin_group(command, group.title);
     for (const Flag& flag : group.flags) add_flag(command, options, flag);
     if (group.title == groups::kWhere) add_mesh_option(command, options.mesh);
   }
+  add_log_options(command, options.log);
 }
 
-Checkpoint find_intact(const std::string& path) {
+Checkpoint find_intact(const std::string& path, const Log& log) {
   FoundCheckpoint found = find_checkpoint(path);
   for (const DamagedCheckpoint& damaged : found.damaged)
-    std::fprintf(stderr, "note: %s is damaged (%s); %s is the newest intact one\n", damaged.folder.c_str(), damaged.damage.c_str(),
-                 found.checkpoint.folder.c_str());
+    log.say(concat("note: ", damaged.folder, " is damaged (", damaged.damage, "); ", found.checkpoint.folder, " is the newest intact one"));
   return std::move(found.checkpoint);
 }
 
@@ -137,14 +138,16 @@ TrainingStart start_of(const ConfigOptions& options, const Config& config, const
   if (options.init.empty()) return fresh_start(config, prepared);
   std::error_code ignored;
   const bool is_run = std::filesystem::is_directory(options.init, ignored) && !is_pretrained(options.init);
-  return start_from_parameters(config, prepared, is_run ? find_intact(options.init).folder : options.init, models);
+  return start_from_parameters(config, prepared, is_run ? find_intact(options.init, options.log).folder : options.init, models);
 }
 
 namespace {
 
 // Throws Error for what is meant as something else than a configuration's file.
 void check_is_config(const std::string& file, const ModelRegistry& models) {
-  const auto fail = [&](const char* what, const std::string& flag) { throw Error(concat(file, " is ", what, ", not a configuration"), {}, flag); };
+  const auto fail = [&](const char* what, const std::string& flag) {
+    throw Error(concat(file, " is ", what, ", not a configuration"), {}, flag);
+  };
   std::error_code ignored;
   if (names_table(file) || names_rules(file)) fail("a schedule's table", concat("--schedule ", file));
   if (file.ends_with(".safetensors")) fail("a file of parameters", concat("--init ", file));
@@ -159,7 +162,7 @@ void check_is_config(const std::string& file, const ModelRegistry& models) {
 Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
   check_is_config(options.file, models);
   std::optional<Checkpoint> checkpoint;
-  if (!options.resume.empty()) checkpoint = find_intact(options.resume);
+  if (!options.resume.empty()) checkpoint = find_intact(options.resume, options.log);
   const bool stored = checkpoint && options.file.empty();
   std::vector<Override> overrides;
   if (stored) overrides.push_back({"run.out", run_folder(checkpoint->folder), "--resume"});
@@ -179,10 +182,9 @@ Config load_config(const ConfigOptions& options, const ModelRegistry& models) {
   return config;
 }
 
-void say_sizes(const Prepared& prepared) {
+void say_sizes(const Prepared& prepared, const Log& log) {
   if (!prepared.one_by_one.empty())
-    std::fprintf(stderr, "note: stages that take several micro-batches together run them one after the other: %s\n",
-                 prepared.one_by_one.c_str());
+    log.say(concat("note: stages that take several micro-batches together run them one after the other: ", prepared.one_by_one));
 }
 
 }  // namespace penstock

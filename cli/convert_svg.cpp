@@ -58,11 +58,13 @@ void convert_svg(const std::string& svg, const std::string& file) {
     const bool well = run_quietly(command);
     std::error_code ignored;
     std::filesystem::remove(source, ignored);
-    if (!well || !std::filesystem::exists(made, ignored)) throw Error(concat(command[0], " could not make ", file), {}, "--out FILE.svg, which any browser shows");
+    if (!well || !std::filesystem::exists(made, ignored))
+      throw Error(concat(command[0], " could not make ", file), {}, "--out FILE.svg, which any browser shows");
     std::filesystem::rename(made, file);
     return;
   }
-  throw Error(concat("--out ", file, ": no program is installed that makes it of an SVG"), {"looked for rsvg-convert, inkscape and cairosvg"},
+  throw Error(concat("--out ", file, ": no program is installed that makes it of an SVG"),
+              {"looked for rsvg-convert, inkscape and cairosvg"},
               "install one (apt install librsvg2-bin, or pip install cairosvg), or --out FILE.svg");
 }
 

@@ -171,9 +171,11 @@ CLI::App* add(CLI::App& data, const std::string& name, const std::string& summar
   CLI::App* command = data.add_subcommand(name, summary);
   begin_group(*command, groups::kWhat);
   command->add_option("PATH", flags->paths, "Files and folders")->required();
-  command->add_option("--tokenizer", flags->tokenizer, "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model [bytes]")->type_name("bytes|FILE");
+  command->add_option("--tokenizer", flags->tokenizer, "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model [bytes]")
+      ->type_name("bytes|FILE");
   command->add_flag("--pairs", flags->pairs, "Inputs and targets apart, as data.pairs takes them");
-  command->add_option("--context", flags->context, "Say what a model with a context of so many tokens would cut")->check(CLI::PositiveNumber);
+  command->add_option("--context", flags->context, "Say what a model with a context of so many tokens would cut")
+      ->check(CLI::PositiveNumber);
   add_json_flag(*command, flags->json);
   command->callback([flags, run] { run(*flags); });
   return command;
@@ -187,9 +189,7 @@ void add_data(CLI::App& program) {
   const auto tokens = std::make_shared<DataFlags>(), show = std::make_shared<DataFlags>();
   CLI::App* make = add(*command, "tokens", "Makes a file of tokens and its index of any text", tokens, make_tokens);
   make->footer("Example:\n  penstock data tokens examples --out examples.bin");
-  make->add_option("--out", tokens->out, "The file of tokens; its index, .idx, lies beside it")
-      ->type_name("FILE.bin")
-      ->required();
+  make->add_option("--out", tokens->out, "The file of tokens; its index, .idx, lies beside it")->type_name("FILE.bin")->required();
   add(*command, "show", "Says how long the sequences of files are", show, show_lengths)
       ->footer("Example:\n  penstock data show examples/pairs.jsonl --context 512");
   command->footer(

@@ -98,7 +98,9 @@ std::string intervals_text(const FilledStep& filled) {
 
 void add_fill_options(CLI::App& command, FillChoice& choice) {
   begin_group(command, groups::kTimes);
-  command.add_option("--fill", choice.chains, "Fill idle time with frozen layers of the next step: chains of COUNTxTIME, as 4x3;8x1.5 [nothing]")
+  command
+      .add_option("--fill", choice.chains,
+                  "Fill idle time with frozen layers of the next step: chains of COUNTxTIME, as 4x3;8x1.5 [nothing]")
       ->type_name("CHAINS");
   command.add_option("--quantum", choice.quantum, "With --fill: partial batches are multiples of this part of a batch [1/8]")
       ->type_name("1/N");

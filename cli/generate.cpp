@@ -26,6 +26,7 @@ struct GenerateFlags {
   std::string folder, out;
   GenerationOptions generation;
   PictureOptions picture;
+  Log log;
   bool json = false;
   std::vector<std::string> of_text, of_pictures;  // the flags that were given and only texts or only pictures take
 };
@@ -77,7 +78,7 @@ void draw_picture(const GenerateFlags& options, const Trained& trained, const Mo
 void generate(const GenerateFlags& options, const ModelRegistry& models) {
   check(options);
   Trained trained;
-  trained.checkpoint = find_intact(options.folder);
+  trained.checkpoint = find_intact(options.folder, options.log);
   trained.config = parse_config(trained.checkpoint.config, trained.checkpoint.folder + "/manifest.json", {}, models);
   const std::future<void> loading = load_backend();
   trained.state = {.kind = StateSource::Kind::checkpoint, .path = trained.checkpoint.folder};
@@ -104,11 +105,11 @@ void add_generate(CLI::App& program, const ModelRegistry& models) {
   begin_group(*command, groups::kWhat);
   command->add_option("DIR", options->folder, "A run's or a checkpoint's folder")->required();
   command->option_defaults()->group("Text");
-  const std::vector<CLI::Option*> text = {
-      command->add_option("--prompt", options->generation.prompt, "The text to continue [none]"),
-      command->add_option("--tokens", options->generation.tokens, "Tokens to add [200]"),
-      command->add_option("--temperature", options->generation.temperature, "How freely the next token is drawn; 0: always the likeliest [0.8]"),
-      command->add_option("--top-k", options->generation.top_k, "Tokens to choose among; 0: all [40]")};
+  const std::vector<CLI::Option*> text = {command->add_option("--prompt", options->generation.prompt, "The text to continue [none]"),
+                                          command->add_option("--tokens", options->generation.tokens, "Tokens to add [200]"),
+                                          command->add_option("--temperature", options->generation.temperature,
+                                                              "How freely the next token is drawn; 0: always the likeliest [0.8]"),
+                                          command->add_option("--top-k", options->generation.top_k, "Tokens to choose among; 0: all [40]")};
   command->option_defaults()->group("Picture");
   const std::vector<CLI::Option*> pictures = {
       command->add_option("--out", options->out, "The picture's file")->type_name("FILE.png"),
@@ -117,6 +118,7 @@ void add_generate(CLI::App& program, const ModelRegistry& models) {
       command->add_option("--guidance", options->picture.guidance, "How much it follows the class; 1: as in training [2]")};
   begin_group(*command, groups::kModel);
   command->add_option("--seed", options->generation.seed, "Seed of the draws [0]");
+  add_log_options(*command, options->log);
   add_json_flag(*command, options->json);
   command->callback([options, text, pictures, &models] {
     options->of_text = given(text);

@@ -70,13 +70,15 @@ std::string synopsis(const CommandText& command) {
 std::string manual_page(const CommandText& command, const std::string& version) {
   std::string title = page_name(command);
   std::ranges::transform(title, title.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  std::string out = concat(".TH \"", roff(title), "\" 1 \"\" \"", version, "\" \"Penstock\"\n.SH NAME\n",
-                           roff(page_name(command)), " \\- ", roff(command.summary), "\n.SH SYNOPSIS\n", synopsis(command), "\n");
+  std::string out = concat(".TH \"", roff(title), "\" 1 \"\" \"", version, "\" \"Penstock\"\n.SH NAME\n", roff(page_name(command)), " \\- ",
+                           roff(command.summary), "\n.SH SYNOPSIS\n", synopsis(command), "\n");
   if (const std::string notes = notes_of(command); !notes.empty())
-    out += concat(".SH DESCRIPTION\n", join(split(notes, '\n'), "\n.br\n", [](const std::string& line) { return roff(std::string(trim(line))); }), "\n");
+    out += concat(".SH DESCRIPTION\n",
+                  join(split(notes, '\n'), "\n.br\n", [](const std::string& line) { return roff(std::string(trim(line))); }), "\n");
   if (!command.commands.empty()) {
     out += ".SH COMMANDS\n";
-    for (const CommandText& below : command.commands) out += concat(".TP\n\\fB", roff(below.own_name()), "\\fR\n", roff(below.summary), "\n");
+    for (const CommandText& below : command.commands)
+      out += concat(".TP\n\\fB", roff(below.own_name()), "\\fR\n", roff(below.summary), "\n");
   }
   out += concat(".SH OPTIONS\n", options_section(command));
   if (const std::vector<std::string> examples = command.examples(); !examples.empty())
@@ -93,7 +95,8 @@ const CommandText& command_named(const CommandText& root, const std::vector<std:
     std::vector<std::string> known;
     for (const CommandText& below : out->commands) known.push_back(below.own_name());
     if (found == out->commands.end()) {
-      const std::string near = hint_for(name, known), all = known.empty() ? concat("penstock man ", out->own_name()) : concat("its commands: ", join(known, ", "));
+      const std::string near = hint_for(name, known),
+                        all = known.empty() ? concat("penstock man ", out->own_name()) : concat("its commands: ", join(known, ", "));
       throw Error(concat(out->name, " has no command ", quote(name)), {}, near.empty() ? all : near);
     }
     out = &*found;

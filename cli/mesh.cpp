@@ -110,7 +110,8 @@ void add_mesh(CLI::App& program, const ModelRegistry& models) {
       ->take_all()
       ->expected(1, -1);
   begin_group(*command, groups::kWhere);
-  command->add_option("--cluster", options->cluster, "Levels and links of the devices, as penstock plan takes them [equal links]")->type_name("FILE.toml");
+  command->add_option("--cluster", options->cluster, "Levels and links of the devices, as penstock plan takes them [equal links]")
+      ->type_name("FILE.toml");
   add_json_flag(*command, options->json);
   command->callback([options, &models] {
     const auto out = options->config.flags.extract("--out");  // the picture's, not the run's

@@ -40,8 +40,8 @@ Config load_planned(const PlanArguments& arguments, std::vector<Override> ahead,
   return load_config(named ? "" : arguments.what, overrides, *arguments.models);
 }
 
-void say_progress(const std::string& text) {
-  std::fprintf(stderr, "plan: %s\n", text.c_str());
+void say_progress(const PlanArguments& arguments, const std::string& text) {
+  arguments.log.say("plan: " + text);
 }
 
 namespace {
@@ -49,7 +49,8 @@ namespace {
 Config config_of(const PlanArguments& arguments) {
   std::vector<Override> ahead, behind;
   // A plan says how many micro-batches there are: what a run without one would take need not divide the batch.
-  if (arguments.cluster != "local" || !arguments.micro_batches.empty()) ahead.push_back({"pipeline.microbatches", "1", "--microbatch-sizes"});
+  if (arguments.cluster != "local" || !arguments.micro_batches.empty())
+    ahead.push_back({"pipeline.microbatches", "1", "--microbatch-sizes"});
   if (arguments.devices) behind.push_back({"pipeline.actors", std::to_string(*arguments.devices), "--devices"});
   return load_planned(arguments, std::move(ahead), behind);
 }
@@ -169,7 +170,7 @@ std::vector<PlannedModel> plan_config(const PlanArguments& arguments, const Conf
     local.memory = arguments.memory;
     local.candidates = arguments.candidates;
     local.rounds = arguments.rounds;
-    local.progress = say_progress;
+    local.progress = [&arguments](const std::string& text) { say_progress(arguments, text); };
     return plan_locally(workbench_of(config, *arguments.models), local);
   }
   if (!arguments.out.empty() && planner_named(arguments.planner).equal_groups) keep_to_runnable(options.degrees.only);
@@ -256,11 +257,13 @@ void add_problem_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--cluster", arguments.cluster, "The cluster's file, or local: this machine, measured, with pipeline.actors threads")
       ->type_name("FILE.toml|local");
   command.add_option("--devices", arguments.devices, "Equal devices instead of a cluster's file [as the graph's file says]");
-  add_bytes_option(command, "--bandwidth", [&arguments](double bytes) { arguments.bandwidth = bytes; },
-                   "Bandwidth of every link, in bytes per second, as 25GB/s [unlimited]");
+  add_bytes_option(
+      command, "--bandwidth", [&arguments](double bytes) { arguments.bandwidth = bytes; },
+      "Bandwidth of every link, in bytes per second, as 25GB/s [unlimited]");
   command.add_option("--latency", arguments.latency, "Latency of every link, in seconds [0]");
-  add_bytes_option(command, "--memory-limit,--memory", [&arguments](double bytes) { arguments.memory = bytes; },
-                   "Memory of every device, with a unit as in 16GB or 512MiB [unlimited]");
+  add_bytes_option(
+      command, "--memory-limit,--memory", [&arguments](double bytes) { arguments.memory = bytes; },
+      "Memory of every device, with a unit as in 16GB or 512MiB [unlimited]");
 }
 
 void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
@@ -284,7 +287,8 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
           "--microbatch-sizes,--micro-batches", [&arguments](const std::string& text) { arguments.micro_batches = sizes_in(text); },
           "Sizes of micro-batches to choose from, in samples: 1,2,4 [powers of two]")
       ->type_name("N,...");
-  command.add_option("--batch", arguments.batch, "Samples of a step [as the graph or the configuration says]")->check(CLI::Range(1, INT_MAX));
+  command.add_option("--batch", arguments.batch, "Samples of a step [as the graph or the configuration says]")
+      ->check(CLI::Range(1, INT_MAX));
   command.add_option("--nodes", arguments.nodes, "Nodes of a configuration's model at most")
       ->check(CLI::Range(1, kMostNodes))
       ->capture_default_str();
@@ -307,10 +311,12 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
       ->type_name("TOKENS");
   command
       .add_option("--only", arguments.only,
-                  "With --planner degrees: fix some, pipe=8,tensor=4,zero=3,schedule=zeropp; sequences: pipeline.context=8,slices=1,slices=8 [none]")
+                  "With --planner degrees: fix some, pipe=8,tensor=4,zero=3,schedule=zeropp; sequences: "
+                  "pipeline.context=8,slices=1,slices=8 [none]")
       ->type_name("KEY=VALUE,...");
   command
-      .add_option("--states", arguments.states, "With --planner degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
+      .add_option("--states", arguments.states,
+                  "With --planner degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
       ->type_name("P+G+O");
   command.add_flag("--every", arguments.options.degrees.every, "With --planner degrees: simulate also what cannot be the fastest");
 }
@@ -322,9 +328,7 @@ void add_model_flags(CLI::App& command, PlanArguments& arguments) {
       .add_option("--figures", arguments.figures,
                   "Device whose published figures time a configuration, or a graph without times [the cluster's device, else v100]")
       ->type_name("NAME");
-  command
-      .add_option("--device", arguments.device,
-                  "With --cluster local: what is measured and planned for [cpu]")
+  command.add_option("--device", arguments.device, "With --cluster local: what is measured and planned for [cpu]")
       ->type_name("cpu|cuda|standin")
       ->excludes("--figures");
   begin_group(command, groups::kModel);
@@ -333,6 +337,7 @@ void add_model_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_flag("--explain", arguments.explain, "The bottleneck, the next best plan, and what a larger cluster would give");
   command.add_option("--out", arguments.out, "Write the plan, for train --plan and show; of whole configurations FILE.toml, for train")
       ->type_name("FILE");
+  add_log_options(command, arguments.log);
   add_json_flag(command, arguments.json);
 }
 

@@ -101,7 +101,7 @@ PlannedVariants planned(const Compared& of) {
   const PlanArguments& arguments = of.arguments;
   VariantPlanning planning{.load = [&](const Settings& settings) { return of.load(settings); }, .models = arguments.models, .predict = {}};
   if (is_local(arguments)) {
-    planning.progress = say_progress;
+    planning.progress = [&arguments](const std::string& text) { say_progress(arguments, text); };
     planning.cluster = uniform_cluster(of.devices, 1);
     planning.memory = [&](int) { return arguments.memory.value_or(ClusterDevice().memory); };
     planning.predict = [&](const ConfigVariant& variant, const Prepared& prepared, Program& program) {
@@ -130,7 +130,7 @@ PlannedVariants planned(const Compared& of) {
   PlannedVariants out = plan_variants(settings, std::move(planning));
   if (is_local(arguments)) {
     RaceOptions race{.steps = arguments.rounds};
-    race.progress = say_progress;
+    race.progress = [&arguments](const std::string& text) { say_progress(arguments, text); };
     race_variants(out.variants, *arguments.models, arguments.candidates, race,
                   [&](const Config& config) { return workbench_of(config, *arguments.models); });
   }

@@ -159,7 +159,7 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
   profiling.input = [&](std::int64_t number, const Program& program) {
     return training_input(config, *data, number, program.microbatches / step_microbatches(prepared));
   };
-  profiling.progress = [](const std::string& text) { std::fprintf(stderr, "profile: %s\n", text.c_str()); };
+  profiling.progress = [&log = options.config.log](const std::string& text) { log.say("profile: " + text); };
   Costs measured;
   if (!plans_batches(config)) {
     measured = measure_costs(*devices.cluster, devices.isolation.get(), programs_of(config, prepared), state, profiling);
@@ -194,7 +194,11 @@ void add_profile(CLI::App& program, const ModelRegistry& models) {
       "The second adds what it measures to the first one's file.");
   const auto options = std::make_shared<ProfileFlags>();
   add_config_options(*command, options->config);
-  command->get_option("--out")->required()->description("The file of costs; what it has for this machine and model is kept or replaced")->type_name("FILE")->default_str("");
+  command->get_option("--out")
+      ->required()
+      ->description("The file of costs; what it has for this machine and model is kept or replaced")
+      ->type_name("FILE")
+      ->default_str("");
   begin_group(*command, groups::kModel);
   command->add_option("--rounds", options->rounds, "Measured steps of each program [10]")->check(CLI::Range(1, 100000));
   add_json_flag(*command, options->json);

@@ -124,9 +124,10 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   program.failure_message(
       [&](const CLI::App* app, const CLI::Error& usage) { return in_words_of(words, *app, usage_message(*app, usage, all)); });
   add_commands(program, all);
-  program.footer("Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html\n"
-                 "penstock COMMAND --help says more of each. The exit code is 0, 1 for a mistake in what was asked,\n"
-                 "or 2 for a command line that cannot be read.");
+  program.footer(
+      "Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html\n"
+      "penstock COMMAND --help says more of each. The exit code is 0, 1 for a mistake in what was asked,\n"
+      "or 2 for a command line that cannot be read.");
   if (argc == 1) {
     std::fputs(program.help().c_str(), stderr);
     return kWrongUsage;

@@ -183,14 +183,16 @@ void compare_command(const SearchArguments& arguments, const std::vector<std::st
 }  // namespace
 
 void add_schedule_compare(CLI::App& schedule) {
-  CLI::App* command = schedule.add_subcommand("compare", "Shows all schedules, and own tables, side by side for these costs, links and memory, best first");
+  CLI::App* command =
+      schedule.add_subcommand("compare", "Shows all schedules, and own tables, side by side for these costs, links and memory, best first");
   const auto arguments = std::make_shared<SearchArguments>();
   const auto named = std::make_shared<std::vector<std::string>>();
   begin_group(*command, groups::kWhat);
   command->add_option("TABLE", *named, "Own tables, FILE.csv or FILE.rules, and schedules' names [all schedules]");
   add_search_options(*command, *arguments);
-  command->footer("Example:\n  penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --activation-limit 6\n"
-                  "  penstock schedule compare examples/schedules/1f1b.rules 1f1b zb-h1 --actors 4 --microbatches 8");
+  command->footer(
+      "Example:\n  penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --activation-limit 6\n"
+      "  penstock schedule compare examples/schedules/1f1b.rules 1f1b zb-h1 --actors 4 --microbatches 8");
   command->callback([arguments, named] { compare_command(*arguments, *named); });
 }
 

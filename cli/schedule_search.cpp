@@ -16,8 +16,8 @@
 #include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/shared_options.h"
 #include "cli/schedule_race.h"
+#include "cli/shared_options.h"
 #include "cli/window_text.h"
 #include "penstock/error.h"
 #include "report/progress.h"
@@ -277,7 +277,7 @@ void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
                     "The table may say where sends and receives start, in place of as soon as they can");
   command->add_option("--seconds", arguments->seconds, "Seconds after which the search ends at the latest")->capture_default_str();
   command->add_option("--seed", arguments->seed, "Seed of the random moves")->capture_default_str();
-  begin_group(*command, groups::kOutput);
+  add_log_options(*command, race->log);
   command->add_option("--out", arguments->out, "Write the table")->type_name("FILE.csv");
   command->footer(
       "Example:\n  penstock schedule search --actors 4 --microbatches 8 --activation-limit 6 --out best.csv --show\n"

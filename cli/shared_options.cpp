@@ -22,7 +22,8 @@ void add_show_flag(CLI::App& command, bool& show) {
 
 void add_timeline_option(CLI::App& command, std::string& timeline) {
   begin_group(command, groups::kOutput);
-  command.add_option("--timeline", timeline, "Write the timeline, for penstock show, Perfetto and chrome://tracing")->type_name("FILE.json");
+  command.add_option("--timeline", timeline, "Write the timeline, for penstock show, Perfetto and chrome://tracing")
+      ->type_name("FILE.json");
 }
 
 void add_set_option(CLI::App& command, std::vector<std::string>& settings) {

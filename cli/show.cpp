@@ -83,7 +83,8 @@ std::string picture(const std::vector<Timeline>& timelines, const ShowArguments&
   if (extension == ".txt") return timeline_text(timelines, {arguments.columns, false});
   if (extension == ".svg") return svg(timelines);
   if (extension == ".json") return timeline_json(only(timelines, extension));
-  throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {}, "the extensions are .svg, .pdf, .png, .html, .json and .txt");
+  throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {},
+              "the extensions are .svg, .pdf, .png, .html, .json and .txt");
 }
 
 bool is_converted(const std::string& file) {
@@ -175,7 +176,9 @@ void add_show(CLI::App& app) {
       ->add_option("--out", arguments->out,
                    "FILE.svg, .html, .txt, .json (Perfetto, chrome://tracing), .pdf or .png [text on the terminal]")
       ->type_name("FILE");
-  command->add_option("--columns", arguments->columns, "Width of the time in text, in characters")->capture_default_str()->check(CLI::Range(10, 10000));
+  command->add_option("--columns", arguments->columns, "Width of the time in text, in characters")
+      ->capture_default_str()
+      ->check(CLI::Range(10, 10000));
   command->add_option("--title", arguments->title, "Title of a page [the timelines' titles]");
   command->add_option("--section", arguments->sections, "Text below the timelines of a page")
       ->type_name("HEADING=FILE")

@@ -49,7 +49,8 @@ void add_program_options(CLI::App& command, SimulateArguments& arguments) {
       ->allow_extra_args(false);
   command.add_option("--network", arguments.link, "Link whose published figures connect the devices")->type_name("NAME");
   begin_group(command, groups::kModel);
-  command.add_option("--schedule", arguments.schedule, "Of a configuration: a schedule's name, FILE.csv or FILE.rules")->type_name("SCHEDULE");
+  command.add_option("--schedule", arguments.schedule, "Of a configuration: a schedule's name, FILE.csv or FILE.rules")
+      ->type_name("SCHEDULE");
   command.add_option("--plan", arguments.plan, "Of a configuration: what penstock plan wrote")->type_name("FILE");
   CLI::Option* mesh = add_mesh_option(command, arguments.mesh);
   mesh->description("Of a configuration: " + mesh->get_description());

@@ -73,14 +73,16 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_option("--reduce", arguments.reduce, "Time to reduce the gradients of an actor's share, in that unit [0]");
   command.add_option("--parameters", arguments.parameters, "What an actor's share of parameters counts, in micro-batches' activations [0]");
   command.add_flag("--per-stage", arguments.per_stage, "All these are of each stage, with all its slices, not of an actor's whole share");
-  command.add_option("--latency", arguments.latency, "Latency of every link, in that unit, or seconds with measured or published times [0]");
+  command.add_option("--latency", arguments.latency,
+                     "Latency of every link, in that unit, or seconds with measured or published times [0]");
   command.add_option("--bandwidth", arguments.bandwidth, "Bandwidth of every link, in bytes per unit of time, or per second [unlimited]");
   command.add_option("--bytes", arguments.bytes, "Bytes of one transfer of a whole micro-batch [0]");
   command.add_option("--link", arguments.links, "One link, both directions: 2-3:latency=0.5,bandwidth=100")
       ->type_name("A-B:latency=L[,bandwidth=B]")
       ->take_all()
       ->expected(1, -1);
-  command.add_option("--costs", arguments.costs, "What penstock profile measured, in seconds, instead of the times above")->type_name("FILE");
+  command.add_option("--costs", arguments.costs, "What penstock profile measured, in seconds, instead of the times above")
+      ->type_name("FILE");
   command.add_option("--backend", arguments.backend, "Whose measured costs count")
       ->check(CLI::IsMember(backend_names()))
       ->capture_default_str();

@@ -76,48 +76,45 @@ void take_folder(const Config& config, const TrainingStart& start, std::optional
 }
 
 // Gives up the checkpoints behind the step that the run goes on from in its folder: they are kept under other names.
-void set_later_aside(const Config& config, const TrainingStart& start) {
+void set_later_aside(const Config& config, const TrainingStart& start, const Log& log) {
   if (!goes_on_in_place(config, start)) return;
   for (const auto& [step, folder] : checkpoint_folders(config.run.out))
     if (step > start.step)
-      std::fprintf(stderr, "note: the run goes on from step %d: %s is %s from now on\n", static_cast<int>(start.step), folder.c_str(),
-                   set_aside(folder, start.damaged.contains(step) ? "damaged" : "later").c_str());
+      log.say(concat("note: the run goes on from step ", start.step, ": ", folder, " is ",
+                     set_aside(folder, start.damaged.contains(step) ? "damaged" : "later"), " from now on"));
 }
 
 void print_finished(const TrainOptions& options, const Config& config, const TrainingStart& start) {
-  std::fprintf(stderr, "%s has done all %d steps\n", start.state.path.c_str(), static_cast<int>(start.step));
+  options.config.log.say(concat(start.state.path, " has done all ", start.step, " steps"));
   if (options.json)
     print_json(nlohmann::ordered_json{
         {"step", start.step}, {"stopped", false}, {"seconds", 0}, {"out", config.run.out}, {"checkpoint", start.state.path}});
 }
 
 // Prints how a resumed run goes on: from which checkpoint and with which learning rate.
-void print_resumed(const Config& config, const TrainingStart& start) {
-  std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
+void print_resumed(const Config& config, const TrainingStart& start, const Log& log) {
+  log.say("resumed from " + start.state.path);
   const std::string rate = learning_rate_text(config.train), before = learning_rate_text(*start.before);
   const bool over = find_decay(config.train.decay).falls() && end_of_decay(config.train) < config.train.steps;
-  std::fprintf(stderr, "learning rate %s%s%s\n", rate.c_str(), rate == before ? ", as before" : concat("; before: ", before).c_str(),
-               over ? concat("; --set decay_end=", config.train.steps, " lets it fall until the last step").c_str() : "");
+  log.say(concat("learning rate ", rate, rate == before ? ", as before" : concat("; before: ", before),
+                 over ? concat("; --set decay_end=", config.train.steps, " lets it fall until the last step") : ""));
 }
 
-void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start) {
+void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start, const Log& log) {
   std::int64_t parameters = 0;
   for (const ParameterSpec& spec : prepared.parameters) parameters += spec.type.elements();
   const std::vector<int> devices = devices_of_actors(prepared);
   const bool grouped = devices_in(devices) > static_cast<int>(devices.size());
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
-  std::fprintf(stderr, "%s with %s parameters; %s on %s%s (%s), %s of %d%s; %s\n", config.model.name.c_str(),
-               short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
-               counted(config.pipeline.table.actors, "actor").c_str(),
-               grouped ? concat(" of ", groups_text(devices), " devices").c_str() : "", config.pipeline.backend.c_str(),
-               counted(config.pipeline.table.microbatches, "micro-batch").c_str(),
-               static_cast<int>(config.train.batch / config.pipeline.table.microbatches), size.c_str(), data.summary().c_str());
-  say_sizes(prepared);
-  if (start.before) print_resumed(config, start);
+  log.say(concat(config.model.name, " with ", short_number(static_cast<double>(parameters)), " parameters; ", prepared.schedule.name,
+                 " on ", counted(config.pipeline.table.actors, "actor"), grouped ? concat(" of ", groups_text(devices), " devices") : "",
+                 " (", config.pipeline.backend, "), ", counted(config.pipeline.table.microbatches, "micro-batch"), " of ",
+                 config.train.batch / config.pipeline.table.microbatches, size, "; ", data.summary()));
+  say_sizes(prepared, log);
+  if (start.before) print_resumed(config, start, log);
   const bool is_random = !start.before && !start.init && prepared.model->initial_values().empty();
   if (is_random && std::ranges::any_of(prepared.parameters, &ParameterSpec::adapter))
-    std::fprintf(stderr,
-                 "note: adapters alone are trained, and the parameters beside them are random: --init FILE takes a trained model's\n");
+    log.say("note: adapters alone are trained, and the parameters beside them are random: --init FILE takes a trained model's");
 }
 
 std::string device_table(const Prepared& prepared, const TrainingResult& result) {
@@ -187,11 +184,13 @@ bool is_text_by_now(const Config& config, const TrainingResult& result) {
 }
 
 // The run has ended well, whatever becomes of the sample.
-void print_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
+void print_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models, const Log& log) {
+  if (!is_text_by_now(config, result))
+    return log.say(concat("no sample: at a loss of ", fixed(result.last.loss, 2), " it would be no text yet; more --steps lower it"));
   try {
     std::printf("\nA sample:\n%s\n", printable(generated(config, result, models)).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "no sample: %s\n", error.what());
+    log.say(concat("no sample: ", error.what()));
   }
 }
 
@@ -214,6 +213,7 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
 }
 
 void train(const TrainOptions& options, const ModelRegistry& models) {
+  const Log& log = options.config.log;
   const ConfigOptions settings = settled(options, models);
   const Config config = load_config(settings, models);
   const std::future<void> loading = load_backend();
@@ -231,20 +231,25 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   const bool compiled_soon = Clock::now() - begin < kCompileSeconds;
   choose_kernels(config, programs.training);
   if (programs.evaluation) choose_kernels(config, *programs.evaluation);
-  print_beginning(config, prepared, *data, start);
+  print_beginning(config, prepared, *data, start, log);
 
   TrainingResult result;
   std::optional<StopLater> later;  // until all is written and said
   {
-    Progress progress(stderr, terminal_of(stderr), config.train.steps, peak_of(config, cluster->devices()));
+    std::optional<Progress> progress;
+    if (!log.quiet && !log.verbose) progress.emplace(stderr, terminal_of(stderr), config.train.steps, peak_of(config, cluster->devices()));
     const auto begin_run = [&] {
       later.emplace();
-      set_later_aside(config, start);
+      set_later_aside(config, start, log);
     };
-    const auto show = [&](const StepMetrics& metrics) { progress.show(metrics); };
+    const auto show = [&](const StepMetrics& metrics) {
+      if (progress) progress->show(metrics);
+      const std::string line = progress_text(metrics, config.train.steps);
+      log.verbose ? log.say(line) : log.keep(line);
+    };
     result = penstock::train({config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested}});
   }
-  if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
+  if (result.stopped) log.say(concat("stopped by a signal after step ", result.last.step));
   const std::string timeline = written_timeline(config, prepared, programs, result);
   if (options.json) {
     print_result(config, *data, result, timeline);
@@ -255,11 +260,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   cluster.reset();
   later.reset();
   if (result.stopped) throw CLI::RuntimeError(128 + SIGTERM);  // another rank got the signal
-  if (options.json || !compiled_soon || !prepared.model->generates()) return;
-  if (is_text_by_now(config, result))
-    print_sample(config, result, models);
-  else
-    std::fprintf(stderr, "no sample: at a loss of %s it would be no text yet; more --steps lower it\n", fixed(result.last.loss, 2).c_str());
+  if (!options.json && compiled_soon && prepared.model->generates()) print_sample(config, result, models, log);
 }
 
 }  // namespace

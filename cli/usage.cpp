@@ -178,8 +178,7 @@ Complaint refused_value(const CLI::App& command, const std::string& text) {
   if (value.starts_with("Value ")) value = value.substr(6);
   const OptionText said = option_text(*option);
   const std::vector<std::string> words = said.words();
-  if (words.empty())
-    return {concat(name, " is ", value, "; it is ", said.limits.empty() ? "a number" : said.limits), said_of(said)};
+  if (words.empty()) return {concat(name, " is ", value, "; it is ", said.limits.empty() ? "a number" : said.limits), said_of(said)};
   const std::string near = did_you_mean(value, words), all = concat("it takes ", join(words, ", "));
   return {concat(name, " is ", quote(value), ", which it does not know"), near.empty() ? all : concat(all, "; ", near)};
 }
@@ -205,8 +204,10 @@ Complaint missing_value(const CLI::App& command, const std::string& text) {
 // "--mesh requires --measure", "--resume excludes --init".
 Complaint not_together(const CLI::App& command, const std::string& text) {
   const std::vector<std::string> words = split(text, ' ');
-  if (words.size() == 3 && words[1] == "excludes") return {concat(words[0], " and ", words[2], " do not go together"), "leave one of them out"};
-  if (words.size() == 3 && words[1] == "requires") return {concat(words[0], " says nothing without ", words[2]), concat("add ", said_of(option_text(*command.get_option(words[2]))))};
+  if (words.size() == 3 && words[1] == "excludes")
+    return {concat(words[0], " and ", words[2], " do not go together"), "leave one of them out"};
+  if (words.size() == 3 && words[1] == "requires")
+    return {concat(words[0], " says nothing without ", words[2]), concat("add ", said_of(option_text(*command.get_option(words[2]))))};
   return {text, help_of(command_text(command))};
 }
 

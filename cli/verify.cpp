@@ -154,8 +154,9 @@ void add_verify(CLI::App& app) {
       ->add_option("FILE", arguments->file,
                    "A schedule (FILE.csv), a program (penstock compile --emit program), or the folder of a run or of a checkpoint")
       ->required();
-  add_bytes_option(*command, "--memory-limit,--memory", [arguments](double bytes) { arguments->memory_limit = static_cast<std::int64_t>(bytes); },
-                   "Of a program: memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
+  add_bytes_option(
+      *command, "--memory-limit,--memory", [arguments](double bytes) { arguments->memory_limit = static_cast<std::int64_t>(bytes); },
+      "Of a program: memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
   command->add_option("--staleness", arguments->staleness, "Of a table: by how many updates parameters that are read may be late [any]")
       ->check(CLI::NonNegativeNumber);
   command

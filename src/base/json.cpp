@@ -62,7 +62,8 @@ class Stop : public nlohmann::json_sax<json> {
 // What most likely is wrong where the parser stopped.
 std::string mistake_at(std::string_view text, std::size_t position) {
   if (trim(text).empty()) return "this is not JSON: the file is empty";
-  if (position >= text.size() || trim(text.substr(position)).empty()) return "this is not JSON: it ends before its brackets or quotes are closed";
+  if (position >= text.size() || trim(text.substr(position)).empty())
+    return "this is not JSON: it ends before its brackets or quotes are closed";
   const std::string_view before = trim(text.substr(0, position));
   const char here = text[position];
   if (here == '\'') return "this is not JSON: texts stand in double quotes";

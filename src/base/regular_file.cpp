@@ -35,7 +35,8 @@ std::string what_is_there(const std::string& path) {
     names.push_back(entry->path().filename().string());
   const std::string near = nearest(fs::path(path).filename().string(), names);
   const std::string where = folder == "." ? "this folder" : folder.string();
-  return near.empty() ? concat("name a file that is in ", where, ", or another folder") : concat("did you mean ", (fs::path(path).parent_path() / near).string(), "?");
+  return near.empty() ? concat("name a file that is in ", where, ", or another folder")
+                      : concat("did you mean ", (fs::path(path).parent_path() / near).string(), "?");
 }
 
 }  // namespace
@@ -57,7 +58,8 @@ RegularFile::RegularFile(const std::string& path) : fd(::open(path.c_str(), O_RD
   if (fd < 0 || ::fstat(fd, &status) != 0) {
     const int reason = errno;
     if (fd >= 0) ::close(fd);
-    if (reason == ENOENT || reason == ENOTDIR) throw Error(concat("cannot read ", path, ": ", std::strerror(reason)), {}, what_is_there(path));
+    if (reason == ENOENT || reason == ENOTDIR)
+      throw Error(concat("cannot read ", path, ": ", std::strerror(reason)), {}, what_is_there(path));
     throw CannotRead(path, reason);
   }
   if (!S_ISREG(status.st_mode)) {

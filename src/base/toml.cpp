@@ -79,19 +79,21 @@ std::optional<LineMistake> mistake_in(std::string_view line) {
   if (value.empty()) return LineMistake{concat(key, " has no value"), concat(key, " = ...")};
   const char first = value.front();
   if (first == '"' || first == '\'')
-    return value.size() == 1 || value.back() != first ? std::optional(LineMistake{"the closing quote is missing", concat(line, std::string(1, first))})
-                                                      : std::nullopt;
-  if (first == '[') return value.ends_with(']') ? std::nullopt : std::optional(LineMistake{"the closing bracket is missing", concat(line, "]")});
+    return value.size() == 1 || value.back() != first
+               ? std::optional(LineMistake{"the closing quote is missing", concat(line, std::string(1, first))})
+               : std::nullopt;
+  if (first == '[')
+    return value.ends_with(']') ? std::nullopt : std::optional(LineMistake{"the closing bracket is missing", concat(line, "]")});
   if (first == '{' || parse_number<double>(value)) return std::nullopt;
   if (value == "True" || value == "False")
-    return LineMistake{concat(value, " is written ", value == "True" ? "true" : "false"), concat(key, " = ", value == "True" ? "true" : "false")};
+    return LineMistake{concat(value, " is written ", value == "True" ? "true" : "false"),
+                       concat(key, " = ", value == "True" ? "true" : "false")};
   return LineMistake{concat("quotes are missing around ", value), concat(key, " = ", quote(value))};
 }
 
 [[noreturn]] void fail_line(std::string_view text, std::string_view file, const toml::parse_error& error) {
   const std::string place = place_text(file, error.source()), reason(error.description());
-  if (reason.find("cannot redefine") != std::string::npos)
-    throw Error(place + "this is given twice", {reason}, "leave one of them out");
+  if (reason.find("cannot redefine") != std::string::npos) throw Error(place + "this is given twice", {reason}, "leave one of them out");
   const std::vector<std::string> lines = split(text, '\n');
   // What is not closed is noticed behind the line's end.
   const std::size_t number = error.source().begin.line, column = error.source().begin.column;

@@ -38,7 +38,8 @@ struct Assignment {
 [[noreturn]] void fail_unknown(const std::string& place, const char* what, const std::string& found,
                                const std::vector<std::string>& known) {
   const std::string meant = value_called_elsewhere(found);
-  const std::string near = std::ranges::find(known, meant) != known.end() ? concat("did you mean ", quote(meant), "?") : hint_for(found, known);
+  const std::string near =
+      std::ranges::find(known, meant) != known.end() ? concat("did you mean ", quote(meant), "?") : hint_for(found, known);
   throw Error(concat(place, "unknown ", what, " ", quote(found)), {}, near.empty() ? "known: " + join(known, ", ") : near);
 }
 
@@ -427,9 +428,10 @@ void check_batch(const Config& config) {
                        " times pipeline.data = ", data, local > 1 ? concat(" times pipeline.local = ", local) : ""),
                 {"every device of an actor takes as many sequences of every micro-batch"});
   if (batch % microbatches != 0)
-    throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
-                {"every micro-batch has the same number of sequences"},
-                concat("--microbatches ", largest_divisor(batch, microbatches), ", or --batch ", (batch / microbatches + 1) * microbatches));
+    throw Error(
+        concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
+        {"every micro-batch has the same number of sequences"},
+        concat("--microbatches ", largest_divisor(batch, microbatches), ", or --batch ", (batch / microbatches + 1) * microbatches));
   if (const int slices = slices_of(config); slices > 1 && plans_batches(config))
     throw Error(concat("pipeline.slices = ", slices, " cuts sequences of one length; batch.planner = ", quote(config.batch.planner),
                        " plans batches of several"),
@@ -554,7 +556,8 @@ int devices_with_members(const Config& config) {
 
 Override parse_override(std::string_view text) {
   const std::size_t equal = text.find('=');
-  if (equal == std::string_view::npos || equal == 0) throw Error(concat("--set needs key=value, this is ", quote(text)), {}, "--set train.steps=100; penstock config lists all keys");
+  if (equal == std::string_view::npos || equal == 0)
+    throw Error(concat("--set needs key=value, this is ", quote(text)), {}, "--set train.steps=100; penstock config lists all keys");
   const std::string key(trim(text.substr(0, equal)));
   return {key, std::string(trim(text.substr(equal + 1))), "--set " + key};
 }

@@ -50,8 +50,12 @@ constexpr OtherNames kOtherNames[] = {
 };
 
 constexpr OtherNames kOtherValues[] = {
-    {"f32", "fp32 float32 float single"}, {"f64", "fp64 float64 double"}, {"bf16", "bfloat16 fp16 float16 half f16"},
-    {"cuda", "gpu nvidia"},               {"gloo", "mpi tcp"},            {"inputs", "full all"},
+    {"f32", "fp32 float32 float single"},
+    {"f64", "fp64 float64 double"},
+    {"bf16", "bfloat16 fp16 float16 half f16"},
+    {"cuda", "gpu nvidia"},
+    {"gloo", "mpi tcp"},
+    {"inputs", "full all"},
 };
 
 // What the first row that has the word among its names says.

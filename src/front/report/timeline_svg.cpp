@@ -248,9 +248,9 @@ std::string drawing(const TimelinePicture& picture) {
   const Timeline& timeline = picture.timeline;
   bool arrows_left_out = false;
   const std::string lines = arrows(picture, arrows_left_out);
-  return concat("<text class=\"title\" x=\"8\" y=\"24\">", escape_markup(timeline.title),
-                "</text><text class=\"small\" x=\"8\" y=\"42\">", time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(picture),
-                device_rows(picture), lines, legend(picture, arrows_left_out));
+  return concat("<text class=\"title\" x=\"8\" y=\"24\">", escape_markup(timeline.title), "</text><text class=\"small\" x=\"8\" y=\"42\">",
+                time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(picture), device_rows(picture), lines,
+                legend(picture, arrows_left_out));
 }
 
 std::string svg_of(const std::string& title, std::size_t chunks, double height, const std::string& drawn) {

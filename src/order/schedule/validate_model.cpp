@@ -121,8 +121,8 @@ std::string units_text(const Schedule& schedule, std::int32_t stage, Kind kind, 
   return end - first > 1 ? concat(begin, " to ", unit_text(schedule, stage, kind, end - 1)) : begin;
 }
 
-// The first forwards that `stage` lacks, and where they belong: before the first one's backward, else near the stage's forward before it, else near
-// the micro-batch's in another stage.
+// The first forwards that `stage` lacks, and where they belong: before the first one's backward, else near the stage's forward before it,
+// else near the micro-batch's in another stage.
 [[noreturn]] void fail_missing_forward(const Schedule& schedule, const StageShape& shape, std::int32_t stage, std::int64_t forwards,
                                        const Microbatches& step) {
   std::vector<bool> present(step.count, false);
@@ -141,7 +141,8 @@ std::string units_text(const Schedule& schedule, std::int32_t stage, Kind kind, 
     if (!any) any = here;
   });
   const auto end = static_cast<std::int32_t>(std::find(present.begin() + missing, present.end(), true) - present.begin());
-  const std::string unit = units_text(schedule, stage, Kind::F, missing, end), is_missing = end - missing > 1 ? " are missing" : " is missing";
+  const std::string unit = units_text(schedule, stage, Kind::F, missing, end),
+                    is_missing = end - missing > 1 ? " are missing" : " is missing";
   std::string what = concat(title(schedule), ": ", unit, is_missing);
   if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
     what = concat(place(schedule, by), ": ", unit, is_missing, backward ? " before " : " near ", text_at(schedule, by));
