@@ -31,13 +31,17 @@ std::vector<std::string> words_of(const OptionText& option) {
   return out;
 }
 
-// The words of the first argument where it names schedules, as that of simulate.
+// The words of the first argument: commands, those of a list, and schedules where it names them, as that of simulate.
 std::vector<std::string> argument_words(const CommandText& command) {
   std::vector<std::string> out;
   for (const CommandText& below : command.commands) out.push_back(below.own_name());
-  for (const OptionText& option : command.options)
-    if (option.is_argument && option.meaning.find("schedule's name") != std::string::npos)
+  for (const OptionText& option : command.options) {
+    if (!option.is_argument) continue;
+    const std::vector<std::string> words = option.words();
+    out.insert(out.end(), words.begin(), words.end());
+    if (option.meaning.find("schedule's name") != std::string::npos)
       for (const ScheduleInfo& schedule : schedules()) out.push_back(schedule.name);
+  }
   return out;
 }
 

@@ -9,7 +9,6 @@
 #include "config/config_keys.h"
 #include "config/learning_rate.h"
 #include "penstock/error.h"
-#include "rules/load_schedule.h"
 #include "state/weight_files.h"
 
 namespace penstock {
@@ -149,7 +148,7 @@ void check_is_config(const std::string& file, const ModelRegistry& models) {
     throw Error(concat(file, " is ", what, ", not a configuration"), {}, flag);
   };
   std::error_code ignored;
-  if (names_table(file) || names_rules(file)) fail("a schedule's table", concat("--schedule ", file));
+  if (file.ends_with(".csv") || file.ends_with(".rules")) fail("a schedule's table", concat("--schedule ", file));
   if (file.ends_with(".safetensors")) fail("a file of parameters", concat("--init ", file));
   if (file.ends_with(".json")) fail("JSON", concat("a plan is taken by --plan ", file, "; a configuration is TOML (penstock config)"));
   if (file.empty() || std::filesystem::exists(file, ignored)) return;

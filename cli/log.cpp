@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 
 #include "base/text.h"
 #include "cli/command_tree.h"
@@ -35,7 +36,15 @@ void add_log_options(CLI::App& command, Log& log) {
   begin_group(command, groups::kOutput);
   CLI::Option* quiet = command.add_flag("--quiet", log.quiet, "No progress and no notes on standard error; errors are said");
   command.add_flag("--verbose", log.verbose, "Say every step, where otherwise some are left out")->excludes(quiet);
-  command.add_option("--log-file", log.file, "Also add progress and notes to this file, each line behind the time")->type_name("FILE");
+  const auto take = [&log](const std::string& file) {
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    std::error_code ignored;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
+      throw Error(concat("--log-file ", file, ": there is no folder ", folder.string()), {}, "name a file in a folder that is there");
+    log.file = file;
+  };
+  command.add_option_function<std::string>("--log-file", take, "Also add progress and notes to this file, each line behind the time")
+      ->type_name("FILE");
 }
 
 }  // namespace penstock

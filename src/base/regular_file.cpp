@@ -23,20 +23,19 @@ const char* kind_of(mode_t mode) {
 
 namespace {
 
-// The hint for a path at which nothing is: the nearest name in its folder, else how far the path leads.
+// The hint for a path at which nothing is: the file of its folder with the nearest name and the same extension.
 std::string what_is_there(const std::string& path) {
   namespace fs = std::filesystem;
-  constexpr int kMost = 10000;  // entries of a folder that are looked at
-  const fs::path folder = fs::path(path).parent_path().empty() ? fs::path(".") : fs::path(path).parent_path();
+  constexpr std::size_t kMost = 10000;  // entries of a folder that are looked at
+  const fs::path wanted = path, folder = wanted.parent_path().empty() ? fs::path(".") : wanted.parent_path();
   std::error_code error;
   if (!fs::is_directory(folder, error)) return concat("there is no folder ", folder.string());
-  std::vector<std::string> names;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end && names.size() < kMost; entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  const std::string near = nearest(fs::path(path).filename().string(), names);
-  const std::string where = folder == "." ? "this folder" : folder.string();
-  return near.empty() ? concat("name a file that is in ", where, ", or another folder")
-                      : concat("did you mean ", (fs::path(path).parent_path() / near).string(), "?");
+  std::vector<std::string> stems;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end && stems.size() < kMost; entry.increment(error))
+    if (entry->path().extension() == wanted.extension()) stems.push_back(entry->path().stem().string());
+  const std::string near = nearest(wanted.stem().string(), stems);
+  if (!near.empty()) return concat("did you mean ", (wanted.parent_path() / (near + wanted.extension().string())).string(), "?");
+  return concat("name a file that is in ", folder == "." ? "this folder" : folder.string(), ", or another folder");
 }
 
 }  // namespace

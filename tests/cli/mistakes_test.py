@@ -1,28 +1,281 @@
-"""The mistakes that people make: each message names the wrong word, says why it is wrong, and shows a way out."""
+"""Mistakes that people make, a row for each: the message names the wrong word, says why it is wrong and shows a way out. Where a message is bad, its
+kind is mended, not the row."""
 
+import shlex
 import unittest
 
 from support import ProgramTest, run
 
-USAGE, REFUSED = 2, 1
+USAGE, REFUSED = 2, 1  # the command line cannot be read; what it asks for is refused
 
-# A file's name -> its content, for the rows below.
 FILES = {
-    "empty.toml": "",
-    "empty.csv": "",
-    "empty.json": "",
-}
+    "config.toml": "[train]\nsteps = 3\n",
+    "empty.toml": "", "empty.csv": "", "empty.json": "", "empty.rules": "", "empty.txt": "", "empty.safetensors": "",
+    "quotes.toml": "[pipeline]\nschedule = 1f1b\n",
+    "closing_quote.toml": '[pipeline]\nschedule = "1f1b\n',
+    "bracket.toml": "[train\nsteps = 3\n",
+    "list.toml": '[data]\ntext = ["src", "docs"\n',
+    "colon.toml": "[train]\nsteps: 3\n",
+    "no_value.toml": "[train]\nsteps =\n",
+    "true.toml": "[run]\nfuse = True\n",
+    "twice.toml": "[train]\nsteps = 3\nsteps = 4\n",
+    "section.toml": "[trian]\nsteps = 3\n",
+    "key.toml": "[train]\nlr = 3\n",
+    "no_section.toml": "steps = 3\n",
+    "kind.toml": '[train]\nsteps = "three"\n',
+    "table.csv": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
+    "missing.csv": "".join(",".join(f"{s}F{m},{s}B{m}" for m in range(9 if s == 0 else 1)) + "\n" for s in range(2)),
+    "no_backward.csv": "0F0,0F1,0F2,0B0\n",
+    "semicolons.csv": "0F0;0B0\n1F0;1B0\n",
+    "header.csv": "actor,time,action\n0,1,F0\n",
+    "double.csv": "0F0,0F0,0B0\n",
+    "cycle.csv": "0F0,0B0\n1B0,1F0\n",
+    "letter.csv": "0F0,0X0\n",
+    "broken.json": '{"lengths": [1, 2',
+    "comma.json": '{"lengths": [1, 2,]}',
+    "single.json": "{'lengths': [1, 2]}",
+    "list.json": "[1, 2]",
+    "other.json": '{"a": 1}',
+    "text.json": '{"values": "many", "bins": 2}',
+    "word.rules": "hello world\n",
+    "program.txt": "penstock program\nnothing\n",
+    "prose.txt": "once upon a time\n",
+    "broken.safetensors": "not a model at all",
+    "cluster.toml": "[[devices]]\ncount = 2\nmemmory = 16\n",
+    "lines.jsonl": '{"input": "a", "target": "b"}\nnot json\n',
+}  # fmt: skip
 
-
-# A row: the command line, the words that its message has, and the exit code.
+# The command line, words that the message has, and the exit code.
 ROWS = [
+    # Commands that there are not.
     ("trian", ['no command "trian"', 'did you mean "train"?'], USAGE),
-]
+    ("frobnicate", ['no command "frobnicate"', "the commands: train, generate, "], USAGE),
+    ("version", ['no command "version"', "did you mean --version?"], USAGE),
+    ("help", ['no command "help"', "did you mean --help?"], USAGE),
+    ("-x", ["no option -x", "its options: --version, --help"], USAGE),
+    ("data token", ['penstock data has no command "token"', 'did you mean "tokens"?'], USAGE),
+    ("data", ["penstock data needs a command: tokens, show"], USAGE),
+    ("man trian", ['no command "trian"', 'did you mean "train"?'], REFUSED),
+    # Options as other systems call them.
+    ("train --epochs 3", ["penstock train has no option --epochs", "a run counts steps", "--steps N"], USAGE),
+    ("check --epochs 3", ["penstock check has no option --epochs", "--steps N"], USAGE),
+    ("verify x --epochs 3", ["penstock verify has no option --epochs", "its options: --help, --memory-limit, "], USAGE),
+    ("train --tp 2", ["no option --tp", "--mesh pipe=2,tensor=2"], USAGE),
+    ("train --dp 2", ["no option --dp", "--mesh pipe=2,data=2"], USAGE),
+    ("train --gpus 4", ["no option --gpus", "--mesh pipe=2,data=2"], USAGE),
+    ("train --pp 4", ["no option --pp", "--actors N"], USAGE),
+    ("train --bf16", ["no option --bf16", "--dtype f32, f64 or bf16"], USAGE),
+    ("train --batch-size 8", ["no option --batch-size", "--batch N"], USAGE),
+    ("train --micro-batch-size 2", ["no option --micro-batch-size", "--microbatches N"], USAGE),
+    ("train --hidden-size 64", ["no option --hidden-size", "--set model.width=VALUE"], USAGE),
+    ("train --learning_rate 1", ["no option --learning_rate", "--set train.learning_rate=VALUE"], USAGE),
+    ("train -lr 1", ["no option -lr", "--set train.learning_rate=VALUE"], USAGE),
+    ("schedule 1f1b --stages 4", ["penstock schedule has no option --stages", "--actors N"], USAGE),
+    ("schedule 1f1b --tp 2", ["no option --tp", "penstock schedule --help lists its options"], USAGE),
+    ("launch --nproc-per-node 2 -- train", ["no option --nproc-per-node", "--processes N, or -n N"], USAGE),
+    ("generate x --max-new-tokens 3", ["no option --max-new-tokens", "--tokens N"], USAGE),
+    ("plan gpt --microbatches 4", ["penstock plan has no option --microbatches", "--microbatch-sizes 1,2,4"], USAGE),
+    ("simulate 1f1b --gpus 4", ["penstock simulate has no option --gpus", "hint: "], USAGE),
+    # Misspelled ones.
+    ("train --stpes 3", ["no option --stpes", "did you mean --steps?"], USAGE),
+    ("plan gpt --plannr best", ["no option --plannr", "did you mean --planner?"], USAGE),
+    ("simulate 1f1b --latancy 1", ["no option --latancy", "did you mean --latency?"], USAGE),
+    ("show x --collumns 20", ["no option --collumns", "did you mean --columns?"], USAGE),
+    # What is required.
+    ("generate", ["penstock generate needs DIR", "as in: penstock generate runs/mine"], USAGE),
+    ("launch", ["penstock launch needs ARGS", "as in: penstock launch -n 2 -- train"], USAGE),
+    ("data tokens", ["penstock data tokens needs PATH", "as in: penstock data tokens examples"], USAGE),
+    ("data tokens prose.txt", ["needs --out FILE.bin", "as in: "], USAGE),
+    ("schedule", ["penstock schedule needs WHAT: a schedule's name", "as in: penstock schedule interleaved-1f1b"], USAGE),
+    ("simulate", ["penstock simulate needs WHAT: a schedule's name, FILE.csv", "as in: penstock simulate 1f1b"], USAGE),
+    ("batch", ["penstock batch needs KIND", "as in: penstock batch list"], USAGE),
+    ("batch cut", ["penstock batch needs INSTANCE: FILE.json", "as in: penstock batch"], USAGE),
+    ("profile", ["penstock profile needs --out FILE", "as in: penstock profile examples/gpt.toml"], USAGE),
+    ("plan", ["penstock plan needs WHAT: a graph with costs", "as in: penstock plan"], USAGE),
+    ("verify", ["penstock verify needs FILE", "as in: penstock compile"], USAGE),
+    ("show", ["penstock show needs TIMELINE", "as in: penstock show runs/gpt"], USAGE),
+    ("completion", ["penstock completion needs SHELL", "bash, zsh or fish"], USAGE),
+    ("train --steps", ["--steps needs a value", "--steps N: training steps"], USAGE),
+    ("plan gpt", ["for how many devices is gpt planned?", "--devices N"], REFUSED),
+    ("size", ["nothing is given", "--run"], REFUSED),
+    ("size --gpus 4", ["--gpus and --alpha need --overhead"], REFUSED),
+    ("size --workers 4", ["servers follow from four figures, and 1 is given", "--bandwidth"], REFUSED),
+    # Values of another kind.
+    ("train --steps many", ['--steps: train.steps needs a whole number, this is a text "many"', "as in train.steps = 400"], REFUSED),
+    ("train --steps 1.5", ["--steps: train.steps needs a whole number", "a number with a fraction"], REFUSED),
+    ("simulate 1f1b --forward x", ['--forward is "x", which is not a number', "--forward X: time of F"], USAGE),
+    ("schedule 1f1b --actors two", ['--actors is "two", which is not a number', "--actors N"], USAGE),
+    ("plan gpt --devices two", ['--devices is "two", which is not a number', "--devices N"], USAGE),
+    ("plan gpt --devices 2 --bandwidth fast", ['--bandwidth is "fast"', "in bytes per second, as 25GB/s"], USAGE),
+    ("plan gpt --devices 2 --memory many", ['--memory is "many"', "--memory-limit BYTES", "16GB"], USAGE),
+    ("verify table.csv --memory-limit 1XB", ['--memory-limit is "1XB"', "512MiB"], USAGE),
+    ("compile --memory-limit much", ['--memory-limit is "much"', "512MiB"], USAGE),
+    ("launch -n two -- train", ["--processes is two; it is from 1 to 4096"], USAGE),
+    ("schedule search --memory-limit 1GB", ["--memory-limit 1GB: this is no number of micro-batches' activations", "--activation-limit 6", "penstock plan CONFIG --memory-limit"], REFUSED),
+    # Values out of range.
+    ("train --steps 0", ["--steps: train.steps is 0; it must be at least 1"], REFUSED),
+    ("train --actors 0", ["--actors: pipeline.actors is 0; it must be at least 1"], REFUSED),
+    ("schedule 1f1b --actors 0", ["--actors must be at least 1, not 0"], REFUSED),
+    ("train --set layers=0", ['model option "layers" is 0', "give a whole number from 1 on"], REFUSED),
+    ("train --mesh tensor=0", ["pipeline.tensor is 0; it must be at least 1"], REFUSED),
+    ("generate x --tokens 0", ["--tokens is 0; it must be at least 1"], REFUSED),
+    ("launch -n 0 -- train", ["--processes is 0; it is from 1 to 4096", "--processes N: processes to start"], USAGE),
+    ("show x --columns 3", ["--columns is 3; it is from 10 to 10000", "--columns N: width"], USAGE),
+    ("data show prose.txt --context 0", ["--context is 0; it is above 0"], USAGE),
+    ("profile --out x --rounds 0", ["--rounds is 0; it is from 1 to 100000"], USAGE),
+    ("simulate 1f1b --seed=-1", ["--seed is -1; it is 0 or above"], USAGE),
+    ("simulate 1f1b --forward -1", ["--forward -1", "0 or above"], REFUSED),
+    ("schedule compare --latency -1", ["--latency -1", "0 or above"], REFUSED),
+    ("schedule search --activation-limit 0", ["--activation-limit 0", "more than 0 activations"], REFUSED),
+    ("schedule search --seconds -1", ["--seconds -1", "0 or above"], REFUSED),
+    ("plan gpt --devices 2 --bandwidth 0", ["--bandwidth 0: it must be above 0"], REFUSED),
+    ("plan gpt --devices 2 --bandwidth 1e9 --microbatch-sizes 0", ['"0" is no size', "1,2,4"], REFUSED),
+    ("size --overhead 0.1 --gpus 0", ["the number of GPUs is 0", "at least one"], REFUSED),
+    ("compile --memory-limit 1KB", ["device 0 needs ", "the limit is 1000 B", "split more"], REFUSED),
+    ("simulate 1f1b --straggler 9=2", ["--straggler 9=2: there is no actor 9", "0 to 1"], REFUSED),
+    # Words that are not known.
+    ("train --dtype fp32", ['--dtype: unknown dtype "fp32"', 'did you mean "f32"?'], REFUSED),
+    ("train --device gpu", ['--device: unknown device "gpu"', 'did you mean "cuda"?'], REFUSED),
+    ("train --backend mpi", ['--backend: unknown backend "mpi"', 'did you mean "gloo"?'], REFUSED),
+    ("train --recompute full", ['--recompute: unknown recompute "full"', 'did you mean "inputs"?'], REFUSED),
+    ("train --set optimiser=adamax", ['unknown optimiser "adamax"', 'did you mean "adamw"?'], REFUSED),
+    ("train --set model.name=gpt3", ['unknown model "gpt3"', 'did you mean "gpt"?'], REFUSED),
+    ("train --schedule gpipee", ['there is no schedule "gpipee"', 'did you mean "gpipe"?'], REFUSED),
+    ("schedule pipedrem", ['there is no schedule "pipedrem"', 'did you mean "pipedream"?'], REFUSED),
+    ("schedule compare 1f1c", ['there is no schedule "1f1c"', 'did you mean "1f1b"?'], REFUSED),
+    ("check zb-h3", ['no schedule "zb-h3"', 'did you mean "zb-h1"?'], REFUSED),
+    ("batch cot {}", ['there is no kind of problem "cot"', 'did you mean "cut"?'], REFUSED),
+    ("plan gtp --devices 2", ['"gtp" is neither a file nor a model', 'did you mean "gpt"?'], REFUSED),
+    ("plan gpt --devices 2 --bandwidth 1e9 --planner bset", ['there is no planner "bset"', 'did you mean "best"?'], REFUSED),
+    ("papers dynapip", ['there is no paper "dynapip"', 'did you mean "dynapipe"?'], REFUSED),
+    ("simulate config.toml --figures h100", ['there is no device "h100"', '"h100-pcie" or "h100-sxm"?'], REFUSED),
+    ("compile --emit poem", ['--emit is "poem"', "graph, layouts, stages, schedule, draft, program"], USAGE),
+    ("completion ksh", ['SHELL is "ksh"', "bash, zsh, fish"], USAGE),
+    ("mesh --value nothing", ["--value nothing: the step has no such parameter, module or value", "%N"], REFUSED),
+    # Settings.
+    ("train --set steps", ['--set needs key=value, this is "steps"', "--set train.steps=100"], REFUSED),
+    ("train --set stesp=3", ['unknown key "stesp"', 'did you mean "train.steps"?'], REFUSED),
+    ("train --set train.lr=3", ['unknown key "train.lr"', 'did you mean "train.learning_rate"?'], REFUSED),
+    ("train --set optimizer=adamw", ['unknown key "optimizer"', 'did you mean "train.optimiser"?'], REFUSED),
+    ("train --set trian.steps=3", ['unknown key "trian.steps"', "its whole name is train.steps"], REFUSED),
+    ("config --set layers=x", ["model.layers needs a number", '"x"', "as in model.layers = "], REFUSED),
+    ("train steps=3", ["steps=3 is no file", "--set steps=3"], REFUSED),
+    ("train gpt", ["gpt is a model's name, not a configuration", "--set model.name=gpt"], REFUSED),
+    # What does not fit together.
+    ("train --actors 2 --mesh pipe=4", ["--actors is 2, and --mesh pipe 4", "say it in --mesh alone"], REFUSED),
+    ("train --microbatches 3", ["train.batch = 16 is not divisible by pipeline.microbatches = 3", "--microbatches 2, or --batch 18"], REFUSED),
+    ("train --chunks 2", ["1f1b takes one stage per actor, not 2 chunks", "schedules that take chunks: "], REFUSED),
+    ("train --set heads=3", ["width 128 is not divisible by 3 heads", "129"], REFUSED),
+    ("train --mesh pipe:2", ['"pipe:2" has no size', "--mesh pipe=2,data=2"], REFUSED),
+    ("train --mesh pipes=2", ['there is no axis "pipes"', "did you mean pipe?"], REFUSED),
+    ("train --resume a --resume-or-start", ["--resume and --resume-or-start do not go together", "leave one of them out"], USAGE),
+    ("train --quiet --verbose", ["--quiet and --verbose do not go together", "leave one of them out"], USAGE),
+    ("schedule search --rounds 3", ["--rounds says nothing without --measure", "add --measure CONFIG.toml"], USAGE),
+    ("schedule 1f1b --timeline t.json", ["--timeline t.json: a schedule alone has no times", "penstock simulate NAME --timeline"], REFUSED),
+    ("schedule table.csv --actors 2", ["table.csv says itself how many actors", "leave out --actors"], REFUSED),
+    ("simulate 1f1b --bandwidth 10", ["a bandwidth says nothing without --bytes", "give the bytes"], REFUSED),
+    ("simulate 1f1b --link 0:1", ["--link 0:1: this is no link", "2-3:latency=0.5"], REFUSED),
+    ("simulate 1f1b --fill 4y3", ['--fill "4y3"', "4x3;8x1.5"], REFUSED),
+    ("simulate table.csv --device h100", ["--device is for programs and configurations", "taken as a schedule's table"], REFUSED),
+    ("simulate table.csv --figures h100", ["--figures is for programs and configurations"], REFUSED),
+    ("simulate 1f1b gpipe", ['penstock simulate takes no further argument "gpipe"', "as in: "], USAGE),
+    ("simulate config.toml", ["how long do the tasks of config.toml take?", "--costs FILE", "--figures NAME"], REFUSED),
+    ("simulate config.toml --figures h100-sxm", ["what connects the devices?", "--network NAME"], REFUSED),
+    ("plan gpt --cluster local --figures v100", ["--cluster local measures", "leave out --figures"], REFUSED),
+    ("verify table.csv --memory-limit 1GB", ["table.csv is a table, which says nothing of bytes", "leave out --memory-limit"], REFUSED),
+    ("compile --after forward", ["--after names a pass of lowering", "add --emit draft"], REFUSED),
+    ("papers --markdown dynapipe", ["--markdown prints the whole page", "leave out dynapipe"], REFUSED),
+    # Files that are not there.
+    ("train nowhere.toml", ["cannot read nowhere.toml: No such file", "name a file that is in this folder"], REFUSED),
+    ("train confg.toml", ["cannot read confg.toml", "did you mean config.toml?"], REFUSED),
+    ("train far/config.toml", ["cannot read far/config.toml", "there is no folder far"], REFUSED),
+    ("train --schedule tabel.csv", ["cannot read tabel.csv", "did you mean table.csv?"], REFUSED),
+    ("train --resume nowhere", ["no checkpoint in nowhere", "name a run's folder"], REFUSED),
+    ("train --plan nowhere.json", ["cannot read nowhere.json", "hint: "], REFUSED),
+    ("train --init nowhere.safetensors", ["cannot read nowhere.safetensors", "hint: "], REFUSED),
+    ("generate nowhere", ["no checkpoint in nowhere", "name a run's folder"], REFUSED),
+    ("data show nowhere", ["cannot read nowhere", "hint: "], REFUSED),
+    ("data show prose.txt --tokenizer nowhere.json", ["cannot read nowhere.json"], REFUSED),
+    ("verify nowhere", ["cannot read nowhere", "hint: "], REFUSED),
+    ("verify folder", ["no checkpoint in folder", "name a run's folder"], REFUSED),
+    ("show nowhere.json", ["cannot read nowhere.json", "hint: "], REFUSED),
+    ("show folder", ["folder has no timeline.json", "penstock train --out"], REFUSED),
+    ("schedule search --costs nowhere.json", ["cannot read nowhere.json", "hint: "], REFUSED),
+    ("mesh --cluster clutser.toml", ["cannot read clutser.toml", "did you mean cluster.toml?"], REFUSED),
+    ("profile --out nowhere/costs.json", ["nowhere/costs.json cannot be written", "no folder nowhere"], REFUSED),
+    ("train --log-file far/log", ["--log-file far/log: there is no folder far", "a folder that is there"], REFUSED),
+    # Files of another kind, and empty ones.
+    ("train table.csv", ["table.csv is a schedule's table", "--schedule table.csv"], REFUSED),
+    ("train other.json", ["other.json is JSON", "--plan other.json"], REFUSED),
+    ("train broken.safetensors", ["broken.safetensors is a file of parameters", "--init broken.safetensors"], REFUSED),
+    ("train --plan other.json", ["other.json is no plan", "penstock plan CONFIG"], REFUSED),
+    ("train --plan table.csv", ["table.csv:1:2: this is not JSON", "penstock plan CONFIG"], REFUSED),
+    ("train --text empty.txt", ["empty.txt is empty", "some kilobytes"], REFUSED),
+    ("train --init empty.safetensors", ["empty.safetensors: only 0 bytes", "not a safetensors file"], REFUSED),
+    ("train --init broken.safetensors", ["broken.safetensors: the header", "not a safetensors file"], REFUSED),
+    ("show table.csv", ["table.csv: a table or a program, not a timeline", "penstock simulate table.csv --timeline"], REFUSED),
+    ("show other.json", ["no timeline of Penstock", "penstock simulate WHAT --timeline"], REFUSED),
+    ("show empty.json", ["empty.json:1:1: this is not JSON: the file is empty"], REFUSED),
+    ("simulate prose.txt", ['there is no schedule "prose.txt"', "ending in .csv"], REFUSED),
+    ("simulate program.txt", ["program.txt:2:1: expected an integer", "near here"], REFUSED),
+    ("verify prose.txt", ['expected "penstock program 1"', "penstock compile --emit program"], REFUSED),
+    ("plan empty.json --devices 2", ["empty.json: the file is empty", "give a graph"], REFUSED),
+    ("plan other.json --devices 2", ['other.json has no key "nodes"', "hint: "], REFUSED),
+    ("schedule word.rules", ['word.rules:1:1: expected "penstock rules 1"', "hint: "], REFUSED),
+    ("schedule empty.rules", ['empty.rules:1:1: expected "penstock rules 1"', "hint: "], REFUSED),
+    ("schedule empty.csv", ["empty.csv:1:1: the table has no action", "penstock schedule 1f1b"], REFUSED),
+    ("schedule compare --costs empty.json", ["empty.json:1:1: this is not JSON: the file is empty", "penstock profile"], REFUSED),
+    ("mesh --out mesh.gif", ['--out mesh.gif: unknown format ".gif"', ".svg, .html and .txt"], REFUSED),
+    # Mistakes in TOML.
+    ("train quotes.toml", ["quotes.toml:2:", "quotes are missing around 1f1b", 'schedule = "1f1b"'], REFUSED),
+    ("train closing_quote.toml", ["closing_quote.toml:2:", "the closing quote is missing", 'schedule = "1f1b"'], REFUSED),
+    ("train bracket.toml", ["bracket.toml:1:", "the closing bracket is missing", "hint: [train]"], REFUSED),
+    ("train list.toml", ["list.toml:2:", "the closing bracket is missing", 'text = ["src", "docs"]'], REFUSED),
+    ("train colon.toml", ["colon.toml:2:", "a key and its value have = between them", "steps = 3"], REFUSED),
+    ("train no_value.toml", ["no_value.toml:2:", "steps has no value", "steps = ..."], REFUSED),
+    ("train true.toml", ["true.toml:2:", "True is written true", "fuse = true"], REFUSED),
+    ("train twice.toml", ["twice.toml:3:", "given twice", "steps", "leave one of them out"], REFUSED),
+    ("train section.toml", ['section.toml:1:2: unknown section "trian"', 'did you mean "train"?'], REFUSED),
+    ("train key.toml", ['key.toml:2:1: unknown key of [train] "lr"', "train.learning_rate"], REFUSED),
+    ("train no_section.toml", ['no_section.toml:1:1: unknown key outside of a section "steps"', "write [train] above it"], REFUSED),
+    ("train kind.toml", ["kind.toml:2:9: train.steps needs a whole number", '"three"', "as in train.steps = "], REFUSED),
+    ("plan gpt --cluster cluster.toml", ['cluster.toml:3:1: devices has an unknown key "memmory"', 'did you mean "memory"?'], REFUSED),
+    # Mistakes in JSON.
+    ("batch cut broken.json", ["broken.json:1:18: this is not JSON", "before its brackets or quotes are closed"], REFUSED),
+    ("batch cut comma.json", ["comma.json:1:19: this is not JSON", "a comma too many stands before the bracket"], REFUSED),
+    ("batch cut single.json", ["single.json:1:2: this is not JSON", "texts stand in double quotes"], REFUSED),
+    ("batch cut list.json", ["list.json is [1,2]; it must be an object"], REFUSED),
+    ("batch cut other.json", ['other.json has an unknown key "a"', "known: lengths, "], REFUSED),
+    ("batch partition text.json", ['text.json: values is "many"; it must be a list'], REFUSED),
+    ("data show lines.jsonl --pairs", ["lines.jsonl:2", "this is not JSON", '"input" and "target"'], REFUSED),
+    # Mistakes in tables.
+    ("verify missing.csv", ["missing.csv:2:1: 1F1 to 1F8 are missing near 1F0", "add 1F1 to 1F8"], REFUSED),
+    ("verify no_backward.csv", ["0F1 has no backward", "0B1 to 0B2 or 0I1 to 0I2 are missing", "add it to row 1"], REFUSED),
+    ("schedule semicolons.csv", ['semicolons.csv:1:1: cannot read "0F0;0B0"', "cells are separated by commas"], REFUSED),
+    ("schedule header.csv", ['header.csv:1:1: cannot read "actor"', "such as 2F0 or 3B5"], REFUSED),
+    ("schedule double.csv", ["double.csv:1:2: 0F0 stands twice", "remove one of them"], REFUSED),
+    ("schedule cycle.csv", ["cycle.csv:2:1: 1B0 can never run", "move 1F0"], REFUSED),
+    ("schedule letter.csv", ['letter.csv:1:2: cannot read "0X0"', 'there is no kind "X"', "kinds are F B I W"], REFUSED),
+]  # fmt: skip
 
 
 class Mistakes(ProgramTest):
     def test_each_has_its_message(self):
-        pass
+        for name, content in FILES.items():
+            (self.folder / name).write_text(content)
+        (self.folder / "folder").mkdir()
+        self.assertGreaterEqual(len(ROWS), 110)
+        written = lambda: sorted(path for path in self.folder.iterdir() if path.name != "runs")  # where a run's folder was locked
+        before = written()
+        for line, words, code in ROWS:
+            with self.subTest(line):
+                result = run(*shlex.split(line), cwd=self.folder)
+                self.assertTrue(result.err.startswith("error: "), result.err)
+                for word in words:
+                    self.assertIn(word, result.err)
+                self.assertEqual((result.code, result.out), (code, ""))
+                self.assertLess(len(result.err), 1500)
+        self.assertEqual(written(), before)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ class Search(ProgramTest):
             (["search", *SHAPE, "--allow", "everything"], 2, "everything"),
             (["search", *SHAPE, "--recompute-time", 1, "--memory-limit", 0.5], 1, "no table found keeps a memory limit of 0.5"),
             (["search", "1f1b"], 2, "1f1b"),
-            ([], 2, "what is required"),
+            ([], 2, "penstock schedule needs WHAT: a schedule's name"),
         ]:
             with self.subTest(arguments):
                 result = run("schedule", *arguments)
