@@ -160,7 +160,8 @@ std::string text_of(const SearchArguments& arguments, const std::vector<Row>& ro
     cells.push_back({row.title, concat(row.chunks), time_of(arguments, row.time.makespan), fixed(100 * row.time.bubble(), 1) + " %",
                      activations(row.peak), concat(row.time.transfers.size()), activations(row.copies), row.fits ? "" : "over the limit"});
   }
-  const std::string sides = table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells);
+  const std::string sides = concat(table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells),
+                                   arguments.simulate.costs.empty() ? kOwnUnit : "");
   return refused.empty() ? sides : concat(sides, "\nrefused:\n", refused);
 }
 

@@ -282,7 +282,7 @@ std::string text_of(const TableSetting& setting, const TableTime& time, double d
                 counted(setting.schedule.microbatches(), "micro-batch"), "\n\n", table({"", "busy", "idle", "peak live", "at"}, rows),
                 "\nmakespan ", text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
                 text(std::max(largest(time.busy), dependencies)), " (busiest actor ", text(largest(time.busy)), ", longest chain of needs ",
-                text(dependencies), ")\n", window_text(setting.schedule));
+                text(dependencies), ")\n", setting.seconds ? "" : kOwnUnit, window_text(setting.schedule));
 }
 
 Timeline timeline_of(const TableSetting& setting, const TableTime& time) {

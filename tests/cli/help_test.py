@@ -1,5 +1,6 @@
 """The text of --help, in one style; manual pages and completions, which are made of the same tree; and progress and notes where they are asked for."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -8,9 +9,14 @@ import unittest
 from support import PROGRAM, ProgramTest, run
 
 
+@functools.cache
+def help_of(*path):
+    return run(*path, "--help").out
+
+
 def commands(*path):
     """Every command below this one, and itself."""
-    below = re.findall(r"^  ([a-z]+) {2,}", run(*path, "--help").out, re.MULTILINE)
+    below = re.findall(r"^  ([a-z]+) {2,}", help_of(*path), re.MULTILINE)
     return [path, *(found for name in below for found in commands(*path, name))]
 
 
@@ -20,7 +26,7 @@ ALL = commands()
 def options(path):
     """{option: (its value, its meaning)} as --help shows them."""
     out, last = {}, None
-    for line in run(*path, "--help").out.partition("\nExample:")[0].splitlines():
+    for line in help_of(*path).partition("\nExample:")[0].splitlines():
         if found := re.match(r"^  (-\S+)(?: (\S+(?: \.\.\.)?))?(?: {2,}(.*))?$", line):
             last = found[1].split(",")[-1]
             out[last] = (found[2] or "", found[3] or "")
@@ -36,7 +42,7 @@ class Help(ProgramTest):
     def test_one_style(self):
         self.assertGreater(len(ALL), 20)
         for path in ALL:
-            text = run(*path, "--help").out
+            text = help_of(*path)
             self.assertRegex(text, "(?s)^[A-Z].*\n\nUsage: penstock.*\nExample:\n  penstock ")
             for line in text.splitlines():
                 self.assertLessEqual(len(line), 100, (path, line))
