@@ -161,7 +161,7 @@ std::string text_of(const SearchArguments& arguments, const std::vector<Row>& ro
                      activations(row.peak), concat(row.time.transfers.size()), activations(row.copies), row.fits ? "" : "over the limit"});
   }
   const std::string sides = concat(table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells),
-                                   arguments.simulate.costs.empty() ? kOwnUnit : "");
+                                   arguments.simulate.costs.empty() ? concat(kOwnUnit, "\n") : "");
   return refused.empty() ? sides : concat(sides, "\nrefused:\n", refused);
 }
 

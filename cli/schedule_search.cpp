@@ -155,7 +155,7 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
       tally(" offloaded", Kind::OFFLOAD), tally(" gathers", Kind::UNSHARD), inferred, "\nbest schedule by name of ",
       counted(result.schedule.stages(), "stage"), ": ",
       result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n",
-      arguments.simulate.costs.empty() ? kOwnUnit : "", window_text(result.schedule));
+      arguments.simulate.costs.empty() ? concat(kOwnUnit, "\n") : "", window_text(result.schedule));
 }
 
 RacedSearch predicted_search(const SearchArguments& arguments) {

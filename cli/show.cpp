@@ -72,7 +72,7 @@ std::string page(const std::vector<Timeline>& timelines, const ShowArguments& ar
 }
 
 std::string svg(const std::vector<Timeline>& timelines) {
-  return timelines.size() == 1 ? timeline_svg(timelines[0]) : timeline_svg(timelines);
+  return timelines.size() == 1 ? timeline_svg(timelines[0]) : timelines_svg(timelines);
 }
 
 // The picture in the format that the extension names.

@@ -41,8 +41,8 @@ struct SimulateArguments {
   FillChoice fill;
 };
 
-// The line below times that are neither measured nor published.
-inline constexpr const char* kOwnUnit = "times are in the unit of --forward\n";
+// Said with times that are neither measured nor published.
+inline constexpr const char* kOwnUnit = "times are in the unit of --forward";
 
 // Simulates a schedule by name or from a file.
 void simulate_table(const SimulateArguments& arguments);

@@ -115,7 +115,7 @@ class PlanTest(ProgramTest):
         fails(CHAIN, "for how many devices", "--devices N, or --cluster FILE", devices=())
         fails(CHAIN, "what do links", "--bandwidth", devices=("--devices", 2))
         fails(CHAIN, "--bandwidth -1", devices=("--devices", 2, "--bandwidth", -1))
-        fails(CHAIN, "--memory-limit 0", devices=("--devices", 2, "--bandwidth", 1, "--memory", 0))
+        fails(CHAIN, "--memory 0: it must be above 0", devices=("--devices", 2, "--bandwidth", 1, "--memory", 0))
         fails(CHAIN, "--latency inf", devices=("--devices", 2, "--bandwidth", 1, "--latency", "inf"))
         # A node that fits nowhere.
         fails(CHAIN, "fits the memory", "the smallest memory that would do", devices=("--devices", 2, "--bandwidth", 1e9, "--memory", 100))
@@ -146,6 +146,8 @@ class PlanTest(ProgramTest):
         config, out = self.config(model), self.folder / f"{model}.json"
         result = run("plan", config, "--cluster", "local", "--seconds", 1, "--rounds", 2, "--candidates", 2, "--out", out, "--json",
                      "--explain")  # fmt: skip
+        # It is said before anything is measured.
+        self.assertRegex(result.err, r"^(plan: this machine is busy: .*\n)?plan: a step takes \S+ m?s; measuring \d sizes? and about \d plans? takes about \d+ \w+\n")
         self.assertEqual(result.code, 0, result.err)
         return config, out, result.json()
 
@@ -530,7 +532,7 @@ class PlanTest(ProgramTest):
         ElementTree.parse(self.folder / "plan.svg")
         self.assertIn("micro-batch", run("show", file).out)
         self.assertEqual(run("show", file, "--json").json()["stages"], run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--json").json()["stages"])
-        self.assert_fails(run("show", file, "--out", self.folder / "plan.png"), "a plan cannot be drawn", ".svg, .html and .txt")
+        self.assert_fails(run("show", file, "--out", self.folder / "plan.gif"), "a plan cannot be drawn", ".svg, .html and .txt")
         broken = self.folder / "broken.json"
         broken.write_text(file.read_text().replace('"planner"', '"planer"'))
         self.assert_fails(run("show", broken, "--out", self.folder / "x.svg"), "broken.json", "planer")

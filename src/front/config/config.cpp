@@ -122,8 +122,9 @@ const char* type_name(const toml::node& node) {
 
 [[noreturn]] void fail_type(const ConfigKey& key, const Assignment& assignment, const char* wanted) {
   const std::string given = assignment.value->is_string() ? concat(" ", quote(**assignment.value->as_string())) : "";
+  const std::string usual = value_text(key);
   throw Error(concat(assignment.value_place, key.path(), " needs ", wanted, ", this is ", type_name(*assignment.value), given), {},
-              concat("as in ", key.path(), " = ", value_text(key)));
+              usual.starts_with("[") ? "" : concat("as in ", key.path(), " = ", usual));
 }
 
 void check_range(const ConfigKey& key, const Assignment& assignment, double value, const std::string& shown) {

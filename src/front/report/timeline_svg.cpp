@@ -267,7 +267,7 @@ std::string timeline_svg(const Timeline& timeline) {
   return svg_of(timeline.title, picture.chunks, picture.legend_bottom(), drawing(picture));
 }
 
-std::string timeline_svg(const std::vector<Timeline>& timelines) {
+std::string timelines_svg(const std::vector<Timeline>& timelines) {
   double end = 0, height = 0;
   for (const Timeline& timeline : timelines) end = std::max(end, end_of(timeline));
   std::size_t chunks = 1;

@@ -13,6 +13,6 @@ namespace penstock {
 // the file's size is bounded by the picture's, not by the number of activities.
 std::string timeline_svg(const Timeline& timeline);
 // The same of several, at least one, below each other on one scale of time. All are in seconds, or none.
-std::string timeline_svg(const std::vector<Timeline>& timelines);
+std::string timelines_svg(const std::vector<Timeline>& timelines);
 
 }  // namespace penstock
