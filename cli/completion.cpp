@@ -199,9 +199,9 @@ void add_completion(CLI::App& program) {
   begin_group(*command, groups::kWhat);
   command->add_option("SHELL", *shell, "The shell: bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->footer(
-      "Example:\n  penstock completion bash > penstock.bash\n"
-      "Then: source penstock.bash, in ~/.bashrc for every shell; zsh takes it as _penstock in a folder of fpath,\n"
-      "fish as ~/.config/fish/completions/penstock.fish.");
+      "bash sources it, in ~/.bashrc for every shell; zsh takes it as _penstock in a folder of fpath,\n"
+      "and fish as ~/.config/fish/completions/penstock.fish.\n"
+      "Example:\n  penstock completion bash > penstock.bash");
   command->callback([shell, &program] {
     const CommandText root = command_text(program);
     std::cout << (*shell == "bash" ? bash_script(root) : *shell == "zsh" ? zsh_script(root) : fish_script(root));

@@ -111,7 +111,7 @@ void add_man(CLI::App& program) {
   const auto path = std::make_shared<std::vector<std::string>>();
   begin_group(*command, groups::kWhat);
   command->add_option("COMMAND", *path, "The command, as schedule search; none: the program");
-  command->footer("Example:\n  penstock man train > penstock-train.1\n  penstock man schedule search | man -l -");
+  command->footer("Example:\n  penstock man train > penstock-train.1\n  penstock man schedule search > search.1");
   command->callback([path, &program] { std::cout << manual_page(command_named(command_text(program), *path), program.version()); });
 }
 

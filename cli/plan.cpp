@@ -289,6 +289,11 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
       ->type_name("N,...");
   command.add_option("--batch", arguments.batch, "Samples of a step [as the graph or the configuration says]")
       ->check(CLI::Range(1, INT_MAX));
+}
+
+// Flags of what is measured here, of whole configurations, and of single planners.
+void add_choice_flags(CLI::App& command, PlanArguments& arguments) {
+  begin_group(command, groups::kSearch);
   command.add_option("--nodes", arguments.nodes, "Nodes of a configuration's model at most")
       ->check(CLI::Range(1, kMostNodes))
       ->capture_default_str();
@@ -349,6 +354,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   arguments->models = &models;
   add_problem_flags(*command, *arguments);
   add_planner_flags(*command, *arguments);
+  add_choice_flags(*command, *arguments);
   add_model_flags(*command, *arguments);
   command->footer(planner_lines() +
                   "Example:\n  penstock plan examples/gpt.toml --cluster local --out plan.json --explain\n"

@@ -125,9 +125,9 @@ int run(int argc, char** argv, const ModelRegistry& models) {
       [&](const CLI::App* app, const CLI::Error& usage) { return in_words_of(words, *app, usage_message(*app, usage, all)); });
   add_commands(program, all);
   program.footer(
-      "Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html\n"
       "penstock COMMAND --help says more of each. The exit code is 0, 1 for a mistake in what was asked,\n"
-      "or 2 for a command line that cannot be read.");
+      "or 2 for a command line that cannot be read.\n"
+      "Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html");
   if (argc == 1) {
     std::fputs(program.help().c_str(), stderr);
     return kWrongUsage;

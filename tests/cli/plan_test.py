@@ -147,7 +147,7 @@ class PlanTest(ProgramTest):
         result = run("plan", config, "--cluster", "local", "--seconds", 1, "--rounds", 2, "--candidates", 2, "--out", out, "--json",
                      "--explain")  # fmt: skip
         # It is said before anything is measured.
-        self.assertRegex(result.err, r"^(plan: this machine is busy: .*\n)?plan: a step takes \S+ m?s; measuring \d sizes? and about \d plans? takes about \d+ \w+\n")
+        self.assertRegex(result.err, r"^(plan: this machine is busy: .*\n)?plan: a step takes \S+ [mu]?s; measuring \d sizes? and about \d plans? takes about \d+ \w+\n")
         self.assertEqual(result.code, 0, result.err)
         return config, out, result.json()
 
