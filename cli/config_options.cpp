@@ -148,6 +148,7 @@ void check_is_config(const std::string& file, const ModelRegistry& models) {
     throw Error(concat(file, " is ", what, ", not a configuration"), {}, flag);
   };
   std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) return;  // which reading it says
   if (file.ends_with(".csv") || file.ends_with(".rules")) fail("a schedule's table", concat("--schedule ", file));
   if (file.ends_with(".safetensors")) fail("a file of parameters", concat("--init ", file));
   if (file.ends_with(".json")) fail("JSON", concat("a plan is taken by --plan ", file, "; a configuration is TOML (penstock config)"));
