@@ -67,7 +67,7 @@ def main():
             nodes, devices = between(generator, 10, options.most_nodes), between(generator, 2, options.most_devices)
             file = pathlib.Path(folder) / "graph.json"
             file.write_text(json.dumps(graph(generator, nodes)))
-            arguments = [file, "--devices", devices, "--bandwidth", 1e10, "--batch", 256, "--micro-batches", "64"]
+            arguments = [file, "--devices", devices, "--bandwidth", 1e10, "--batch", 256, "--microbatch-sizes", "64"]
             if generator.random() < 0.3:
                 arguments += ["--memory-limit", between(generator, 1 << 28, 1 << 34)]
             best, taken, error = plan(arguments, "best", options.seconds)

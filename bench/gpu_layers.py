@@ -388,7 +388,7 @@ def predicted_kernels(kernels, device):
 def gpt_figures(device, layers, dtype, width, length, samples):
     sizes = {"layers": layers, "width": width, "heads": heads_of(width), "context": length}
     sets = [word for key, value in sizes.items() for word in ("--set", f"model.{key}={value}")]
-    return json.loads(penstock("plan", "gpt", *sets, "--set", f"train.dtype={dtype}", "--batch", samples, "--micro-batches", samples,
+    return json.loads(penstock("plan", "gpt", *sets, "--set", f"train.dtype={dtype}", "--batch", samples, "--microbatch-sizes", samples,
                                "--devices", 1, "--device", device, "--planner", "pipedream", "--json"))["figures"][0]  # fmt: skip
 
 

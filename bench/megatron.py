@@ -55,7 +55,7 @@ def megatrons(row, cluster):
     _, _, _, tensor, pipe, devices, _, _ = row
     schedule = "interleaved-1f1b" if pipe > 1 else "1f1b"
     only = f"tensor={tensor},pipe={pipe},data={devices // tensor // pipe},context=1,sequence=0,zero=0,recompute=1,schedule={schedule},order=pipe/data"
-    return plan(row, cluster, "--memory", 1e15, "--states", "2+2+12", "--micro-batches", "1,2,4,8", "--only", only)
+    return plan(row, cluster, "--memory", 1e15, "--states", "2+2+12", "--microbatch-sizes", "1,2,4,8", "--only", only)
 
 
 def teraflops(row, seconds):

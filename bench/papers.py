@@ -27,7 +27,7 @@ from common import ROOT, costs_file, penstock
 SEARCH = "schedule search --seconds 60 --activation-limit {memory}"
 WINDOW = "schedule search --seconds 60 --activation-limit {memory} --staleness {staleness} --out {table} -> simulate {table}"
 FILLED = "schedule search --seconds 60 --activation-limit {memory} --out {table} -> simulate {table}"
-BEST = "plan --planner best --seconds 60 --memory {memory}"
+BEST = "plan --planner best --seconds 60 --memory-limit {memory}"
 SEQUENCES = "plan --planner sequences --only slices=1,slices=8"
 EXAMPLES = ROOT / "examples"
 CLUSTERS = EXAMPLES / "clusters"
@@ -70,9 +70,9 @@ CASES = [Case(*case) for case in [
     ("jaxpp", "large", "16 actors x 64, 2 chunks", "--actors 16 --microbatches 64 --chunks 2", ["simulate dualpipe-v-jaxpp"], [SEARCH]),
     ("zeropp", "small", "4 actors x 8, 2 chunks, gathers of 1 and sums of 1", "--actors 4 --microbatches 8 --chunks 2 --gather 1 --reduce 1 --parameters 1",
      ["simulate zeropp --unit 4", "simulate zeropp --unit 8"], [SEARCH]),
-    ("zeropp", "large", "64 A100, GPT of 6.2 billion, batch 512", f"gpt --cluster {CLUSTERS}/a100-64.toml --batch 512 --micro-batches 1 --states 2+2+12 --set layers=30 "
+    ("zeropp", "large", "64 A100, GPT of 6.2 billion, batch 512", f"gpt --cluster {CLUSTERS}/a100-64.toml --batch 512 --microbatch-sizes 1 --states 2+2+12 --set layers=30 "
      "--set width=4096 --set heads=32 --set context=2048 --set model.vocabulary=50304 --set tied=0 --set dtype=bf16",
-     ["plan --planner degrees --only schedule=zeropp,pipe=8"], ["plan --planner degrees --memory {memory}"]),
+     ["plan --planner degrees --only schedule=zeropp,pipe=8"], ["plan --planner degrees --memory-limit {memory}"]),
     ("bitpipe", "small", "4 actors x 4, 2 chunks, 2 copies", "--actors 4 --microbatches 4 --chunks 2", ["simulate bitpipe"], [SEARCH + " --copies 2"]),
     ("bitpipe", "large", "16 actors x 32, 2 chunks, 2 copies", "--actors 16 --microbatches 32 --chunks 2", ["simulate bitpipe"], [SEARCH + " --copies 2"]),
     ("crosspipe", "small", "4 actors x 8, latency 2 on one link", "--actors 4 --microbatches 8 --link 2-3:latency=2",

@@ -53,7 +53,7 @@ def planned(dtype, options, folder):
     plan = folder / f"plan-{dtype}.json"
     if not plan.exists():
         run([str(ROOT / "build/penstock"), "plan", "reference", "--cluster", "local", *model_of(dtype, options), "--set", "actors=2",
-             "--micro-batches", str(BATCH // MICROBATCHES), "--no-replicas", "--out", str(plan)], {**os.environ, "OMP_NUM_THREADS": "1"})
+             "--microbatch-sizes", str(BATCH // MICROBATCHES), "--no-replicas", "--out", str(plan)], {**os.environ, "OMP_NUM_THREADS": "1"})
     return plan
 
 

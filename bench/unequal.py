@@ -32,7 +32,7 @@ def main():
         ways, predicted, cuts = {"equal stages": []}, {"equal stages": equal["step_seconds"]}, {"equal stages": ""}
         for planner in ("hetpipe", "best"):
             file = folder / f"{planner}.json"
-            common.penstock("plan", config, *MODEL, "--set", f"straggler={held_back}", "--cluster", "local", "--planner", planner, "--micro-batches", 4,
+            common.penstock("plan", config, *MODEL, "--set", f"straggler={held_back}", "--cluster", "local", "--planner", planner, "--microbatch-sizes", 4,
                             "--candidates", 1, "--out", file)  # fmt: skip
             plan = json.loads(file.read_text())
             ways[planner], predicted[planner] = ["--plan", file], plan["predicted_time"]

@@ -37,7 +37,7 @@ def alternatives(model, microbatches, cluster):
     settings = {"layers": layers, "width": width, "heads": heads, "context": 2048, "vocabulary": 50304, "tied": 0}
     sets = [word for key, value in settings.items() for word in ("--set", f"model.{key}={value}")]
     found = json.loads(penstock(
-        "plan", "gpt", *sets, "--set", "train.dtype=bf16", "--batch", 8 * microbatches, "--micro-batches", 1, "--states", STATES,
+        "plan", "gpt", *sets, "--set", "train.dtype=bf16", "--batch", 8 * microbatches, "--microbatch-sizes", 1, "--states", STATES,
         "--cluster", cluster, "--device", "a100-80", "--memory", 1e15, "--planner", "degrees", "--only", "pipe=8,data=8,tensor=1,context=1,order=pipe/data", "--every",
         "--explain", "--json"))  # fmt: skip
     return found["alternatives"]

@@ -8,8 +8,10 @@
 
 #include "base/papers.h"
 #include "batch/batch_planners.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "penstock/error.h"
 #include "report/progress.h"
 #include "report/schedule_text.h"
@@ -112,23 +114,27 @@ std::string run_planners() {
 
 void add_batch(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("batch", "plan a batch whose samples have lengths of their own, one problem at a time; `list` names them");
+      app.add_subcommand("batch", "Plans a batch whose samples have lengths of their own, one problem at a time; list names them");
   const auto arguments = std::make_shared<BatchArguments>();
-  command->add_option("kind", arguments->kind, "list, or a kind of problem: cut, cyclic, groups, slices, exchange, ...")->required();
-  command->add_option("instance", arguments->instance, "FILE.json, or the JSON itself");
-  CLI::Option* csv = command->add_flag("--csv", arguments->csv, "print the answer's table as CSV");
-  CLI::Option* show = command->add_flag("--show", arguments->show, "draw the answer's table, as if all micro-batches took the same time");
-  command->add_option("--timeline", arguments->timeline, "write the answer's timeline for penstock show, Perfetto and chrome://tracing")
-      ->type_name("FILE.json");
-  CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object");
+  begin_group(*command, groups::kWhat);
+  command->add_option("KIND", arguments->kind, "A kind of problem: cut, cyclic, groups, slices, exchange, ...; or list, which names them")
+      ->required();
+  command->add_option("INSTANCE", arguments->instance, "FILE.json, or the JSON itself");
+  begin_group(*command, groups::kOutput);
+  CLI::Option* csv = command->add_flag("--csv", arguments->csv, "Print the answer's table as CSV");
+  CLI::Option* show = command->add_flag("--show", arguments->show,
+                                        "Draw the answer's table, as if all micro-batches took the same time where it has no times");
+  add_timeline_option(*command, arguments->timeline);
+  add_json_flag(*command, arguments->json);
+  CLI::Option* json = command->get_option("--json");
   csv->excludes(show)->excludes(json);
   show->excludes(json);
   command->footer(run_planners() +
                   "Example:\n  penstock batch list\n"
                   "  penstock batch partition '{\"values\": [8, 7, 6, 5, 4], \"bins\": 2}'\n"
-                  "  penstock batch cyclic '{\"actors\": 4, \"forward\": [5, 1, 1, 4], \"sizes\": [5, 1, 1, 4], \"cap\": 6}' --show");
+                  "  penstock batch cyclic '{\"actors\": 4, \"forward\": [5, 1, 1, 4], \"sizes\": [5, 1, 1, 4]}' --show");
   command->callback([arguments] {
-    if (arguments->kind != "list" && arguments->instance.empty()) throw CLI::RequiredError("instance");
+    if (arguments->kind != "list" && arguments->instance.empty()) throw CLI::RequiredError("INSTANCE");
     batch_command(*arguments);
   });
 }

@@ -1,6 +1,8 @@
 // penstock batch cut, order, partition, cyclic, inject: DynaPipe's algorithms.
 #include <algorithm>
 
+#include "base/text.h"
+#include "base/words.h"
 #include "batch/balance.h"
 #include "batch/cut_batch.h"
 #include "batch/cyclic.h"
@@ -9,6 +11,7 @@
 #include "batch/tour_order.h"
 #include "cli/batch_samples.h"
 #include "penstock/error.h"
+#include "penstock/table.h"
 
 namespace penstock {
 namespace {
@@ -63,6 +66,29 @@ ordered json_of(const BatchCut& cut, const std::vector<std::size_t>& order) {
           {"order", order}};
 }
 
+// The cut's micro-batches in 1F1B on one replica's actors; a forward counts a third of a micro-batch's time, as in plan_batch. There is no
+// such table where actors have chunks or micro-batches are divided among replicas.
+BatchAnswer answer_of(const BatchCut& cut, ordered values, const ShapeCosts& costs, const BatchCutOptions& options) {
+  if (options.chunks > 1 || options.replicas > 1) return {std::move(values)};
+  MicroBatches work;
+  for (const BatchShape& shape : cut.shapes) {
+    const double time = costs(shape).value().time;
+    work.forward.push_back(time / 3);
+    work.backward.push_back(time * 2 / 3);
+    work.size.push_back(1);
+  }
+  BatchAnswer out{std::move(values)};
+  out.table = make_schedule("1f1b", {.actors = options.stages, .microbatches = static_cast<int>(work.count())});
+  const StageShape shape = shape_of(*out.table);
+  const TableCosts times = table_costs(options.stages, work);
+  out.timeline =
+      timeline_of(*out.table, shape, times,
+                  time_table(*out.table, shape, times, {.network = one_lane_each(options.stages), .disturbance = {}, .record = true}));
+  out.timeline->title = concat("cut into ", counted(static_cast<std::int64_t>(work.count()), "micro-batch"));
+  out.timeline->seconds = false;
+  return out;
+}
+
 BatchAnswer solve_cut(const JsonNode& instance) {
   const auto [samples, decoder] = read_lengths(instance);
   const std::vector<std::size_t> order = read_order(instance, samples);
@@ -74,13 +100,13 @@ BatchAnswer solve_cut(const JsonNode& instance) {
     ordered values = json_of(fitted.cut, order);
     values["mode"] = modes[fitted.mode].name;
     values["limit"] = exact(fitted.limit);
-    return {values};
+    return answer_of(fitted.cut, std::move(values), modes[fitted.mode].costs, options);
   }
   if (modes.size() > 1)
     instance.fail("has several modes, but no key \"memory\"", "the modes are tried until the batch fits into \"memory\"");
   const std::optional<BatchCut> cut = cut_batch(as_run, order, modes[0].costs, options);
   if (!cut) fail_no_cut(as_run, modes, options);
-  return {json_of(*cut, order)};
+  return answer_of(*cut, json_of(*cut, order), modes[0].costs, options);
 }
 
 BatchAnswer solve_plan(const JsonNode& instance) {

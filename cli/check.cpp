@@ -12,10 +12,12 @@
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/clusters.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -74,19 +76,19 @@ void check(const CheckFlags& options, const ModelRegistry& models) {
 }  // namespace
 
 void add_check(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("check",
-                                             "Compares the step that train would do next with a sequential one: loss and every gradient; "
-                                             "or a window of steps. On the data that are "
-                                             "named, and on drawn ones.");
+  CLI::App* command =
+      program.add_subcommand("check",
+                             "Compares the step that train would do next with a sequential one: the loss and every gradient, or a "
+                             "window of steps, on the data that are named and on drawn ones");
   command->footer(
       "Example:\n  penstock check --schedule slimpipe --slices 4 --dtype f64\n  penstock check --dtype f64 --schedule interleaved-1f1b "
-      "--actors 2 "
-      "--chunks 2 --json");
+      "--actors 2 --chunks 2 --json");
   const auto options = std::make_shared<CheckFlags>();
   add_config_options(*command, options->config);
-  command->add_option("--dump", options->dump, "writes parameters, batch, gradients and losses there")->type_name("DIR");
-  command->add_flag("--json", options->json, "one JSON object on standard output");
-  command->get_option("CONFIG")->description("TOML file, or a schedule's name; every key has a default");
+  begin_group(*command, groups::kOutput);
+  command->add_option("--dump", options->dump, "Write parameters, batch, gradients and losses there")->type_name("DIR");
+  add_json_flag(*command, options->json);
+  command->get_option("CONFIG")->description("TOML file, or a schedule's name; every key has a default (penstock config)");
   command->callback([options, &models] { check(*options, models); });
 }
 

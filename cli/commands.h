@@ -30,6 +30,8 @@ void add_show(CLI::App& program);
 void add_simulate(CLI::App& program, const ModelRegistry& models);
 void add_launch(CLI::App& program);
 void add_config(CLI::App& program, const ModelRegistry& models);
+void add_completion(CLI::App& program);
+void add_man(CLI::App& program);
 
 // Ends the program with exit code 1, after the mistake has been shown.
 [[noreturn]] void end_with_failure();

@@ -5,11 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/mesh.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "config/compile.h"
 #include "config/mesh_view.h"
 #include "driver/memory_check.h"
@@ -51,7 +53,7 @@ std::string emit(const CompileFlags& options, const ModelRegistry& models) {
   }
   const Config config = load_config(options.config, models);
   const Prepared prepared = prepare(config, models);
-  say_sizes(prepared);
+  say_sizes(prepared, options.config.log);
   if (!options.dump_passes.empty()) dump_passes(training_lowering(config, prepared), options.dump_passes);
   if (options.memory_limit >= 0 && options.form != "program")
     throw Error(concat("--memory-limit is for programs, not for --emit ", options.form), {}, "--emit program, or --explain");
@@ -123,20 +125,26 @@ void explain_layouts(const CompileFlags& options, const ModelRegistry& models) {
 }  // namespace
 
 void add_compile(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("compile", "Prints an intermediate form of a training step as text.");
+  CLI::App* command = program.add_subcommand("compile", "Prints an intermediate form of a training step as text");
   command->footer(
       "Example:\n  penstock compile --emit program --schedule zb-h1 --actors 2 --microbatches 4\n"
       "  penstock compile --mesh pipe=2,tensor=2 --explain");
   const auto options = std::make_shared<CompileFlags>();
   add_config_options(*command, options->config);
-  command->add_option("--emit", options->form, "graph, layouts, stages, schedule, draft or program")
+  begin_group(*command, groups::kOutput);
+  command->add_option("--emit", options->form, "The form that is printed [program]")
       ->check(CLI::IsMember({"graph", "layouts", "stages", "schedule", "draft", "program"}));
-  command->add_option("--after", options->after, "--emit draft: the pass of lowering whose draft is printed; the last if not given");
-  command->add_option("--dump-passes", options->dump_passes, "also write the draft that each pass of lowering leaves into this folder");
-  command->add_option("--memory-limit", options->memory_limit, "bytes that a device may use")->check(CLI::NonNegativeNumber);
+  command->add_option("--after", options->after, "With --emit draft: the pass of lowering whose draft is printed [the last]");
+  command->add_option("--dump-passes", options->dump_passes, "Also write the draft that each pass of lowering leaves into this folder")
+      ->type_name("DIR");
+  begin_group(*command, groups::kWhere);
+  add_bytes_option(
+      *command, "--memory-limit,--memory", [options](double bytes) { options->memory_limit = static_cast<std::int64_t>(bytes); },
+      "Memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
+  begin_group(*command, groups::kOutput);
   command->add_flag("--explain", options->explain,
-                    "instead of a form: each conversion between layouts, why it is there and what it sends, by stage and along each axis");
-  command->add_flag("--json", options->json, "one JSON object on standard output");
+                    "Instead of a form: each conversion between layouts, why it is there and what it sends, by stage and along each axis");
+  add_json_flag(*command, options->json);
   command->callback([options, &models] {
     if (options->explain) return explain_layouts(*options, models);
     const std::string text = emit(*options, models);

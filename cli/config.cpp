@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "config/config_text.h"
 
 namespace penstock {
@@ -38,13 +39,13 @@ void show_config(const ConfigFlags& options, const ModelRegistry& models) {
 
 void add_config(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command = program.add_subcommand(
-      "config", "Prints every key of a configuration with its value, meaning, unit and [default]: a file that train takes.");
+      "config", "Prints every key of a configuration with its value, meaning, unit and [default]: a file that train takes");
   command->footer(
       "Example:\n  penstock config examples/gpt.toml --set model.width=256 > mine.toml\n"
       "  penstock config --set name=t5");
   const auto options = std::make_shared<ConfigFlags>();
   add_config_options(*command, options->config);
-  command->add_flag("--json", options->json, "one JSON object on standard output");
+  add_json_flag(*command, options->json);
   command->callback([options, &models] { show_config(*options, models); });
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/log.h"
 #include "config/config.h"
 #include "driver/training.h"
 #include "penstock/trace.h"
@@ -21,6 +22,7 @@ struct ConfigOptions {
   std::string mesh;
   std::string resume;  // a run's or a checkpoint's folder
   std::string init;    // a file of parameters, a run or a checkpoint
+  Log log;
 };
 
 // Adds --mesh, which parse_mesh() of config/config.h reads. `mesh` must outlive the command's parse.
@@ -29,8 +31,8 @@ CLI::Option* add_mesh_option(CLI::App& command, std::string& mesh);
 // `options` must outlive the command's parse.
 void add_config_options(CLI::App& command, ConfigOptions& options);
 
-// Does as find_checkpoint, with a note on standard error for damaged checkpoints that were passed over.
-Checkpoint find_intact(const std::string& path);
+// Does as find_checkpoint, with a note for damaged checkpoints that were passed over.
+Checkpoint find_intact(const std::string& path, const Log& log);
 
 // Where training begins: at what --resume names, at parameters that --init names (of a run those of its newest checkpoint, as find_intact),
 // or afresh.
@@ -40,7 +42,7 @@ TrainingStart start_of(const ConfigOptions& options, const Config& config, const
 // learning rate (keep_learning_rate); without a file it goes on in its own folder. Throws Error.
 Config load_config(const ConfigOptions& options, const ModelRegistry& models);
 
-// Notes on standard error where stages run one after the other what the table has them take together, and why.
-void say_sizes(const Prepared& prepared);
+// Notes where stages run one after the other what the table has them take together, and why.
+void say_sizes(const Prepared& prepared, const Log& log);
 
 }  // namespace penstock

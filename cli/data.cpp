@@ -9,8 +9,10 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "data/length_statistics.h"
 #include "data/sequences.h"
 #include "data/text_files.h"
@@ -167,11 +169,14 @@ void show_lengths(const DataFlags& flags) {
 CLI::App* add(CLI::App& data, const std::string& name, const std::string& summary, const std::shared_ptr<DataFlags>& flags,
               void (*run)(const DataFlags&)) {
   CLI::App* command = data.add_subcommand(name, summary);
-  command->add_option("PATH", flags->paths, "files and folders")->required();
-  command->add_option("--tokenizer", flags->tokenizer, "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model (bytes)");
-  command->add_flag("--pairs", flags->pairs, "inputs and targets apart, as data.pairs takes them");
-  command->add_option("--context", flags->context, "says what a model of so many tokens would cut")->check(CLI::PositiveNumber);
-  command->add_flag("--json", flags->json, "one JSON object on standard output");
+  begin_group(*command, groups::kWhat);
+  command->add_option("PATH", flags->paths, "Files and folders")->required();
+  command->add_option("--tokenizer", flags->tokenizer, "bytes, or a file: a Hugging Face tokenizer.json or a SentencePiece .model [bytes]")
+      ->type_name("bytes|FILE");
+  command->add_flag("--pairs", flags->pairs, "Inputs and targets apart, as data.pairs takes them");
+  command->add_option("--context", flags->context, "Say what a model with a context of so many tokens would cut")
+      ->check(CLI::PositiveNumber);
+  add_json_flag(*command, flags->json);
   command->callback([flags, run] { run(*flags); });
   return command;
 }
@@ -179,13 +184,14 @@ CLI::App* add(CLI::App& data, const std::string& name, const std::string& summar
 }  // namespace
 
 void add_data(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("data", "Makes files of tokens, and says how long sequences are.");
+  CLI::App* command = program.add_subcommand("data", "Makes files of tokens, and says how long sequences are");
   command->require_subcommand(1);
   const auto tokens = std::make_shared<DataFlags>(), show = std::make_shared<DataFlags>();
-  add(*command, "tokens", "a file of tokens and its index, from any text", tokens, make_tokens)
-      ->add_option("--out", tokens->out, "FILE.bin; FILE.idx lies beside it")
-      ->required();
-  add(*command, "show", "how long the sequences of files are", show, show_lengths);
+  CLI::App* make = add(*command, "tokens", "Makes a file of tokens and its index of any text", tokens, make_tokens);
+  make->footer("Example:\n  penstock data tokens examples --out examples.bin");
+  make->add_option("--out", tokens->out, "The file of tokens; its index, .idx, lies beside it")->type_name("FILE.bin")->required();
+  add(*command, "show", "Says how long the sequences of files are", show, show_lengths)
+      ->footer("Example:\n  penstock data show examples/pairs.jsonl --context 512");
   command->footer(
       "Example:\n  penstock data tokens examples --out examples.bin\n"
       "  penstock data show examples/pairs.jsonl --context 512");

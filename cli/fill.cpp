@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/command_tree.h"
 #include "penstock/error.h"
 #include "report/table.h"
 #include "simulate/filled_timeline.h"
@@ -96,11 +97,14 @@ std::string intervals_text(const FilledStep& filled) {
 }  // namespace
 
 void add_fill_options(CLI::App& command, FillChoice& choice) {
-  command.add_option("--fill", choice.chains, "fill idle time with frozen layers of the next step: chains of COUNTxTIME, as 4x3;8x1.5")
+  begin_group(command, groups::kTimes);
+  command
+      .add_option("--fill", choice.chains,
+                  "Fill idle time with frozen layers of the next step: chains of COUNTxTIME, as 4x3;8x1.5 [nothing]")
       ->type_name("CHAINS");
-  command.add_option("--quantum", choice.quantum, "with --fill: partial batches are multiples of this part of a batch [1/8]")
+  command.add_option("--quantum", choice.quantum, "With --fill: partial batches are multiples of this part of a batch [1/8]")
       ->type_name("1/N");
-  command.add_option("--steps", choice.steps, "with --fill: so many steps, the first one's frozen layers ahead of them");
+  command.add_option("--steps", choice.steps, "With --fill: draw so many steps, the first one's frozen layers ahead of them [1]");
 }
 
 std::vector<FrozenChain> parse_chains(const std::string& text) {

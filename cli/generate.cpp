@@ -7,9 +7,11 @@
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/clusters.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "config/compile.h"
 #include "driver/generation.h"
 #include "driver/pictures.h"
@@ -24,6 +26,7 @@ struct GenerateFlags {
   std::string folder, out;
   GenerationOptions generation;
   PictureOptions picture;
+  Log log;
   bool json = false;
   std::vector<std::string> of_text, of_pictures;  // the flags that were given and only texts or only pictures take
 };
@@ -75,7 +78,7 @@ void draw_picture(const GenerateFlags& options, const Trained& trained, const Mo
 void generate(const GenerateFlags& options, const ModelRegistry& models) {
   check(options);
   Trained trained;
-  trained.checkpoint = find_intact(options.folder);
+  trained.checkpoint = find_intact(options.folder, options.log);
   trained.config = parse_config(trained.checkpoint.config, trained.checkpoint.folder + "/manifest.json", {}, models);
   const std::future<void> loading = load_backend();
   trained.state = {.kind = StateSource::Kind::checkpoint, .path = trained.checkpoint.folder};
@@ -94,24 +97,29 @@ std::vector<std::string> given(const std::vector<CLI::Option*>& options) {
 }  // namespace
 
 void add_generate(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("generate", "Continues a text with a trained run, or makes a picture with one.");
+  CLI::App* command = program.add_subcommand("generate", "Continues a text with a trained run, or makes a picture with one");
   command->footer(
       "Example:\n  penstock generate runs/mine --prompt 'int main(' --tokens 200\n"
       "  penstock generate runs/pictures --class 2 --out picture.png");
   const auto options = std::make_shared<GenerateFlags>();
-  command->add_option("DIR", options->folder, "a run's or a checkpoint's folder")->required();
-  const std::vector<CLI::Option*> text = {
-      command->add_option("--prompt", options->generation.prompt, "the text to continue"),
-      command->add_option("--tokens", options->generation.tokens, "how many to add (200)"),
-      command->add_option("--temperature", options->generation.temperature, "0: always the likeliest (0.8)"),
-      command->add_option("--top-k", options->generation.top_k, "choose among so many; 0: all (40)")};
+  begin_group(*command, groups::kWhat);
+  command->add_option("DIR", options->folder, "A run's or a checkpoint's folder")->required();
+  command->option_defaults()->group("Text");
+  const std::vector<CLI::Option*> text = {command->add_option("--prompt", options->generation.prompt, "The text to continue [none]"),
+                                          command->add_option("--tokens", options->generation.tokens, "Tokens to add [200]"),
+                                          command->add_option("--temperature", options->generation.temperature,
+                                                              "How freely the next token is drawn; 0: always the likeliest [0.8]"),
+                                          command->add_option("--top-k", options->generation.top_k, "Tokens to choose among; 0: all [40]")};
+  command->option_defaults()->group("Picture");
   const std::vector<CLI::Option*> pictures = {
-      command->add_option("--out", options->out, "the picture's file, PNG"),
-      command->add_option("--class", options->picture.label, "what the picture shows (0)"),
-      command->add_option("--steps", options->picture.steps, "in which noise is taken away (50)"),
-      command->add_option("--guidance", options->picture.guidance, "how much it follows the class; 1: as in training (2)")};
-  command->add_option("--seed", options->generation.seed, "of the draws (0)");
-  command->add_flag("--json", options->json, "one JSON object on standard output");
+      command->add_option("--out", options->out, "The picture's file")->type_name("FILE.png"),
+      command->add_option("--class", options->picture.label, "Number of the class that the picture shows [0]"),
+      command->add_option("--steps", options->picture.steps, "Steps in which noise is taken away [50]"),
+      command->add_option("--guidance", options->picture.guidance, "How much it follows the class; 1: as in training [2]")};
+  begin_group(*command, groups::kModel);
+  command->add_option("--seed", options->generation.seed, "Seed of the draws [0]");
+  add_log_options(*command, options->log);
+  add_json_flag(*command, options->json);
   command->callback([options, text, pictures, &models] {
     options->of_text = given(text);
     options->of_pictures = given(pictures);

@@ -1,4 +1,5 @@
 // penstock launch
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "driver/store_sockets.h"
 #include "penstock/error.h"
@@ -32,6 +34,7 @@ constexpr std::chrono::seconds kOwnWords{8}, kAfterTermination{10};
 struct LaunchFlags {
   int processes = 2;
   int port = 0;
+  std::string log_file;  // to FILE.RANK goes a process's standard error; empty: to the launcher's
   std::vector<std::string> arguments;
   bool own = true;  // whether they are a command of this program; else another program's
 };
@@ -67,6 +70,11 @@ pid_t start(const LaunchFlags& options, int rank, int port) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != launcher) ::_exit(127);
+  if (!options.log_file.empty()) {
+    const int log = ::open(concat(options.log_file, ".", rank).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    if (log < 0) std::fprintf(stderr, "penstock launch: --log-file %s.%d: %s\n", options.log_file.c_str(), rank, std::strerror(errno));
+    if (log < 0 || ::dup2(log, STDERR_FILENO) < 0) ::_exit(127);
+  }
   options.own ? ::execv("/proc/self/exe", arguments.data()) : ::execvp(arguments[0], arguments.data());
   std::fprintf(stderr, "penstock launch: cannot run %s: %s\n", arguments[0], std::strerror(errno));
   ::_exit(127);
@@ -153,7 +161,6 @@ int Group::wait() {
 }
 
 void launch(const LaunchFlags& options) {
-  if (options.arguments.empty()) throw Error("nothing to launch", {}, "penstock launch -n 2 -- train --backend gloo");
   // Signals are blocked before the first process starts, so that none is missed; each process starts with none blocked.
   const sigset_t blocked = awaited();
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
@@ -165,14 +172,21 @@ void launch(const LaunchFlags& options) {
 }  // namespace
 
 void add_launch(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("launch", "Starts N processes on this machine, one per device.");
+  CLI::App* command = program.add_subcommand("launch", "Starts N processes on this machine, one per device");
   command->footer("Example:\n  penstock launch -n 2 -- train --backend gloo --actors 2 --out runs/gloo");
   const auto options = std::make_shared<LaunchFlags>();
-  command->add_option("-n,--processes", options->processes, "how many (2)")->check(CLI::Range(1, 4096));
-  command->add_option("--port", options->port, "of the rendezvous; 0: a free one (0)")->check(CLI::Range(0, 65535));
-  command->add_option("ARGS", options->arguments,
-                      "the command of each process, after --: penstock's, or another program (python train.py)");
+  begin_group(*command, groups::kWhere);
+  command->add_option("-n,--processes", options->processes, "Processes to start [2]")->check(CLI::Range(1, 4096));
+  command->add_option("--port", options->port, "Port at which they meet; 0: a free one [0]")->check(CLI::Range(0, 65535));
+  command
+      ->add_option("ARGS", options->arguments, "The command of each process, behind --: penstock's, or another program (python train.py)")
+      ->required();
   command->positionals_at_end();
+  begin_group(*command, groups::kOutput);
+  command
+      ->add_option("--log-file", options->log_file,
+                   "Add each process's standard error to FILE.RANK; --quiet and --verbose are the command's own [the launcher's]")
+      ->type_name("FILE");
   command->callback([options, &program] {
     const auto named = [&](const CLI::App* other) { return !options->arguments.empty() && other->get_name() == options->arguments[0]; };
     options->own = !program.get_subcommands(named).empty();

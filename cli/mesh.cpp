@@ -7,9 +7,11 @@
 #include <memory>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "config/mesh_view.h"
 #include "lower/member_inputs.h"
 #include "penstock/error.h"
@@ -92,22 +94,25 @@ nlohmann::ordered_json json_of(const AxisTraffic& axis) {
 
 void add_mesh(CLI::App& program, const ModelRegistry& models) {
   CLI::App* command =
-      program.add_subcommand("mesh", "Draws who holds what of a value, and what each axis of a mesh sends over which links in a step.");
+      program.add_subcommand("mesh", "Draws who holds what of a value, and what each axis of a mesh sends over which links in a step");
   command->footer(
-      "Example:\n  penstock mesh --mesh pipe=2,data=2,tensor=2 --value h.0.attn.c_attn.weight --value h.0.mlp --out mesh.svg\n"
+      "Example:\n  penstock mesh --mesh pipe=2,data=2,tensor=2 --value h.0.mlp --value wte.weight --out mesh.svg\n"
       "  penstock mesh --mesh pipe=2,tensor=2 --value wte.weight");
   const auto options = std::make_shared<MeshFlags>();
   add_config_options(*command, options->config);
-  command->get_option("--out")->description("FILE.svg, .html or .txt; else text on the terminal");
+  command->get_option("--out")->description("FILE.svg, .html or .txt [text on the terminal]")->type_name("FILE")->default_str("");
+  begin_group(*command, groups::kWhat);
   command
       ->add_option(
           "--value", options->values,
-          "a parameter, a module (its last value), or %N of each micro-batch as compile --emit layouts numbers it; may be repeated")
+          "A parameter, a module (its last value), or %N of each micro-batch as compile --emit layouts numbers it; may be repeated")
       ->type_name("NAME")
       ->take_all()
       ->expected(1, -1);
-  command->add_option("--cluster", options->cluster, "the levels and links of the devices, as in penstock plan")->type_name("FILE.toml");
-  command->add_flag("--json", options->json, "one JSON object on standard output");
+  begin_group(*command, groups::kWhere);
+  command->add_option("--cluster", options->cluster, "Levels and links of the devices, as penstock plan takes them [equal links]")
+      ->type_name("FILE.toml");
+  add_json_flag(*command, options->json);
   command->callback([options, &models] {
     const auto out = options->config.flags.extract("--out");  // the picture's, not the run's
     if (out) options->out = out.mapped();

@@ -7,8 +7,10 @@
 
 #include "base/papers.h"
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "penstock/error.h"
 
 namespace penstock {
@@ -28,22 +30,8 @@ struct PapersArguments {
   bool markdown = false, json = false;
 };
 
-// The text in lines of at most `width` letters, where its words allow that.
-std::string wrapped(const std::string& text, std::size_t width) {
-  std::string out;
-  std::size_t column = 0;
-  for (const std::string& word : split(text, ' ')) {
-    if (column > 0 && column + 1 + word.size() > width) {
-      out += "\n";
-      column = 0;
-    } else if (column > 0) {
-      out += " ";
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  return out + "\n";
+std::string paragraph(const std::string& text, std::size_t width) {
+  return wrapped(text, width) + "\n";
 }
 
 std::string numbered(const Paper& paper) {
@@ -61,7 +49,7 @@ nlohmann::ordered_json json_of(const Paper& paper) {
 }
 
 std::string text_of(const Paper& paper) {
-  const auto says = [](const char* label, const std::string& text) { return wrapped(plain(concat(label, text)), kTextWidth); };
+  const auto says = [](const char* label, const std::string& text) { return paragraph(plain(concat(label, text)), kTextWidth); };
   const auto commands = [](const char* label, const std::vector<std::string>& lines) {
     return join(lines, "", [&](const std::string& line) { return concat(label, line, "\n"); });
   };
@@ -72,7 +60,7 @@ std::string text_of(const Paper& paper) {
 }
 
 std::string section_of(const Paper& paper) {
-  const auto says = [](const std::string& text) { return concat("\n", wrapped(text, kPageWidth)); };
+  const auto says = [](const std::string& text) { return concat("\n", paragraph(text, kPageWidth)); };
   const auto console = [](const std::string& shown) { return shown.empty() ? "" : concat("\n```console\n", shown, "```\n"); };
   const auto commands = [](const std::vector<std::string>& lines) { return concat("\n```\n", join(lines, "\n"), "\n```\n"); };
   return concat("\n### ", paper.name, "\n", says(concat("*", paper.title, "*", numbered(paper), ". Here it is ", paper.here, ".")),
@@ -83,7 +71,7 @@ std::string section_of(const Paper& paper) {
 
 // docs/papers.md
 std::string page() {
-  std::string out = concat("# Papers\n\n", wrapped(kIntroduction, kPageWidth), "\n| name | number | here |\n|---|---|---|\n");
+  std::string out = concat("# Papers\n\n", paragraph(kIntroduction, kPageWidth), "\n| name | number | here |\n|---|---|---|\n");
   for (const PaperGroup& group : paper_groups())
     for (const Paper& paper : group.papers) out += concat("| ", typed(paper.name), " | ", paper.number, " | ", paper.here, " |\n");
   for (const PaperGroup& group : paper_groups()) out += concat("\n## ", group.heading, "\n", join(group.papers, "", section_of));
@@ -124,14 +112,15 @@ void papers(const PapersArguments& arguments) {
 
 void add_papers(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("papers", "lists the papers whose systems are here, or says of one how it is run and what was found");
+      app.add_subcommand("papers", "Lists the papers whose systems are here, or says of one how it is run and what was found");
   const auto arguments = std::make_shared<PapersArguments>();
-  command->add_option("name", arguments->name, "of a paper or a system: dynapipe");
-  command->add_flag("--markdown", arguments->markdown, "print docs/papers.md");
-  command->add_flag("--json", arguments->json, "one JSON object");
+  begin_group(*command, groups::kWhat);
+  command->add_option("NAME", arguments->name, "A paper or a system, as dynapipe [all]");
+  command->add_flag("--markdown", arguments->markdown, "Print docs/papers.md");
+  add_json_flag(*command, arguments->json);
   command->footer(
-      "Example: penstock papers\n"
-      "         penstock papers dynapipe");
+      "Example:\n  penstock papers\n"
+      "  penstock papers dynapipe");
   command->callback([arguments] { papers(*arguments); });
 }
 

@@ -12,7 +12,9 @@
 #include "base/papers.h"
 #include "base/text.h"
 #include "cli/clusters.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
+#include "cli/shared_options.h"
 #include "cost/cost_model.h"
 #include "cost/evaluate.h"
 #include "cost/figures_for.h"
@@ -38,8 +40,8 @@ Config load_planned(const PlanArguments& arguments, std::vector<Override> ahead,
   return load_config(named ? "" : arguments.what, overrides, *arguments.models);
 }
 
-void say_progress(const std::string& text) {
-  std::fprintf(stderr, "plan: %s\n", text.c_str());
+void say_progress(const PlanArguments& arguments, const std::string& text) {
+  arguments.log.say("plan: " + text);
 }
 
 namespace {
@@ -47,7 +49,8 @@ namespace {
 Config config_of(const PlanArguments& arguments) {
   std::vector<Override> ahead, behind;
   // A plan says how many micro-batches there are: what a run without one would take need not divide the batch.
-  if (arguments.cluster != "local" || !arguments.micro_batches.empty()) ahead.push_back({"pipeline.microbatches", "1", "--micro-batches"});
+  if (arguments.cluster != "local" || !arguments.micro_batches.empty())
+    ahead.push_back({"pipeline.microbatches", "1", "--microbatch-sizes"});
   if (arguments.devices) behind.push_back({"pipeline.actors", std::to_string(*arguments.devices), "--devices"});
   return load_planned(arguments, std::move(ahead), behind);
 }
@@ -93,7 +96,7 @@ std::vector<int> sizes_in(const std::string& text) {
   for (const std::string& part : split(text, ',')) {
     sizes.push_back(parse_number<int>(part).value_or(0));
     if (sizes.back() < 1)
-      throw Error(concat("--micro-batches ", text, ": ", quote(part), " is no size"), {}, "sizes in samples, by commas: 1,2,4");
+      throw Error(concat("--microbatch-sizes ", text, ": ", quote(part), " is no size"), {}, "sizes in samples, by commas: 1,2,4");
   }
   return sizes;
 }
@@ -133,7 +136,7 @@ std::vector<std::string> assumed(const PlanArguments& arguments, const PlanProbl
   if (std::isinf(weakest(cluster).memory)) out.push_back("memory without limit (--memory)");
   if (arguments.micro_batches.empty())
     out.push_back(concat("micro-batches of ", join(allowed_batches(problem), ", ", [](int size) { return std::to_string(size); }),
-                         " samples (--micro-batches)"));
+                         " samples (--microbatch-sizes)"));
   return out;
 }
 
@@ -167,7 +170,7 @@ std::vector<PlannedModel> plan_config(const PlanArguments& arguments, const Conf
     local.memory = arguments.memory;
     local.candidates = arguments.candidates;
     local.rounds = arguments.rounds;
-    local.progress = say_progress;
+    local.progress = [&arguments](const std::string& text) { say_progress(arguments, text); };
     return plan_locally(workbench_of(config, *arguments.models), local);
   }
   if (!arguments.out.empty() && planner_named(arguments.planner).equal_groups) keep_to_runnable(options.degrees.only);
@@ -191,10 +194,6 @@ PlannedModel plan_graph(const PlanArguments& arguments, const PlanOptions& optio
 }
 
 void check_numbers(const PlanArguments& arguments) {
-  const std::pair<const char*, const std::optional<double>&> positive[] = {{"--bandwidth", arguments.bandwidth},
-                                                                           {"--memory-limit", arguments.memory}};
-  for (const auto& [flag, value] : positive)
-    if (value && !(*value > 0)) throw Error(concat(flag, " ", number(*value), ": it must be above 0"));
   if (arguments.latency && !(*arguments.latency >= 0 && std::isfinite(*arguments.latency)))
     throw Error(concat("--latency ", number(*arguments.latency), ": it must be a finite number, 0 or above"));
   if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
@@ -249,21 +248,27 @@ std::string planner_lines() {
 
 // The flags refer to `arguments`.
 void add_problem_flags(CLI::App& command, PlanArguments& arguments) {
+  begin_group(command, groups::kWhat);
   command
-      .add_option("graph-or-config", arguments.what,
-                  "a graph with costs (PipeDream, Piper, dnn-partitioning, GraphPipe, Penstock), CONFIG.toml "
-                  "or a model's name")
-      ->required()
-      ->type_name("GRAPH|CONFIG");
-  command.add_option("--cluster", arguments.cluster, "FILE.toml, or local: this machine, measured, with pipeline.actors threads");
-  command.add_option("--devices", arguments.devices, "equal devices [as the graph's file says]");
-  command.add_option("--bandwidth", arguments.bandwidth, "of every link, bytes per second");
-  command.add_option("--latency", arguments.latency, "of every link, seconds [0]");
-  command.add_option("--memory-limit,--memory", arguments.memory, "of every device, bytes [unlimited]");
+      .add_option("WHAT", arguments.what,
+                  "A graph with costs (PipeDream, Piper, dnn-partitioning, GraphPipe, Penstock), CONFIG.toml or a model's name")
+      ->required();
+  begin_group(command, groups::kWhere);
+  command.add_option("--cluster", arguments.cluster, "The cluster's file, or local: this machine, measured, with pipeline.actors threads")
+      ->type_name("FILE.toml|local");
+  command.add_option("--devices", arguments.devices, "Equal devices instead of a cluster's file [as the graph's file says]");
+  add_bytes_option(
+      command, "--bandwidth", [&arguments](double bytes) { arguments.bandwidth = bytes; },
+      "Bandwidth of every link, in bytes per second, as 25GB/s [unlimited]");
+  command.add_option("--latency", arguments.latency, "Latency of every link, in seconds [0]");
+  add_bytes_option(
+      command, "--memory-limit,--memory", [&arguments](double bytes) { arguments.memory = bytes; },
+      "Memory of every device, with a unit as in 16GB or 512MiB [unlimited]");
 }
 
 void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
-  command.add_option("--planner", arguments.planner, "which one; see below")->capture_default_str();
+  begin_group(command, groups::kSearch);
+  command.add_option("--planner", arguments.planner, "The planner, of those below")->capture_default_str()->type_name("NAME");
   command
       .add_option_function<double>(
           "--seconds",
@@ -271,74 +276,85 @@ void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
             arguments.options.seconds = seconds;
             arguments.limited = true;
           },
-          "of searching, at most; of whole configurations unlimited")
-      ->default_str(number(arguments.options.seconds));
-  command.add_option("--seed", arguments.options.seed, "of what is random")->capture_default_str();
-  command.add_flag("--straight", arguments.options.straight, "pipedream: one device for each stage");
-  command.add_flag("--ignore-transfers", arguments.options.ignore_transfers, "pipedream: without activations' transfers");
-  command.add_flag("--no-replicas", arguments.no_replicas, "one device for each stage");
+          "Seconds after which the search ends at the latest; of whole configurations unlimited")
+      ->default_str(short_decimal(arguments.options.seconds, 3));
+  command.add_option("--seed", arguments.options.seed, "Seed of what is random")->capture_default_str();
+  command.add_flag("--straight", arguments.options.straight, "With --planner pipedream: one device for each stage");
+  command.add_flag("--ignore-transfers", arguments.options.ignore_transfers, "With --planner pipedream: without activations' transfers");
+  command.add_flag("--no-replicas", arguments.no_replicas, "One device for each stage");
   command
       .add_option_function<std::string>(
-          "--micro-batches", [&arguments](const std::string& text) { arguments.micro_batches = sizes_in(text); },
-          "sizes to choose from, in samples: 1,2,4")
-      ->type_name("SIZES");
-  command.add_option("--batch", arguments.batch, "samples of a step")->check(CLI::Range(1, INT_MAX));
+          "--microbatch-sizes,--micro-batches", [&arguments](const std::string& text) { arguments.micro_batches = sizes_in(text); },
+          "Sizes of micro-batches to choose from, in samples: 1,2,4 [powers of two]")
+      ->type_name("N,...");
+  command.add_option("--batch", arguments.batch, "Samples of a step [as the graph or the configuration says]")
+      ->check(CLI::Range(1, INT_MAX));
 }
 
-// Flags for configurations, and for what is printed and written.
-void add_model_flags(CLI::App& command, PlanArguments& arguments) {
-  command.add_option("--figures", arguments.figures,
-                     "published figures that time a configuration, or a graph without times [the cluster's device, else v100]");
-  command
-      .add_option("--device", arguments.device,
-                  "local: what is measured and planned for, cpu, cuda or standin; else what --figures was called")
-      ->excludes("--figures");
-  command.add_option("--set", arguments.settings, "overrides one key of a configuration: --set model.width=256")
-      ->type_name("KEY=VALUE")
-      ->take_all()
-      ->expected(1, -1);
-  command.add_option("--nodes", arguments.nodes, "at most so many of a configuration's model")
+// Flags of what is measured here, of whole configurations, and of single planners.
+void add_choice_flags(CLI::App& command, PlanArguments& arguments) {
+  begin_group(command, groups::kSearch);
+  command.add_option("--nodes", arguments.nodes, "Nodes of a configuration's model at most")
       ->check(CLI::Range(1, kMostNodes))
       ->capture_default_str();
-  command.add_option("--candidates", arguments.candidates, "local: so many plans are measured")
+  command.add_option("--candidates", arguments.candidates, "With --cluster local: plans that are measured")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  command.add_option("--rounds", arguments.rounds, "local: measured steps of each program")
+  command.add_option("--rounds", arguments.rounds, "With --cluster local: measured steps of each program")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command
       .add_option("--vary", arguments.varied,
-                  "compares whole configurations, with each of a key's values: --vary slices=1,4,planned --vary recompute=none,inputs")
+                  "Compare whole configurations, with each of a key's values: --vary slices=1,4,planned --vary recompute=none,inputs")
       ->type_name("KEY=VALUES")
       ->take_all()
       ->expected(1, -1);
   command
       .add_option("--slice-unit", arguments.slice_unit,
-                  "planned slices are multiples of so many tokens [128, but from a 64th to a 16th of the sequence]")
+                  "Planned slices are multiples of so many tokens [128, but from a 64th to a 16th of the sequence]")
       ->check(CLI::Range(1, INT_MAX))
       ->type_name("TOKENS");
   command
       .add_option("--only", arguments.only,
-                  "degrees: fixes some, pipe=8,tensor=4,zero=3,schedule=zeropp; sequences: pipeline.context=8,slices=1,slices=8")
+                  "With --planner degrees: fix some, pipe=8,tensor=4,zero=3,schedule=zeropp; sequences: "
+                  "pipeline.context=8,slices=1,slices=8 [none]")
       ->type_name("KEY=VALUE,...");
   command
-      .add_option("--states", arguments.states, "degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
+      .add_option("--states", arguments.states,
+                  "With --planner degrees: bytes of a parameter, of its gradient and of the optimiser's state [by dtype]")
       ->type_name("P+G+O");
-  command.add_flag("--every", arguments.options.degrees.every, "degrees: simulates also what cannot be the fastest");
-  command.add_flag("--explain", arguments.explain, "the bottleneck, the next best plan, and what a larger cluster would give");
-  command.add_option("--out", arguments.out, "write the plan, for train --plan and show; of whole configurations FILE.toml, for train")
+  command.add_flag("--every", arguments.options.degrees.every, "With --planner degrees: simulate also what cannot be the fastest");
+}
+
+// Flags for configurations, and for what is printed and written.
+void add_model_flags(CLI::App& command, PlanArguments& arguments) {
+  begin_group(command, groups::kWhere);
+  command
+      .add_option("--figures", arguments.figures,
+                  "Device whose published figures time a configuration, or a graph without times [the cluster's device, else v100]")
+      ->type_name("NAME");
+  command.add_option("--device", arguments.device, "With --cluster local: what is measured and planned for [cpu]")
+      ->type_name("cpu|cuda|standin")
+      ->excludes("--figures");
+  begin_group(command, groups::kModel);
+  add_set_option(command, arguments.settings);
+  begin_group(command, groups::kOutput);
+  command.add_flag("--explain", arguments.explain, "The bottleneck, the next best plan, and what a larger cluster would give");
+  command.add_option("--out", arguments.out, "Write the plan, for train --plan and show; of whole configurations FILE.toml, for train")
       ->type_name("FILE");
-  command.add_flag("--json", arguments.json, "one JSON object");
+  add_log_options(command, arguments.log);
+  add_json_flag(command, arguments.json);
 }
 
 }  // namespace
 
 void add_plan(CLI::App& app, const ModelRegistry& models) {
-  CLI::App* command = app.add_subcommand("plan", "finds stages, devices, micro-batches and a schedule for a model and a cluster");
+  CLI::App* command = app.add_subcommand("plan", "Finds stages, devices, micro-batches and a schedule for a model and a cluster");
   const auto arguments = std::make_shared<PlanArguments>();
   arguments->models = &models;
   add_problem_flags(*command, *arguments);
   add_planner_flags(*command, *arguments);
+  add_choice_flags(*command, *arguments);
   add_model_flags(*command, *arguments);
   command->footer(planner_lines() +
                   "Example:\n  penstock plan examples/gpt.toml --cluster local --out plan.json --explain\n"

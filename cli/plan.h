@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/log.h"
 #include "config/plan_model.h"
 #include "penstock/explain_plan.h"
 #include "penstock/trace.h"
@@ -34,6 +35,7 @@ struct PlanArguments {
   std::vector<std::string> varied;  // --vary: keys whose values are tried
   std::int64_t slice_unit = 0;      // tokens that planned slices are multiples of; 0: by their length
   bool limited = false;             // whether --seconds was given
+  Log log;
   const ModelRegistry* models = nullptr;
 };
 
@@ -53,6 +55,6 @@ ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph);
 bool is_config(const PlanArguments& arguments);
 // The configuration that is planned, with overrides ahead of those that flags give, and behind them.
 Config load_planned(const PlanArguments& arguments, std::vector<Override> ahead, const std::vector<Override>& behind);
-void say_progress(const std::string& text);  // a line on standard error
+void say_progress(const PlanArguments& arguments, const std::string& text);
 
 }  // namespace penstock

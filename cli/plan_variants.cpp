@@ -56,7 +56,7 @@ Compared compared_of(const PlanArguments& arguments) {
   if (!arguments.varied.empty() && arguments.planner != PlanArguments().planner)
     throw Error(concat("--planner ", arguments.planner, " says itself what it varies"), {}, "leave out --vary, or --planner");
   if (!arguments.micro_batches.empty())
-    throw Error("--micro-batches says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
+    throw Error("--microbatch-sizes says sizes to planners of stages", {}, "--vary microbatches=4,8 says how many there are");
   const VariantPlanner* planner = find_variant_planner(arguments.planner);
   if (!arguments.only.empty() && !(planner && planner->takes_only))
     throw Error("--only is of --planner degrees and sequences", {}, "--vary KEY=VALUE fixes a key");
@@ -101,7 +101,7 @@ PlannedVariants planned(const Compared& of) {
   const PlanArguments& arguments = of.arguments;
   VariantPlanning planning{.load = [&](const Settings& settings) { return of.load(settings); }, .models = arguments.models, .predict = {}};
   if (is_local(arguments)) {
-    planning.progress = say_progress;
+    planning.progress = [&arguments](const std::string& text) { say_progress(arguments, text); };
     planning.cluster = uniform_cluster(of.devices, 1);
     planning.memory = [&](int) { return arguments.memory.value_or(ClusterDevice().memory); };
     planning.predict = [&](const ConfigVariant& variant, const Prepared& prepared, Program& program) {
@@ -130,7 +130,7 @@ PlannedVariants planned(const Compared& of) {
   PlannedVariants out = plan_variants(settings, std::move(planning));
   if (is_local(arguments)) {
     RaceOptions race{.steps = arguments.rounds};
-    race.progress = say_progress;
+    race.progress = [&arguments](const std::string& text) { say_progress(arguments, text); };
     race_variants(out.variants, *arguments.models, arguments.candidates, race,
                   [&](const Config& config) { return workbench_of(config, *arguments.models); });
   }

@@ -9,10 +9,12 @@
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/clusters.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "data/dataset.h"
 #include "driver/training.h"
 #include "penstock/error.h"
@@ -157,7 +159,7 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
   profiling.input = [&](std::int64_t number, const Program& program) {
     return training_input(config, *data, number, program.microbatches / step_microbatches(prepared));
   };
-  profiling.progress = [](const std::string& text) { std::fprintf(stderr, "profile: %s\n", text.c_str()); };
+  profiling.progress = [&log = options.config.log](const std::string& text) { log.say("profile: " + text); };
   Costs measured;
   if (!plans_batches(config)) {
     measured = measure_costs(*devices.cluster, devices.isolation.get(), programs_of(config, prepared), state, profiling);
@@ -185,16 +187,21 @@ void profile(const ProfileFlags& options, const ModelRegistry& models) {
 }  // namespace
 
 void add_profile(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("profile", "Measures task times and links of this machine, for simulate and plan.");
+  CLI::App* command = program.add_subcommand("profile", "Measures times of tasks and links of this machine, for simulate and plan");
   command->footer(
       "Example:\n  penstock profile examples/gpt.toml --out costs.json\n"
       "  penstock launch -n 2 -- profile examples/gpt.toml --backend gloo --out costs.json\n"
       "The second adds what it measures to the first one's file.");
   const auto options = std::make_shared<ProfileFlags>();
   add_config_options(*command, options->config);
-  command->get_option("--out")->required()->description("the file of costs; what it has for this machine and model is kept or replaced");
-  command->add_option("--rounds", options->rounds, "measured steps of each program (10)")->check(CLI::Range(1, 100000));
-  command->add_flag("--json", options->json, "the costs as one JSON object on standard output");
+  command->get_option("--out")
+      ->required()
+      ->description("The file of costs; what it has for this machine and model is kept or replaced")
+      ->type_name("FILE")
+      ->default_str("");
+  begin_group(*command, groups::kModel);
+  command->add_option("--rounds", options->rounds, "Measured steps of each program [10]")->check(CLI::Range(1, 100000));
+  add_json_flag(*command, options->json);
   command->callback([options, &models] { profile(*options, models); });
 }
 

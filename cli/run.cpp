@@ -11,6 +11,7 @@
 #include "base/stop.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/usage.h"
 #include "cli/version.h"
 #include "models/registry.h"
@@ -22,9 +23,9 @@ namespace {
 
 constexpr int kUsersMistake = 1, kWrongUsage = 2;
 
-void print_error(const char* message) {
+void print_error(const std::string& message) {
   const bool colour = terminal_of(stderr).colour;
-  std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message);
+  std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", message.c_str());
 }
 
 // Writes out what was printed and may still lie in buffers. Throws Error where it cannot be written.
@@ -57,12 +58,51 @@ int run(CLI::App& program, int argc, char** argv) {
     print_error("this machine has no memory left for it\n  hint: a smaller model, batch or table");
     return kUsersMistake;
   } catch (const std::filesystem::filesystem_error& error) {
-    print_error(concat("cannot use ", error.path1().string(), ": ", error.code().message()).c_str());
+    print_error(concat("cannot use ", error.path1().string(), ": ", error.code().message()));
     return kUsersMistake;
   } catch (const std::exception& error) {
-    print_error(error.what());
+    print_error(in_words_of({argv + 1, argv + argc}, program, error.what()));
     return kUsersMistake;
   }
+}
+
+// The commands in groups by what one wants of them.
+struct Goal {
+  const char* title;
+  std::vector<const char*> commands;
+};
+
+void group_commands(CLI::App& program) {
+  const Goal goals[] = {{"Train a model and use it", {"train", "generate", "launch", "config", "data"}},
+                        {"Find and compare schedules", {"schedule", "simulate", "batch"}},
+                        {"Measure and plan for a cluster", {"profile", "plan", "size"}},
+                        {"See what is computed, and that it is right", {"check", "verify", "compile", "mesh", "show"}},
+                        {"Read about it", {"papers", "man", "completion"}}};
+  for (const Goal& goal : goals)
+    for (const char* command : goal.commands) program.get_subcommand(command)->group(goal.title);
+}
+
+void add_commands(CLI::App& program, const ModelRegistry& models) {
+  add_train(program, models);
+  add_generate(program, models);
+  add_launch(program);
+  add_config(program, models);
+  add_data(program);
+  add_schedule(program, models);
+  add_simulate(program, models);
+  add_batch(program);
+  add_profile(program, models);
+  add_plan(program, models);
+  add_size(program, models);
+  add_check(program, models);
+  add_verify(program);
+  add_compile(program, models);
+  add_mesh(program, models);
+  add_show(program);
+  add_papers(program);
+  add_man(program);
+  add_completion(program);
+  group_commands(program);
 }
 
 }  // namespace
@@ -76,27 +116,19 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   ModelRegistry all = builtin_models();
   for (const auto& [name, entry] : models) all[name] = entry;
 
-  CLI::App program("Penstock trains one model across devices: every device runs its own program.", "penstock");
+  CLI::App program("Penstock trains one model across devices: every device runs its own program", "penstock");
+  program.formatter(help_formatter());
   program.require_subcommand(1);
-  program.set_version_flag("--version", concat("penstock ", kVersion));
-  program.failure_message([&](const CLI::App* app, const CLI::Error& usage) { return usage_message(*app, usage, all); });
-  add_train(program, all);
-  add_generate(program, all);
-  add_check(program, all);
-  add_compile(program, all);
-  add_schedule(program, all);
-  add_batch(program);
-  add_data(program);
-  add_mesh(program, all);
-  add_size(program, all);
-  add_verify(program);
-  add_profile(program, all);
-  add_plan(program, all);
-  add_show(program);
-  add_simulate(program, all);
-  add_launch(program);
-  add_config(program, all);
-  add_papers(program);
+  program.set_version_flag("--version", concat("penstock ", kVersion), "Print the version and exit");
+  program.set_help_flag("-h,--help", "Print this and exit");
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  program.failure_message(
+      [&](const CLI::App* app, const CLI::Error& usage) { return in_words_of(words, *app, usage_message(*app, usage, all)); });
+  add_commands(program, all);
+  program.footer(
+      "penstock COMMAND --help says more of each. The exit code is 0, 1 for a mistake in what was asked,\n"
+      "or 2 for a command line that cannot be read.\n"
+      "Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html");
   if (argc == 1) {
     std::fputs(program.help().c_str(), stderr);
     return kWrongUsage;

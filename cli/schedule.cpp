@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/fill.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "cli/table_options.h"
 #include "penstock/error.h"
 #include "penstock/table.h"
@@ -90,23 +92,23 @@ void schedule_command(const Arguments& arguments) {
 
 void add_schedule(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command =
-      app.add_subcommand("schedule", "print a schedule's table, from its name or from a file; `list` names them; or find one");
+      app.add_subcommand("schedule", "Prints a schedule's table, from its name or from a file; list names them; search finds one");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("what", arguments->table.what, "list, a schedule's name, FILE.csv or FILE.rules");
+  begin_group(*command, groups::kWhat);
+  command->add_option("WHAT", arguments->table.what, "A schedule's name, FILE.csv or FILE.rules; or list, which names them");
   add_table_options(*command, arguments->table);
   add_fill_options(*command, arguments->fill);
-  command->add_option("--timeline", arguments->timeline, "with --fill: write it for penstock show, Perfetto and chrome://tracing")
-      ->type_name("FILE.json");
-  command->add_flag("--show", arguments->show, "draw it over time instead of printing the CSV");
-  command->add_flag("--json", arguments->json, "one JSON object");
+  add_timeline_option(*command, arguments->timeline);
+  add_show_flag(*command, arguments->show);
+  add_json_flag(*command, arguments->json);
   command->footer(
-      "Example: penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show\n"
-      "         penstock schedule 1f1b --actors 4 --microbatches 4 --fill \"4x3;8x1.5\" --quantum 1/8");
+      "Example:\n  penstock schedule interleaved-1f1b --actors 4 --microbatches 8 --chunks 2 --show\n"
+      "  penstock schedule 1f1b --actors 4 --microbatches 4 --fill \"4x3;8x1.5\" --quantum 1/8");
   add_schedule_search(*command, models);
   add_schedule_compare(*command);
   command->callback([command, arguments] {
     if (!command->get_subcommands().empty()) return;
-    if (arguments->table.what.empty()) throw CLI::RequiredError("what");
+    if (arguments->table.what.empty()) throw CLI::RequiredError("WHAT");
     schedule_command(*arguments);
   });
 }

@@ -8,11 +8,14 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/words.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/schedule_search.h"
 #include "penstock/error.h"
 #include "report/table.h"
+#include "rules/load_schedule.h"
 #include "search/relieve.h"
 
 namespace penstock {
@@ -61,6 +64,35 @@ std::vector<RegisteredTable> tables_of(const ScheduleOptions& shape) {
   return out;
 }
 
+// A file's table; where it is not for as many actors and micro-batches as the others, that is why it is refused.
+RegisteredTable own_table(const std::string& file, const TableChoice& choice) {
+  RegisteredTable out{.name = file, .options = choice.options, .schedule = load_schedule(file, choice.options), .refused = {}};
+  validate(out.schedule, shape_of(out.schedule));
+  const auto actors = static_cast<int>(out.schedule.actors.size());
+  out.options.chunks = std::max(1, out.schedule.whole_stages() / std::max(1, actors));
+  out.options.microbatches = out.schedule.microbatches();
+  if (actors != choice.options.actors || out.schedule.microbatches() != choice.options.microbatches)
+    out.refused = concat("it is for ", counted(actors, "actor"), " and ", counted(out.schedule.microbatches(), "micro-batch"),
+                         "; compare it by --actors ", actors, " --microbatches ", out.schedule.microbatches());
+  return out;
+}
+
+// Those that were named, files and schedules, or all schedules. Throws Error for a name that there is not.
+std::vector<RegisteredTable> chosen_tables(const SearchArguments& arguments, const std::vector<std::string>& named) {
+  std::vector<RegisteredTable> all = tables_of(arguments.shape());
+  if (named.empty()) return all;
+  std::vector<RegisteredTable> out;
+  for (const std::string& name : named) {
+    if (names_file(name)) {
+      out.push_back(own_table(name, arguments.simulate.table));
+      continue;
+    }
+    if (std::ranges::find(all, name, &RegisteredTable::name) == all.end()) make_schedule(name, arguments.shape());  // which says why
+    std::ranges::copy_if(all, std::back_inserter(out), [&](const RegisteredTable& table) { return table.name == name; });
+  }
+  return out;
+}
+
 // Where that is allowed, recomputes or offloads what a table holds beyond the limit.
 void relieve_row(const SearchProblem& problem, Row& row) {
   if (!problem.recompute && !problem.offload) return;
@@ -95,10 +127,10 @@ Row row_of(const SearchArguments& arguments, RegisteredTable&& table) {
 }
 
 // The rows within the limit by time, then those beyond it by time, then the refused ones.
-std::vector<Row> rows_of(const SearchArguments& arguments) {
+std::vector<Row> rows_of(const SearchArguments& arguments, const std::vector<std::string>& named) {
   std::vector<Row> rows;
   problem_of(arguments, arguments.shape().actors);  // throws where the flags are wrong
-  for (RegisteredTable& table : tables_of(arguments.shape())) rows.push_back(row_of(arguments, std::move(table)));
+  for (RegisteredTable& table : chosen_tables(arguments, named)) rows.push_back(row_of(arguments, std::move(table)));
   const auto order = [](const Row& row) { return std::tuple{!row.refused.empty(), !row.fits, row.time.makespan, row.peak}; };
   std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return order(a) < order(b); });
   return rows;
@@ -128,13 +160,14 @@ std::string text_of(const SearchArguments& arguments, const std::vector<Row>& ro
     cells.push_back({row.title, concat(row.chunks), time_of(arguments, row.time.makespan), fixed(100 * row.time.bubble(), 1) + " %",
                      activations(row.peak), concat(row.time.transfers.size()), activations(row.copies), row.fits ? "" : "over the limit"});
   }
-  const std::string sides = table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells);
+  const std::string sides = concat(table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells),
+                                   arguments.simulate.costs.empty() ? concat(kOwnUnit, "\n") : "");
   return refused.empty() ? sides : concat(sides, "\nrefused:\n", refused);
 }
 
-void compare_command(const SearchArguments& arguments) {
+void compare_command(const SearchArguments& arguments, const std::vector<std::string>& named) {
   make_schedule("sequential", arguments.shape());  // throws where the numbers are wrong
-  const std::vector<Row> rows = rows_of(arguments);
+  const std::vector<Row> rows = rows_of(arguments, named);
   if (arguments.simulate.json) {
     nlohmann::json out = {{"kind", "compare"}, {"schedules", nlohmann::json::array()}};
     for (const Row& row : rows) out["schedules"].push_back(json_of(row));
@@ -151,11 +184,17 @@ void compare_command(const SearchArguments& arguments) {
 }  // namespace
 
 void add_schedule_compare(CLI::App& schedule) {
-  CLI::App* command = schedule.add_subcommand("compare", "all schedules side by side for these costs, links and memory, best first");
+  CLI::App* command =
+      schedule.add_subcommand("compare", "Shows all schedules, and own tables, side by side for these costs, links and memory, best first");
   const auto arguments = std::make_shared<SearchArguments>();
+  const auto named = std::make_shared<std::vector<std::string>>();
+  begin_group(*command, groups::kWhat);
+  command->add_option("TABLE", *named, "Own tables, FILE.csv or FILE.rules, and schedules' names [all schedules]");
   add_search_options(*command, *arguments);
-  command->footer("Example: penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --activation-limit 6");
-  command->callback([arguments] { compare_command(*arguments); });
+  command->footer(
+      "Example:\n  penstock schedule compare --actors 4 --microbatches 8 --latency 0.5 --activation-limit 6\n"
+      "  penstock schedule compare examples/schedules/1f1b.rules 1f1b zb-h1 --actors 4 --microbatches 8");
+  command->callback([arguments, named] { compare_command(*arguments, *named); });
 }
 
 }  // namespace penstock

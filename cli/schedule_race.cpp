@@ -2,7 +2,6 @@
 #include "cli/schedule_race.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -52,15 +51,17 @@ std::vector<int> groups_of(const Config& config) {
 
 void add_race_options(CLI::App& command, RaceArguments& race) {
   CLI::Option* measure =
-      command.add_option("--measure", race.config, "with --costs: run the best tables in steps of this training, and take the fastest")
+      command.add_option("--measure", race.config, "With --costs: run the best tables in steps of this training, and take the fastest")
           ->type_name("CONFIG.toml");
   CLI::Option* mesh = add_mesh_option(command, race.mesh)->needs(measure);
-  mesh->description("of the devices that run them: " + mesh->get_description());
-  command.add_option("--candidates", race.candidates, "tables to run, of those found and of the named schedules each [6]")
+  mesh->description("For --measure: " + mesh->get_description());
+  command.add_option("--candidates", race.candidates, "Tables to run, of those found and of the named schedules each [6]")
       ->check(CLI::Range(1, 1000))
       ->needs(measure);
-  command.add_option("--rounds", race.rounds, "in which each table runs once, in turn [3]")->check(CLI::Range(1, 100000))->needs(measure);
-  command.add_option("--steps", race.steps, "measured steps of a table in a round [8]")->check(CLI::Range(1, 100000))->needs(measure);
+  command.add_option("--rounds", race.rounds, "Rounds in which each table runs once, in turn [3]")
+      ->check(CLI::Range(1, 100000))
+      ->needs(measure);
+  command.add_option("--steps", race.steps, "Measured steps of a table in a round [8]")->check(CLI::Range(1, 100000))->needs(measure);
 }
 
 std::optional<RacedSearch> raced_search(const SearchArguments& arguments, const RaceArguments& race) {
@@ -76,7 +77,7 @@ std::optional<RacedSearch> raced_search(const SearchArguments& arguments, const 
   options.candidates = race.candidates;
   options.race = {.rounds = race.rounds, .steps = race.steps, .restart = [&] { cluster->set_state(state); }};
   options.model = race.config;
-  options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  options.progress = [&race](const std::string& text) { race.log.say(text); };
   return raced_search([&](int chunks) { return problem_of(arguments, arguments.shape().actors * chunks); }, table_steps(bench, *cluster),
                       options);
 }

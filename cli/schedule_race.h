@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/log.h"
 #include "cli/schedule_search.h"
 #include "penstock/race.h"
 #include "penstock/trace.h"
@@ -19,6 +20,7 @@ struct RaceArguments {
   int candidates = 6;  // how many of the tables found race, and how many of the named schedules
   int rounds = 3;
   std::int64_t steps = 8;
+  Log log;
   const ModelRegistry* models = nullptr;
 };
 // Adds --measure, --mesh, --candidates, --rounds and --steps. `race` must outlive the command's parse.

@@ -10,11 +10,14 @@
 #include <optional>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/schedule_race.h"
+#include "cli/shared_options.h"
 #include "cli/window_text.h"
 #include "penstock/error.h"
 #include "report/progress.h"
@@ -152,7 +155,7 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
       tally(" offloaded", Kind::OFFLOAD), tally(" gathers", Kind::UNSHARD), inferred, "\nbest schedule by name of ",
       counted(result.schedule.stages(), "stage"), ": ",
       result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n",
-      window_text(result.schedule));
+      arguments.simulate.costs.empty() ? concat(kOwnUnit, "\n") : "", window_text(result.schedule));
 }
 
 RacedSearch predicted_search(const SearchArguments& arguments) {
@@ -181,16 +184,31 @@ void search_command(const SearchArguments& arguments, const RaceArguments& race)
 
 }  // namespace
 
+namespace {
+
+// A plain number: a limit with a unit of bytes is meant for another command.
+double activation_limit(const std::string& text) {
+  if (const std::optional<double> limit = parse_number<double>(text)) return *limit;
+  throw Error(concat("--activation-limit ", text, ": this is no number of micro-batches' activations"),
+              {parse_bytes(text) ? "a schedule counts micro-batches; how many bytes one is, a model says" : "it is a number, above 0"},
+              parse_bytes(text) ? "--activation-limit 6, or penstock plan CONFIG --memory-limit 16GB" : "--activation-limit 6");
+}
+
+}  // namespace
+
 void add_search_options(CLI::App& command, SearchArguments& arguments) {
   add_table_options(command, arguments.simulate.table);
   add_cost_options(command, arguments.simulate);
-  command.add_option("--activation-limit,--memory-limit", arguments.memory_limit,
-                     "micro-batches' activations that an actor may hold at once [unlimited]");
-  command.add_option("--allow", arguments.allowed, "recompute, offload: what may keep a table within the limit [what has a time]")
+  command
+      .add_option_function<std::string>(
+          "--activation-limit,--memory-limit", [&arguments](const std::string& text) { arguments.memory_limit = activation_limit(text); },
+          "Micro-batches' activations that an actor may hold at once: a number of micro-batches, not of bytes [unlimited]")
+      ->type_name("X");
+  command.add_option("--allow", arguments.allowed, "What may keep a table within the limit [what has a time]")
       ->delimiter(',')
       ->check(CLI::IsMember({"recompute", "offload", "none"}));
-  command.add_flag("--show", arguments.simulate.show, "draw it on the terminal");
-  command.add_flag("--json", arguments.simulate.json, "one JSON object");
+  add_show_flag(command, arguments.simulate.show);
+  add_json_flag(command, arguments.simulate.json);
 }
 
 SearchProblem problem_of(const SearchArguments& arguments, int stages) {
@@ -241,27 +259,29 @@ std::string activations(double live) {
 
 void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
   CLI::App* command =
-      schedule.add_subcommand("search", "the fastest table found for these costs, links and memory, and how far from the best it is");
+      schedule.add_subcommand("search", "Finds the fastest table for these costs, links and memory, and says how far from the best it is");
   const auto arguments = std::make_shared<SearchArguments>();
   const auto race = std::make_shared<RaceArguments>();
   race->models = &models;
   add_search_options(*command, *arguments);
+  begin_group(*command, groups::kSearch);
   add_race_options(*command, *race);
-  command->add_option("--copies", arguments->copies, "most copies of a stage's parameters: 2 for bidirectional tables")
+  command->add_option("--copies", arguments->copies, "Copies of a stage's parameters at most; 2 allows bidirectional tables")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
       ->add_option("--staleness", arguments->staleness,
-                   "of a table for several steps: by how many updates parameters that are read may be late")
+                   "Of a table for several steps: by how many updates parameters that are read may be late")
       ->capture_default_str();
   command->add_flag("--order-transfers", arguments->order_transfers,
-                    "the table may say where sends and receives start, in place of as soon as they can");
-  command->add_option("--seconds", arguments->seconds, "end after so long at most")->capture_default_str();
-  command->add_option("--seed", arguments->seed, "of the random moves")->capture_default_str();
-  command->add_option("--out", arguments->out, "write the table")->type_name("FILE.csv");
+                    "The table may say where sends and receives start, in place of as soon as they can");
+  command->add_option("--seconds", arguments->seconds, "Seconds after which the search ends at the latest")->capture_default_str();
+  command->add_option("--seed", arguments->seed, "Seed of the random moves")->capture_default_str();
+  add_log_options(*command, race->log);
+  command->add_option("--out", arguments->out, "Write the table")->type_name("FILE.csv");
   command->footer(
-      "Example:\n  penstock schedule search --actors 4 --microbatches 8 --activation-limit 6 --latency 0.5 --out best.csv --show\n"
-      "  penstock schedule search --microbatches 8 --costs costs.json --measure examples/gpt.toml --out best.csv");
+      "Example:\n  penstock schedule search --actors 4 --microbatches 8 --activation-limit 6 --out best.csv --show\n"
+      "  penstock schedule search --microbatches 8 --costs costs.json --measure examples/gpt.toml");
   command->callback([arguments, race] { search_command(*arguments, *race); });
 }
 

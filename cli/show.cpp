@@ -7,8 +7,11 @@
 #include <optional>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
+#include "cli/convert_svg.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "penstock/error.h"
 #include "penstock/plan_file.h"
 #include "report/plan_page.h"
@@ -31,7 +34,13 @@ struct ShowArguments {
 
 // A run's folder stands for the timeline that the run measured.
 std::string file_of(const std::string& given) {
-  return std::filesystem::is_directory(given) ? (std::filesystem::path(given) / "timeline.json").string() : given;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(given, ignored)) return given;
+  const std::filesystem::path file = std::filesystem::path(given) / "timeline.json";
+  if (!std::filesystem::exists(file, ignored))
+    throw Error(concat(given, " has no timeline.json: it is no run's folder, or its run has not ended"), {},
+                "name the folder that penstock train --out wrote");
+  return file.string();
 }
 
 Timeline read_timeline(const std::string& file) {
@@ -44,7 +53,7 @@ Timeline read_timeline(const std::string& file) {
 
 const Timeline& only(const std::vector<Timeline>& timelines, const std::string& extension) {
   if (timelines.size() > 1)
-    throw Error(concat(extension, " holds one timeline, not ", timelines.size()), {}, ".html and .txt draw several beside each other");
+    throw Error(concat(extension, " holds one timeline, not ", timelines.size()), {}, ".svg, .html and .txt draw several");
   return timelines.front();
 }
 
@@ -62,15 +71,30 @@ std::string page(const std::vector<Timeline>& timelines, const ShowArguments& ar
   return timeline_html({arguments.title.empty() ? titles : arguments.title, timelines, std::move(sections)});
 }
 
+std::string svg(const std::vector<Timeline>& timelines) {
+  return timelines.size() == 1 ? timeline_svg(timelines[0]) : timelines_svg(timelines);
+}
+
 // The picture in the format that the extension names.
 std::string picture(const std::vector<Timeline>& timelines, const ShowArguments& arguments) {
   const std::string& out = arguments.out;
   const std::string extension = std::filesystem::path(out).extension().string();
   if (extension == ".html") return page(timelines, arguments);
   if (extension == ".txt") return timeline_text(timelines, {arguments.columns, false});
-  if (extension == ".svg") return timeline_svg(only(timelines, extension));
+  if (extension == ".svg") return svg(timelines);
   if (extension == ".json") return timeline_json(only(timelines, extension));
-  throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {}, "the extensions are .svg, .html, .json and .txt");
+  throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {},
+              "the extensions are .svg, .pdf, .png, .html, .json and .txt");
+}
+
+bool is_converted(const std::string& file) {
+  return file.ends_with(".pdf") || file.ends_with(".png");
+}
+
+// Writes the picture; of .pdf and .png another program makes it of the SVG.
+void write_picture(const std::vector<Timeline>& timelines, const ShowArguments& arguments) {
+  if (is_converted(arguments.out)) return convert_svg(svg(timelines), arguments.out);
+  write_file(arguments.out, picture(timelines, arguments));
 }
 
 nlohmann::ordered_json summary(const Timeline& timeline) {
@@ -107,6 +131,11 @@ std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& ti
 void show_plan(const PlanFile& plan, const ShowArguments& arguments) {
   std::optional<Timeline> timeline;
   if (!plan.timeline.empty()) timeline = parse_timeline(plan.timeline, plan.file);
+  if (is_converted(arguments.out)) {
+    convert_svg(timeline ? plan_svg(plan, *timeline) : plan_svg(plan), arguments.out);
+    std::cout << "drawn in " << arguments.out << "\n";
+    return;
+  }
   const std::string drawn = plan_picture(plan, timeline, arguments);
   if (!arguments.out.empty()) write_file(arguments.out, drawn);
   if (arguments.json)
@@ -126,7 +155,7 @@ void show(ShowArguments arguments) {
   for (std::size_t i = 1; i < timelines.size(); ++i)
     if (timelines[i].seconds != timelines[0].seconds)
       throw Error(concat(arguments.files[0], " and ", arguments.files[i], " have no common scale: one is in seconds, the other is not"));
-  if (!arguments.out.empty()) write_file(arguments.out, picture(timelines, arguments));
+  if (!arguments.out.empty()) write_picture(timelines, arguments);
   if (arguments.json) return print_summaries(timelines, arguments.out);
   if (arguments.out.empty())
     std::cout << timeline_text(timelines, {arguments.columns, terminal_of(stdout).colour});
@@ -137,21 +166,28 @@ void show(ShowArguments arguments) {
 }  // namespace
 
 void add_show(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("show", "draws a simulated or a measured timeline, several beside each other, or a plan");
+  CLI::App* command = app.add_subcommand("show", "Draws simulated and measured timelines, several on one scale, or a plan");
   const auto arguments = std::make_shared<ShowArguments>();
-  command->add_option("timeline", arguments->files, "timelines: runs' folders, or what simulate --timeline wrote; or what plan --out wrote")
+  begin_group(*command, groups::kWhat);
+  command->add_option("TIMELINE", arguments->files, "Timelines: runs' folders, or what simulate --timeline wrote; or what plan --out wrote")
       ->required();
-  command->add_option("--out", arguments->out, "FILE.svg, .html, .json (Perfetto, chrome://tracing) or .txt; else text on the terminal");
-  command->add_option("--columns", arguments->columns, "characters of time, in text")->capture_default_str()->check(CLI::Range(10, 10000));
-  command->add_option("--title", arguments->title, "of a page [the timelines' titles]");
-  command->add_option("--section", arguments->sections, "text below the timelines of a page; may be repeated")
+  begin_group(*command, groups::kOutput);
+  command
+      ->add_option("--out", arguments->out,
+                   "FILE.svg, .html, .txt, .json (Perfetto, chrome://tracing), .pdf or .png [text on the terminal]")
+      ->type_name("FILE");
+  command->add_option("--columns", arguments->columns, "Width of the time in text, in characters")
+      ->capture_default_str()
+      ->check(CLI::Range(10, 10000));
+  command->add_option("--title", arguments->title, "Title of a page [the timelines' titles]");
+  command->add_option("--section", arguments->sections, "Text below the timelines of a page")
       ->type_name("HEADING=FILE")
       ->take_all()
       ->expected(1, -1);
-  command->add_flag("--json", arguments->json, "one JSON object instead of the text");
+  add_json_flag(*command, arguments->json);
   command->footer(
       "Example:\n  penstock show runs/gpt --out step.svg\n"
-      "  penstock show predicted.json runs/gpt --out both.html");
+      "  penstock show predicted.json runs/gpt --out both.svg");
   command->callback([arguments] { show(*arguments); });
 }
 

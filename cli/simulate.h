@@ -41,6 +41,9 @@ struct SimulateArguments {
   FillChoice fill;
 };
 
+// Said with times that are neither measured nor published.
+inline constexpr const char* kOwnUnit = "times are in the unit of --forward";
+
 // Simulates a schedule by name or from a file.
 void simulate_table(const SimulateArguments& arguments);
 // Simulates a program's text or a configuration's program.

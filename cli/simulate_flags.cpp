@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/simulate.h"
 #include "penstock/error.h"
 #include "program/backends.h"
@@ -57,27 +58,34 @@ void add_link(Network& network, const std::string& value, std::int32_t devices) 
 }  // namespace
 
 void add_cost_options(CLI::App& command, SimulateArguments& arguments) {
-  command.add_option("--forward", arguments.forward, "time of F, of one micro-batch and an actor's whole share [1]");
-  command.add_option("--backward", arguments.backward, "time of B [input + weight]");
-  command.add_option("--input", arguments.input, "time of I [half of backward, or 1]");
-  command.add_option("--weight", arguments.weight, "time of W [half of backward, or 1]");
-  command.add_option("--recompute-time", arguments.recompute, "time of R [forward's, or as measured]");
-  command.add_option("--offload-time", arguments.offload, "time to copy a micro-batch's activations to host memory, or back [0]");
-  command.add_option("--kept", arguments.kept, "part of a micro-batch's activations that R and offloading leave there [0]");
-  command.add_option("--gather", arguments.gather, "time to gather an actor's share of parameters: every schedule shards them");
-  command.add_option("--reduce", arguments.reduce, "time to reduce the gradients of an actor's share [0]");
-  command.add_option("--parameters", arguments.parameters, "what an actor's share of parameters counts, in activations [0]");
-  command.add_flag("--per-stage", arguments.per_stage, "all these are of each stage, with all its slices, not of an actor's whole share");
-  command.add_option("--latency", arguments.latency, "of every link [0]");
-  command.add_option("--bandwidth", arguments.bandwidth, "bytes per time of every link [unlimited]");
-  command.add_option("--bytes", arguments.bytes, "of one transfer of a whole micro-batch [0]");
-  command.add_option("--link", arguments.links, "one link, both directions: 2-3:latency=0.5,bandwidth=100")
+  begin_group(command, groups::kTimes);
+  command.add_option("--forward", arguments.forward,
+                     "Time of F, of one micro-batch and an actor's whole share, in any unit: all times given and said are in it [1]");
+  command.add_option("--backward", arguments.backward, "Time of B, in that unit [input + weight]");
+  command.add_option("--input", arguments.input, "Time of I, in that unit [half of backward, or 1]");
+  command.add_option("--weight", arguments.weight, "Time of W, in that unit [half of backward, or 1]");
+  command.add_option("--recompute-time", arguments.recompute, "Time of R, in that unit [forward's, or as measured]");
+  command.add_option("--offload-time", arguments.offload,
+                     "Time to copy a micro-batch's activations to host memory, or back, in that unit [0]");
+  command.add_option("--kept", arguments.kept, "Part of a micro-batch's activations that R and offloading leave there, from 0 to 1 [0]");
+  command.add_option("--gather", arguments.gather,
+                     "Time to gather an actor's share of parameters, in that unit: every schedule shards them [not sharded]");
+  command.add_option("--reduce", arguments.reduce, "Time to reduce the gradients of an actor's share, in that unit [0]");
+  command.add_option("--parameters", arguments.parameters, "What an actor's share of parameters counts, in micro-batches' activations [0]");
+  command.add_flag("--per-stage", arguments.per_stage, "All these are of each stage, with all its slices, not of an actor's whole share");
+  command.add_option("--latency", arguments.latency,
+                     "Latency of every link, in that unit, or seconds with measured or published times [0]");
+  command.add_option("--bandwidth", arguments.bandwidth, "Bandwidth of every link, in bytes per unit of time, or per second [unlimited]");
+  command.add_option("--bytes", arguments.bytes, "Bytes of one transfer of a whole micro-batch [0]");
+  command.add_option("--link", arguments.links, "One link, both directions: 2-3:latency=0.5,bandwidth=100")
       ->type_name("A-B:latency=L[,bandwidth=B]")
       ->take_all()
       ->expected(1, -1);
-  command.add_option("--costs", arguments.costs, "what penstock profile measured, instead of the times above")->type_name("FILE");
-  command.add_option("--backend", arguments.backend, concat(join(backend_names(), ", "), ": whose costs"))
-      ->check(CLI::IsMember(backend_names()));
+  command.add_option("--costs", arguments.costs, "What penstock profile measured, in seconds, instead of the times above")
+      ->type_name("FILE");
+  command.add_option("--backend", arguments.backend, "Whose measured costs count")
+      ->check(CLI::IsMember(backend_names()))
+      ->capture_default_str();
 }
 
 double checked(const std::string& flag, double value) {

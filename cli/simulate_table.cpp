@@ -279,10 +279,10 @@ std::string text_of(const TableSetting& setting, const TableTime& time, double d
                     text(time.peak_time[a])});
   }
   return concat(setting.schedule.name, ": ", counted(setting.actors(), "actor"), ", ", stages_in_words(setting.schedule), ", ",
-                counted(setting.schedule.microbatches(), "micro-batch"), "\n\n", table({"", "busy", "idle", "peak live", "at"}, rows),
-                "\nmakespan ", text(time.makespan), ", bubble ", fixed(100 * time.bubble(), 1), " %, lower bound ",
-                text(std::max(largest(time.busy), dependencies)), " (busiest actor ", text(largest(time.busy)), ", longest chain of needs ",
-                text(dependencies), ")\n", window_text(setting.schedule));
+                counted(setting.schedule.microbatches(), "micro-batch"), setting.seconds ? "" : concat("; ", kOwnUnit), "\n\n",
+                table({"", "busy", "idle", "peak live", "at"}, rows), "\nmakespan ", text(time.makespan), ", bubble ",
+                fixed(100 * time.bubble(), 1), " %, lower bound ", text(std::max(largest(time.busy), dependencies)), " (busiest actor ",
+                text(largest(time.busy)), ", longest chain of needs ", text(dependencies), ")\n", window_text(setting.schedule));
 }
 
 Timeline timeline_of(const TableSetting& setting, const TableTime& time) {

@@ -7,9 +7,11 @@
 #include <optional>
 
 #include "base/text.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "config/compile.h"
 #include "cost/sizing.h"
 #include "penstock/error.h"
@@ -126,28 +128,28 @@ void size(SizeArguments given, const ModelRegistry& models) {
 }  // namespace
 
 void add_size(CLI::App& app, const ModelRegistry& models) {
-  CLI::App* command = app.add_subcommand("size", "how many GPUs a job is worth, and how many parameter servers it needs (1709.06622)");
+  CLI::App* command = app.add_subcommand("size", "Says how many GPUs a job is worth, and how many parameter servers it needs (1709.06622)");
   const auto given = std::make_shared<SizeArguments>();
-  command->add_option("CONFIG", given->config, "with --costs: R, S and T are those of its step")->option_text("");
-  command->add_option("--costs", given->costs, "what penstock profile measured of its tasks")->type_name("FILE");
-  command->add_option("--set", given->settings, "a key of the configuration: train.batch=32")
-      ->type_name("KEY=VALUE")
-      ->take_all()
-      ->expected(1, -1);
+  begin_group(*command, groups::kWhat);
+  command->add_option("CONFIG", given->config, "With --costs: R, S and T are those of its step");
+  command->add_option("--costs", given->costs, "What penstock profile measured of its tasks")->type_name("FILE");
+  add_set_option(*command, given->settings);
   command->add_option("--run", given->run, "R, S and T are those of the step that a run measured")->type_name("DIR");
+  command->option_defaults()->group("GPUs");
   command->add_option("--overhead", given->overhead, "R: what a GPU adds to a mini-batch by sending and waiting, over its computing");
-  command->add_option("--gpus", given->gpus, "G: for their efficiency");
-  command->add_option("--alpha", given->alpha, "an efficiency: for the most GPUs that reach it");
-  command->add_option("--parameters", given->parameters, "S: their size, in any unit of bytes");
-  command->add_option("--workers", given->workers, "N: that compute");
-  command->add_option("--bandwidth", given->bandwidth, "B: of a server, in that unit per second");
+  command->add_option("--gpus", given->gpus, "G: GPUs, for their efficiency");
+  command->add_option("--alpha", given->alpha, "An efficiency, from 0 to 1: for the most GPUs that reach it");
+  command->option_defaults()->group("Parameter servers");
+  command->add_option("--parameters", given->parameters, "S: size of the parameters, in any unit of bytes");
+  command->add_option("--workers", given->workers, "N: workers that compute");
+  command->add_option("--bandwidth", given->bandwidth, "B: bandwidth of a server, in that unit per second");
   command->add_option("--compute", given->compute, "T: seconds that a worker computes for each mini-batch");
-  command->add_flag("--json", given->json, "one JSON object");
+  add_json_flag(*command, given->json);
   command->footer(
-      "Example: penstock size --overhead 0.1 --gpus 4 --alpha 0.8\n"
-      "         penstock size --parameters 0.1 --workers 8 --bandwidth 1.25 --compute 0.5\n"
-      "         penstock size --run runs/gpt --gpus 8 --alpha 0.8 --workers 8 --bandwidth 1.25e9\n"
-      "         penstock size examples/gpt.toml --costs costs.json --gpus 8");
+      "Example:\n  penstock size --overhead 0.1 --gpus 4 --alpha 0.8\n"
+      "  penstock size --parameters 0.1 --workers 8 --bandwidth 1.25 --compute 0.5\n"
+      "  penstock size --run runs/gpt --gpus 8 --alpha 0.8 --workers 8 --bandwidth 1.25e9\n"
+      "  penstock size examples/gpt.toml --costs costs.json --gpus 8");
   command->callback([given, &models] { size(*given, models); });
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/command_tree.h"
 #include "config/config.h"
 #include "penstock/error.h"
 #include "rules/load_schedule.h"
@@ -15,6 +16,7 @@
 namespace penstock {
 
 void add_table_options(CLI::App& command, TableChoice& choice) {
+  begin_group(command, groups::kSchedule);
   choice.options = Config::Pipeline().table;  // the defaults of a configuration
   for (const ScheduleOption& option : schedule_options()) {
     const std::string flag = option.flag(), help = concat(option.unit, option.unit.empty() ? "" : " ", option.meaning);

@@ -14,10 +14,12 @@
 #include "base/words.h"
 #include "cli/backend.h"
 #include "cli/clusters.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "config/learning_rate.h"
 #include "driver/generation.h"
 #include "driver/ranks.h"
@@ -74,48 +76,45 @@ void take_folder(const Config& config, const TrainingStart& start, std::optional
 }
 
 // Gives up the checkpoints behind the step that the run goes on from in its folder: they are kept under other names.
-void set_later_aside(const Config& config, const TrainingStart& start) {
+void set_later_aside(const Config& config, const TrainingStart& start, const Log& log) {
   if (!goes_on_in_place(config, start)) return;
   for (const auto& [step, folder] : checkpoint_folders(config.run.out))
     if (step > start.step)
-      std::fprintf(stderr, "note: the run goes on from step %d: %s is %s from now on\n", static_cast<int>(start.step), folder.c_str(),
-                   set_aside(folder, start.damaged.contains(step) ? "damaged" : "later").c_str());
+      log.say(concat("note: the run goes on from step ", start.step, ": ", folder, " is ",
+                     set_aside(folder, start.damaged.contains(step) ? "damaged" : "later"), " from now on"));
 }
 
 void print_finished(const TrainOptions& options, const Config& config, const TrainingStart& start) {
-  std::fprintf(stderr, "%s has done all %d steps\n", start.state.path.c_str(), static_cast<int>(start.step));
+  options.config.log.say(concat(start.state.path, " has done all ", start.step, " steps"));
   if (options.json)
     print_json(nlohmann::ordered_json{
         {"step", start.step}, {"stopped", false}, {"seconds", 0}, {"out", config.run.out}, {"checkpoint", start.state.path}});
 }
 
 // Prints how a resumed run goes on: from which checkpoint and with which learning rate.
-void print_resumed(const Config& config, const TrainingStart& start) {
-  std::fprintf(stderr, "resumed from %s\n", start.state.path.c_str());
+void print_resumed(const Config& config, const TrainingStart& start, const Log& log) {
+  log.say("resumed from " + start.state.path);
   const std::string rate = learning_rate_text(config.train), before = learning_rate_text(*start.before);
   const bool over = find_decay(config.train.decay).falls() && end_of_decay(config.train) < config.train.steps;
-  std::fprintf(stderr, "learning rate %s%s%s\n", rate.c_str(), rate == before ? ", as before" : concat("; before: ", before).c_str(),
-               over ? concat("; --set decay_end=", config.train.steps, " lets it fall until the last step").c_str() : "");
+  log.say(concat("learning rate ", rate, rate == before ? ", as before" : concat("; before: ", before),
+                 over ? concat("; --set decay_end=", config.train.steps, " lets it fall until the last step") : ""));
 }
 
-void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start) {
+void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start, const Log& log) {
   std::int64_t parameters = 0;
   for (const ParameterSpec& spec : prepared.parameters) parameters += spec.type.elements();
   const std::vector<int> devices = devices_of_actors(prepared);
   const bool grouped = devices_in(devices) > static_cast<int>(devices.size());
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
-  std::fprintf(stderr, "%s with %s parameters; %s on %s%s (%s), %s of %d%s; %s\n", config.model.name.c_str(),
-               short_number(static_cast<double>(parameters)).c_str(), prepared.schedule.name.c_str(),
-               counted(config.pipeline.table.actors, "actor").c_str(),
-               grouped ? concat(" of ", groups_text(devices), " devices").c_str() : "", config.pipeline.backend.c_str(),
-               counted(config.pipeline.table.microbatches, "micro-batch").c_str(),
-               static_cast<int>(config.train.batch / config.pipeline.table.microbatches), size.c_str(), data.summary().c_str());
-  say_sizes(prepared);
-  if (start.before) print_resumed(config, start);
+  log.say(concat(config.model.name, " with ", short_number(static_cast<double>(parameters)), " parameters; ", prepared.schedule.name,
+                 " on ", counted(config.pipeline.table.actors, "actor"), grouped ? concat(" of ", groups_text(devices), " devices") : "",
+                 " (", config.pipeline.backend, "), ", counted(config.pipeline.table.microbatches, "micro-batch"), " of ",
+                 config.train.batch / config.pipeline.table.microbatches, size, "; ", data.summary()));
+  say_sizes(prepared, log);
+  if (start.before) print_resumed(config, start, log);
   const bool is_random = !start.before && !start.init && prepared.model->initial_values().empty();
   if (is_random && std::ranges::any_of(prepared.parameters, &ParameterSpec::adapter))
-    std::fprintf(stderr,
-                 "note: adapters alone are trained, and the parameters beside them are random: --init FILE takes a trained model's\n");
+    log.say("note: adapters alone are trained, and the parameters beside them are random: --init FILE takes a trained model's");
 }
 
 std::string device_table(const Prepared& prepared, const TrainingResult& result) {
@@ -177,12 +176,21 @@ std::string generated(const Config& config, const TrainingResult& result, const 
                   [&](std::shared_ptr<const DataSource> data) { return local_cluster(1, config, std::move(data)); });
 }
 
+// A model that knows nothing has a loss of ln(vocabulary), and what it draws is noise. Below two thirds of it words begin to show.
+bool is_text_by_now(const Config& config, const TrainingResult& result) {
+  const auto vocabulary = config.model.numbers.find("vocabulary");
+  if (vocabulary == config.model.numbers.end() || !(vocabulary->second > 1)) return true;
+  return result.last.loss < std::log(vocabulary->second) * 2 / 3;
+}
+
 // The run has ended well, whatever becomes of the sample.
-void print_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models) {
+void print_sample(const Config& config, const TrainingResult& result, const ModelRegistry& models, const Log& log) {
+  if (!is_text_by_now(config, result))
+    return log.say(concat("no sample: at a loss of ", fixed(result.last.loss, 2), " it would be no text yet; more --steps lower it"));
   try {
     std::printf("\nA sample:\n%s\n", printable(generated(config, result, models)).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "no sample: %s\n", error.what());
+    log.say(concat("no sample: ", error.what()));
   }
 }
 
@@ -205,6 +213,7 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
 }
 
 void train(const TrainOptions& options, const ModelRegistry& models) {
+  const Log& log = options.config.log;
   const ConfigOptions settings = settled(options, models);
   const Config config = load_config(settings, models);
   const std::future<void> loading = load_backend();
@@ -222,20 +231,25 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   const bool compiled_soon = Clock::now() - begin < kCompileSeconds;
   choose_kernels(config, programs.training);
   if (programs.evaluation) choose_kernels(config, *programs.evaluation);
-  print_beginning(config, prepared, *data, start);
+  print_beginning(config, prepared, *data, start, log);
 
   TrainingResult result;
   std::optional<StopLater> later;  // until all is written and said
   {
-    Progress progress(stderr, terminal_of(stderr), config.train.steps, peak_of(config, cluster->devices()));
+    std::optional<Progress> progress;
+    if (!log.quiet && !log.verbose) progress.emplace(stderr, terminal_of(stderr), config.train.steps, peak_of(config, cluster->devices()));
     const auto begin_run = [&] {
       later.emplace();
-      set_later_aside(config, start);
+      set_later_aside(config, start, log);
     };
-    const auto show = [&](const StepMetrics& metrics) { progress.show(metrics); };
+    const auto show = [&](const StepMetrics& metrics) {
+      if (progress) progress->show(metrics);
+      const std::string line = progress_text(metrics, config.train.steps);
+      log.verbose ? log.say(line) : log.keep(line);
+    };
     result = penstock::train({config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested}});
   }
-  if (result.stopped) std::fprintf(stderr, "stopped by a signal after step %d\n", static_cast<int>(result.last.step));
+  if (result.stopped) log.say(concat("stopped by a signal after step ", result.last.step));
   const std::string timeline = written_timeline(config, prepared, programs, result);
   if (options.json) {
     print_result(config, *data, result, timeline);
@@ -246,25 +260,26 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   cluster.reset();
   later.reset();
   if (result.stopped) throw CLI::RuntimeError(128 + SIGTERM);  // another rank got the signal
-  if (!options.json && compiled_soon && prepared.model->generates()) print_sample(config, result, models);
+  if (!options.json && compiled_soon && prepared.model->generates()) print_sample(config, result, models, log);
 }
 
 }  // namespace
 
 void add_train(CLI::App& program, const ModelRegistry& models) {
-  CLI::App* command = program.add_subcommand("train", "Trains a model on real text, or on synthetic data where its model reads no text.");
+  CLI::App* command = program.add_subcommand("train", "Trains a model on real text, or on synthetic data where its model reads no text");
   command->footer(
       "Example:\n  penstock train --schedule zb-h1 --actors 2 --steps 200 --text src docs --out runs/mine\n"
       "  penstock train --resume runs/mine --set train.steps=400\n"
       "  penstock train --resume-or-start --out runs/mine --steps 400");
   const auto options = std::make_shared<TrainOptions>();
   add_config_options(*command, options->config);
-  command->add_flag("--changed-text", options->changed_text, "with --resume: goes on although the text is not the one of the checkpoint");
+  begin_group(*command, groups::kWhat);
+  command->add_flag("--changed-text", options->changed_text, "With --resume: go on although the text is not the one of the checkpoint");
   command
       ->add_flag("--resume-or-start", options->resume_or_start,
-                 "resumes the run in --out where it has a checkpoint, and starts it where not: one command for launchers that start again")
+                 "Resume the run in --out where it has a checkpoint, and start it where not: one command for launchers that start again")
       ->excludes("--resume");
-  command->add_flag("--json", options->json, "one JSON object on standard output");
+  add_json_flag(*command, options->json);
   command->callback([options, &models] { train(*options, models); });
 }
 

@@ -8,8 +8,10 @@
 
 #include "base/text.h"
 #include "base/words.h"
+#include "cli/command_tree.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "cli/table_options.h"
 #include "cli/verify_checkpoints.h"
 #include "cli/window_text.h"
@@ -145,23 +147,26 @@ void verify_table(const VerifyArguments& arguments, std::string_view content) {
 
 void add_verify(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("verify", "prove that a program or a schedule finishes, or name the cycle; see whether checkpoints are intact");
+      app.add_subcommand("verify", "Proves that a program or a schedule finishes, or names the cycle; says whether checkpoints are intact");
   const auto arguments = std::make_shared<VerifyArguments>();
+  begin_group(*command, groups::kWhat);
   command
-      ->add_option("file", arguments->file,
-                   "a schedule (FILE.csv), a program (penstock compile --emit program), or the folder of a run or of a checkpoint")
+      ->add_option("FILE", arguments->file,
+                   "A schedule (FILE.csv), a program (penstock compile --emit program), or the folder of a run or of a checkpoint")
       ->required();
-  command->add_option("--memory-limit", arguments->memory_limit, "bytes a device may use")->check(CLI::NonNegativeNumber);
-  command->add_option("--staleness", arguments->staleness, "of a table: by how many updates parameters that are read may be late [any]")
+  add_bytes_option(
+      *command, "--memory-limit,--memory", [arguments](double bytes) { arguments->memory_limit = static_cast<std::int64_t>(bytes); },
+      "Of a program: memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
+  command->add_option("--staleness", arguments->staleness, "Of a table: by how many updates parameters that are read may be late [any]")
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--distance", arguments->distance,
-                   "of a table for workers (pipeline.distance): how many of another's updates are missing at most")
+                   "Of a table for workers (pipeline.distance): how many of another's updates are missing at most [any]")
       ->check(CLI::NonNegativeNumber);
-  command->add_flag("--json", arguments->json, "one JSON object");
+  add_json_flag(*command, arguments->json);
   command->footer(
-      "Example: penstock compile --emit program > gpt.txt && penstock verify gpt.txt --memory-limit 2000000000\n"
-      "         penstock verify runs/mine");
+      "Example:\n  penstock compile --emit program > gpt.txt && penstock verify gpt.txt --memory-limit 2GB\n"
+      "  penstock verify runs/mine");
   command->callback([arguments] {
     std::error_code ignored;
     if (std::filesystem::is_directory(arguments->file, ignored)) {

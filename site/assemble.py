@@ -40,7 +40,7 @@ class Program:
 
 def subcommands(text):
     """The names that a --help lists."""
-    return re.findall(r"^  (\w+) {2,}", text.partition("Subcommands:")[2].partition("\n\n")[0], re.MULTILINE)
+    return re.findall(r"^  ([a-z]+) {2,}", text, re.MULTILINE)
 
 
 def command_line(penstock):

@@ -153,7 +153,10 @@ std::string Cursor::string() {
 void Cursor::header(std::string_view kind, int version) {
   skip();
   const std::size_t begin = position_;
-  if (!accept("penstock")) fail(concat("expected \"penstock ", kind, " ", version, "\" as the first line"));
+  if (!accept("penstock"))
+    fail(concat("expected \"penstock ", kind, " ", version, "\" as the first line"),
+         kind == "program" ? "penstock compile --emit program prints one"
+                           : concat("a file of penstock ", kind, " begins so; this is another file"));
   const std::string_view found = word();
   if (found != kind) fail_at(begin, concat("this is a penstock ", found, ", not a penstock ", kind));
   const std::int64_t found_version = integer();

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/cursor.h"
+#include "base/text.h"
 #include "base/words.h"
 #include "penstock/error.h"
 
@@ -58,6 +59,18 @@ class Stop : public nlohmann::json_sax<json> {
   }
 };
 
+// What most likely is wrong where the parser stopped.
+std::string mistake_at(std::string_view text, std::size_t position) {
+  if (trim(text).empty()) return "this is not JSON: the file is empty";
+  if (position >= text.size() || trim(text.substr(position)).empty())
+    return "this is not JSON: it ends before its brackets or quotes are closed";
+  const std::string_view before = trim(text.substr(0, position));
+  const char here = text[position];
+  if (here == '\'') return "this is not JSON: texts stand in double quotes";
+  if ((here == ']' || here == '}') && before.ends_with(',')) return "this is not JSON: a comma too many stands before the bracket";
+  return "this is not JSON";
+}
+
 }  // namespace
 
 json parse_json(std::string_view text, const JsonFile& file, std::string_view skipped) {
@@ -75,7 +88,7 @@ json parse_json(std::string_view text, const JsonFile& file, std::string_view sk
     json::sax_parse(text, &stop);
     const std::size_t position = std::min(stop.position > 0 ? stop.position - 1 : 0, text.size());
     const bool syntax = dynamic_cast<const json::parse_error*>(&error) != nullptr;
-    Cursor(file.name, text).fail_at(position, syntax ? "this is not JSON" : "a number is too large", file.remake);
+    Cursor(file.name, text).fail_at(position, syntax ? mistake_at(text, position) : std::string("a number is too large"), file.remake);
   }
 }
 

@@ -59,6 +59,51 @@ void check_ascii(std::string_view text, std::string_view file) {
   }
 }
 
+struct LineMistake {
+  std::string what, hint;
+};
+
+// The usual mistakes in a line that TOML cannot read, and how it would be right; nothing where it is none of them.
+std::optional<LineMistake> mistake_in(std::string_view line) {
+  line = trim(line.substr(0, line.find('#')));
+  if (line.starts_with('[') && line.find('=') == std::string_view::npos && !line.ends_with(']'))
+    return LineMistake{"the closing bracket is missing", concat(line, line.starts_with("[[") && !line.ends_with(']') ? "]]" : "]")};
+  const std::size_t equals = line.find('=');
+  if (equals == std::string_view::npos) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    return LineMistake{"a key and its value have = between them", concat(trim(line.substr(0, colon)), " = ", trim(line.substr(colon + 1)))};
+  }
+  const std::string key(trim(line.substr(0, equals)));
+  const std::string value(trim(line.substr(equals + 1)));
+  if (value.empty()) return LineMistake{concat(key, " has no value"), concat(key, " = ...")};
+  const char first = value.front();
+  if (first == '"' || first == '\'')
+    return value.size() == 1 || value.back() != first
+               ? std::optional(LineMistake{"the closing quote is missing", concat(line, std::string(1, first))})
+               : std::nullopt;
+  if (first == '[')
+    return value.ends_with(']') ? std::nullopt : std::optional(LineMistake{"the closing bracket is missing", concat(line, "]")});
+  if (first == '{' || parse_number<double>(value)) return std::nullopt;
+  if (value == "True" || value == "False")
+    return LineMistake{concat(value, " is written ", value == "True" ? "true" : "false"),
+                       concat(key, " = ", value == "True" ? "true" : "false")};
+  return LineMistake{concat("quotes are missing around ", value), concat(key, " = ", quote(value))};
+}
+
+[[noreturn]] void fail_line(std::string_view text, std::string_view file, const toml::parse_error& error) {
+  const std::string place = place_text(file, error.source()), reason(error.description());
+  if (reason.find("cannot redefine") != std::string::npos) throw Error(place + "this is given twice", {reason}, "leave one of them out");
+  const std::vector<std::string> lines = split(text, '\n');
+  // What is not closed is noticed behind the line's end.
+  const std::size_t number = error.source().begin.line, column = error.source().begin.column;
+  for (const std::size_t line : {number, column <= 1 ? number - 1 : number}) {
+    if (line < 1 || line > lines.size()) continue;
+    if (const auto mistake = mistake_in(lines[line - 1])) throw Error(place + mistake->what, {reason}, mistake->hint);
+  }
+  throw Error(place + reason);
+}
+
 }  // namespace
 
 void fail_toml_assertion() {
@@ -74,7 +119,7 @@ toml::table parse_toml(std::string_view text, std::string_view file) {
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
-    throw Error(place_text(file, error.source()) + std::string(error.description()));
+    fail_line(text, file, error);
   } catch (const TomlAssertion&) {
     fail_key(text, file);
   }

@@ -118,7 +118,7 @@ TEST(Cursor, HeaderNamesBothKinds) {
 }
 
 TEST(Cursor, FilesAreNamedWhenUnreadable) {
-  EXPECT_EQ(message_of([] { read_file("/nonexistent/x"); }), "cannot read /nonexistent/x: No such file or directory");
+  EXPECT_EQ(message_of([] { read_file("/nonexistent/x"); }), "cannot read /nonexistent/x: No such file or directory\n  hint: there is no folder /nonexistent");
 }
 
 // Opening a pipe would wait for its writer, and a device may have no end.

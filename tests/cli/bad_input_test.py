@@ -199,6 +199,8 @@ class BadInput(ProgramTest):
             self.assertEqual(result.out, "")
 
     def test_hints_name_what_is_meant(self):
+        for command, key in [("train.lr", "train.learning_rate"), ("hidden_size", "model.width"), ("max_steps", "train.steps")]:
+            self.assertIn(f'hint: did you mean "{key}"?', run("train", "--set", f"{command}=3").err)
         for option, key in [("--learning-rate", "train.learning_rate"), ("--layers", "model.layers"), ("--weight_decay", "train.weight_decay")]:
             result = run("train", option, 3)
             self.assertEqual(result.code, 2)
@@ -208,7 +210,8 @@ class BadInput(ProgramTest):
             result = run("train", option, 3)
             self.assertEqual(result.code, 2)
             self.assertRegex(result.err, f"hint: .*{meant}")
-        self.assertIn("hint: --help", run("verify", "x", "--epochs", 3).err)  # it has no --steps
+        # It has no --steps.
+        self.assertIn("hint: its options: --help, --memory-limit, --staleness, ", run("verify", "x", "--epochs", 3).err)
         self.assertIn("hint: did you mean --version?", run("version").err)
         self.assertIn("hint: did you mean --memory-limit?", run("verify", "x", "--memory-limi", 3).err)
         self.assertIn('hint: did you mean "h100-pcie" or "h100-sxm"?', run("simulate", self.program(), "--device", "h100").err)

@@ -372,6 +372,17 @@ class Batch(ProgramTest):
         self.fails("stages", {**BACKBONE, "layers": []}, "layers is empty")
         self.fails("stages", {**BACKBONE, "all_reduce": -1}, "all_reduce is -1")
 
+    def test_the_timeline_of_a_cut(self):
+        """Its micro-batches in 1F1B: on one actor they take what they take together."""
+        file = self.folder / "cut.json"
+        instance = {"lengths": [100, 90, 50, 20], "actors": 1, "fixed": 1, "linear": 10, "quadratic": 1000}
+        cut = run("batch", "cut", json.dumps(instance), "--timeline", file, "--json").json()
+        drawn = run("show", file, "--json").json()
+        self.assertAlmostEqual(drawn["makespan"], cut["sum"])
+        self.assertEqual(drawn["activities"], 2 * len(cut["shapes"]))
+        for more in ({"replicas": 2}, {"chunks": 2}):
+            self.assert_fails(run("batch", "cut", json.dumps({**instance, **more}), "--timeline", file), "the answer of cut has no timeline")
+
     def test_bad_instances(self):
         self.fails("cyclc", ONES, 'there is no kind of problem "cyclc"', 'did you mean "cyclic"?')
         self.fails("cyclic", {**ONES, "caps": 3}, 'instance.json has an unknown key "caps"', 'did you mean "cap"?')

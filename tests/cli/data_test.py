@@ -175,7 +175,7 @@ class Data(ProgramTest):
 
     def test_a_misspelled_command(self):
         result = run("data", "token", "--out", self.path("x.bin"))
-        self.assertEqual((result.code, result.err), (2, 'error: A subcommand is required\n  hint: did you mean "tokens"?\n'))
+        self.assertEqual((result.code, result.err), (2, 'error: penstock data has no command "token"\n  hint: did you mean "tokens"?\n'))
 
     def test_refused(self):
         def refused(*arguments):

@@ -138,7 +138,7 @@ class Device(ProgramTest):
         plan = self.folder / "plan.json"
         small = ["--set", "model.layers=2", "train.dtype=f64"]
         flags = [*small, "--cluster", "local", "--device", "standin", "--rounds", "1", "--candidates", "1", "--seconds", "0.5"]
-        result = run("plan", self.config(), *flags, "--micro-batches", "2", "--out", plan, "--json")
+        result = run("plan", self.config(), *flags, "--microbatch-sizes", "2", "--out", plan, "--json")
         self.assertEqual(result.code, 0, result.err)
         self.assertEqual(result.json()["cluster"], "2 devices of this machine")
         trained = run("train", self.config(), *small, "--device", "standin", "--plan", plan, "--steps", 2, "--out", self.folder / "planned", "--json")

@@ -36,7 +36,7 @@ SMALL_COMMAND = [
     (r"(?<= train --steps 4 )examples/long\.toml", r"\g<0> --set width=32 --set context=256"),
     (r"examples/docstrings\.py", rf"\g<0> {REPOSITORY}/python"),  # fewer functions than the library of Python has
     (r"--cluster local", "--cluster local --rounds 1 --candidates 1"),
-    (r"penstock plan (.*)--device standin", r"penstock plan \1--device standin --set model.layers=2 --set batch=8 --set dtype=f64 --micro-batches 2"),
+    (r"penstock plan (.*)--device standin", r"penstock plan \1--device standin --set model.layers=2 --set batch=8 --set dtype=f64 --microbatch-sizes 2"),
     (r"((?:penstock|--) profile)\b", r"\1 --rounds 1"),
     (r"\.venv/bin/torchrun\b", f"{PYTHON} -m torch.distributed.run"),
     (r"--device cuda\b", "--device standin"),  # no GPU is there
@@ -176,7 +176,7 @@ class Documents(ProgramTest):
             self.run_document(name, 0)
 
     def test_help(self):
-        commands = re.findall(r"^  (\w+) {2,}", run("--help").out.partition("Subcommands:")[2], re.MULTILINE)
+        commands = re.findall(r"^  ([a-z]+) {2,}", run("--help").out, re.MULTILINE)
         examples = []
         for command in [*([c] for c in commands), ["schedule", "search"], ["schedule", "compare"]]:
             found = examples_of(run(*command, "--help").out)

@@ -103,7 +103,9 @@ class Launch(ProgramTest):
         self.assertIn("penstock launch: cannot run trian: No such file or directory", result.err)
 
     def test_mistakes(self):
-        self.assert_fails(run("launch", "-n", 2), "nothing to launch")
+        nothing = run("launch", "-n", 2)
+        self.assertEqual(nothing.code, 2)
+        self.assertIn("penstock launch needs ARGS", nothing.err)
         arguments = self.train_arguments("out", 1, "--backend", "gloo", "--actors", 2)
         self.assert_fails(run("launch", "-n", 3, "--", *arguments), "3 processes were started for 2 actors")
         with socket.socket() as taken:

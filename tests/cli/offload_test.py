@@ -37,7 +37,7 @@ class Offload(ProgramTest):
     def test_a_plan_swaps_nodes(self):
         """DawnPiper's, within memory that its cuts alone do not keep: by threads, processes and a device with memory of its own."""
         model = [*SMALL[:-2], "--set", "layers=8", "--set", "width=16", "--set", "context=64"]
-        arguments = ["plan", "gpt", *model, "--devices", 4, "--bandwidth", 1e10, "--planner", "dawnpiper", "--micro-batches", 1, "--json"]
+        arguments = ["plan", "gpt", *model, "--devices", 4, "--bandwidth", 1e10, "--planner", "dawnpiper", "--microbatch-sizes", 1, "--json"]
         free = run(*arguments, "--memory", 1e12).json()
         self.assertFalse(any("swap" in stage for stage in free["stages"]))
         file, limit = self.folder / "p.json", 0.85 * max(free["peak_bytes"])
@@ -64,7 +64,7 @@ class Offload(ProgramTest):
             ("resnet", ["--batch", 16], 0.65, {"swap"}),
         ):
             with self.subTest(model):
-                arguments = ["plan", model, *flags, "--devices", 4, "--bandwidth", 1e10, "--planner", "dawnpiper", "--micro-batches", 1, "--json"]
+                arguments = ["plan", model, *flags, "--devices", 4, "--bandwidth", 1e10, "--planner", "dawnpiper", "--microbatch-sizes", 1, "--json"]
                 file, limit = self.folder / f"{model}.json", share * max(run(*arguments, "--memory", 1e13).json()["peak_bytes"])
                 planned = run(*arguments, "--memory", limit, "--out", file)
                 self.assertEqual(planned.code, 0, planned.err)

@@ -115,7 +115,7 @@ class PlanTest(ProgramTest):
         fails(CHAIN, "for how many devices", "--devices N, or --cluster FILE", devices=())
         fails(CHAIN, "what do links", "--bandwidth", devices=("--devices", 2))
         fails(CHAIN, "--bandwidth -1", devices=("--devices", 2, "--bandwidth", -1))
-        fails(CHAIN, "--memory-limit 0", devices=("--devices", 2, "--bandwidth", 1, "--memory", 0))
+        fails(CHAIN, "--memory 0: it must be above 0", devices=("--devices", 2, "--bandwidth", 1, "--memory", 0))
         fails(CHAIN, "--latency inf", devices=("--devices", 2, "--bandwidth", 1, "--latency", "inf"))
         # A node that fits nowhere.
         fails(CHAIN, "fits the memory", "the smallest memory that would do", devices=("--devices", 2, "--bandwidth", 1e9, "--memory", 100))
@@ -123,7 +123,7 @@ class PlanTest(ProgramTest):
               devices=("--devices", 2, "--bandwidth", 1e9, "--planner", "pipdream"))  # fmt: skip
         fails(CHAIN, 'there is no planner "dgrees"', 'did you mean "degrees"?', devices=("--devices", 2, "--planner", "dgrees"))
         fails(CHAIN, 'there is no planner "sequence"', 'did you mean "sequences"?', devices=("--devices", 2, "--planner", "sequence"))
-        fails(CHAIN, "a step of 2000000000 samples has 2000000000 micro-batches of 1", "--micro-batches SIZES",
+        fails(CHAIN, "a step of 2000000000 samples has 2000000000 micro-batches of 1", "--microbatch-sizes SIZES",
               devices=("--devices", 2, "--bandwidth", 1e9, "--batch", 2_000_000_000))  # fmt: skip
         self.assert_fails(run("plan", "gtp"), '"gtp" is neither a file nor a model', "candle-uno", 'did you mean "gpt"?')
         usage = run("plan", self.graph(), "--plannr", "best")
@@ -131,7 +131,7 @@ class PlanTest(ProgramTest):
         fails(CHAIN, "--set is for configurations", devices=("--devices", 2, "--bandwidth", 1e9, "--set", "seed=1"))
         fails(CHAIN, "--cluster local measures a configuration's model", devices=("--cluster", "local"))
         self.assert_fails(run("plan", "gpt", "--set", "backend=gloo", "--cluster", "local"), "--cluster local measures threads")
-        self.assert_fails(run("plan", "gpt", "--set", "batch=8", "--micro-batches", 3, "--cluster", "local"), "do not divide train.batch = 8")
+        self.assert_fails(run("plan", "gpt", "--set", "batch=8", "--microbatch-sizes", 3, "--cluster", "local"), "do not divide train.batch = 8")
 
     def config(self, model):
         file = self.folder / f"{model}.toml"
@@ -146,6 +146,8 @@ class PlanTest(ProgramTest):
         config, out = self.config(model), self.folder / f"{model}.json"
         result = run("plan", config, "--cluster", "local", "--seconds", 1, "--rounds", 2, "--candidates", 2, "--out", out, "--json",
                      "--explain")  # fmt: skip
+        # It is said before anything is measured.
+        self.assertRegex(result.err, r"^(plan: this machine is busy: .*\n)?plan: a step takes \S+ [mu]?s; measuring \d sizes? and about \d plans? takes about \d+ \w+\n")
         self.assertEqual(result.code, 0, result.err)
         return config, out, result.json()
 
@@ -178,7 +180,7 @@ class PlanTest(ProgramTest):
 
     def test_stages_on_several_devices(self):
         config, file = self.config("gpt"), self.folder / "replicas.json"
-        plan = self.plan(config, "--batch", 16, "--devices", 4, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", "2",
+        plan = self.plan(config, "--batch", 16, "--devices", 4, "--bandwidth", 1e10, "--planner", "pipedream", "--microbatch-sizes", "2",
                          "--out", file)  # fmt: skip
         groups = [len(stage["devices"]) for stage in plan["stages"]]
         self.assertGreater(max(groups), min(groups))
@@ -211,7 +213,7 @@ class PlanTest(ProgramTest):
 
     def test_devices_that_do_not_fit_a_plan(self):
         config, file = self.config("gpt"), self.folder / "replicas.json"
-        self.plan(config, "--nodes", 1, "--devices", 2, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", 2, "--out", file)
+        self.plan(config, "--nodes", 1, "--devices", 2, "--bandwidth", 1e10, "--planner", "pipedream", "--microbatch-sizes", 2, "--out", file)
         planned = ["check", config, "--plan", file]
         self.assert_fails(run(*planned, "--mesh", "pipe=1,data=2"), "--mesh data 2: the plan",
                           "says how many devices each actor has: 2", "leave out --mesh data")
@@ -219,7 +221,7 @@ class PlanTest(ProgramTest):
         self.assert_fails(run(*planned, "--backend", "gloo"), "needs one process per device", "penstock launch -n 2")
         for result in run_all(3, *planned, "--backend", "gloo"):
             self.assert_fails(result, "3 processes were started for 2 devices (1 actor of 2)")
-        three = run("plan", config, "--nodes", 1, "--devices", 3, "--bandwidth", 1e10, "--planner", "pipedream", "--micro-batches", 2)
+        three = run("plan", config, "--nodes", 1, "--devices", 3, "--bandwidth", 1e10, "--planner", "pipedream", "--microbatch-sizes", 2)
         self.assertEqual(three.code, 0)
         self.assertTrue(three.out.startswith(
             "train cannot run this plan: the plan: 8 samples cannot be cut into 4 micro-batches of 3 equal parts"), three.out)
@@ -237,7 +239,7 @@ class PlanTest(ProgramTest):
     def test_a_stage_that_has_nothing_to_learn(self):
         """T5's relative positions are nobody's parameters: their stage has no backward, and its device no state."""
         config, file = self.config("t5"), self.folder / "t5.json"
-        planned = ["plan", config, "--devices", 2, "--bandwidth", 1e9, "--no-replicas", "--micro-batches", 2, "--seconds", 1, "--out", file]
+        planned = ["plan", config, "--devices", 2, "--bandwidth", 1e9, "--no-replicas", "--microbatch-sizes", 2, "--seconds", 1, "--out", file]
         self.assertEqual(run(*planned).code, 0)
         plan = json.loads(file.read_text())
         rest = [node for stage in plan["stages"] for node in stage["nodes"] if node != "model"]
@@ -382,7 +384,7 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("plan", config, *two, "--vary", "slices=999,998"), "none of the configurations can be run", "slices=998: ", "other values")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--out", "best.json"), "--out best.json", "FILE.toml")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--planner", "sequences"), "says itself what it varies")
-        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--micro-batches", "1"), "--micro-batches says sizes", "--vary microbatches=4,8")
+        self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--microbatch-sizes", "1"), "--microbatch-sizes says sizes", "--vary microbatches=4,8")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--only", "pipe=2"), "--only is of --planner degrees and sequences")
         self.assert_fails(run("plan", config, *two, "--vary", "slices=1", "--memory", 10), "no configuration fits", "the smallest, slices=1")
         self.assert_fails(run("plan", config, "--devices", 3, "--bandwidth", 1, "--vary", "pipeline.context=2"), "3 devices are no multiple of the 2")
@@ -436,18 +438,18 @@ class PlanTest(ProgramTest):
         config = self.config("gpt")
         plan = ["plan", config, "--devices", 4, "--seconds", 1]
         self.assertRegex(run(*plan).out, r"(?m)^Assumed: times of a published v100 \(--figures\); links without limit \(--bandwidth\)")
-        self.assertEqual(self.plan(*plan[1:], "--bandwidth", 1e9, "--figures", "a100-80", "--memory", 1e12, "--micro-batches", "1,2")["assumed"], [])
+        self.assertEqual(self.plan(*plan[1:], "--bandwidth", 1e9, "--figures", "a100-80", "--memory", 1e12, "--microbatch-sizes", "1,2")["assumed"], [])
 
     def test_a_clusters_own_device_times_it(self):
         cluster = self.folder / "c.toml"
         cluster.write_text('[[devices]]\ncount = 4\ndevice = "h100-sxm"\n[[levels]]\nsize = 4\nlink = "nvlink4"\n')
         for planner in ("degrees", "dapple", "pipedream"):
-            plan = [self.config("gpt"), "--cluster", cluster, "--planner", planner, "--micro-batches", "2"]
+            plan = [self.config("gpt"), "--cluster", cluster, "--planner", planner, "--microbatch-sizes", "2"]
             figures = ([], ["--figures", "h100-sxm"], ["--device", "h100-sxm"], ["--figures", "v100"])
             own, named, old, other = (self.plan(*plan, *more)["predicted_time"] for more in figures)
             self.assertEqual((own, own), (named, old), planner)
             self.assertNotEqual(own, other, planner)
-        self.assertEqual(self.plan("gpt", "--cluster", cluster, "--seconds", 1, "--micro-batches", "2")["assumed"], [])
+        self.assertEqual(self.plan("gpt", "--cluster", cluster, "--seconds", 1, "--microbatch-sizes", "2")["assumed"], [])
 
     def test_optimal_is_proven(self):
         """A planner's own objective may be proven the least where its step is not."""
@@ -460,13 +462,13 @@ class PlanTest(ProgramTest):
 
     def test_micro_batches_that_are_said(self):
         for planner in ("best", "pipedream", "piper", "max-load"):
-            plan = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--planner", planner, "--micro-batches", "4", "--batch", 16, "--seconds", 1)
+            plan = self.plan(self.graph(), "--devices", 2, "--bandwidth", 1e9, "--planner", planner, "--microbatch-sizes", "4", "--batch", 16, "--seconds", 1)
             self.assertEqual({stage["micro_batch"] for stage in plan["stages"]}, {4}, planner)
 
     def test_a_limit_holds_for_what_is_measured(self):
         """A run's devices take no more than the plan's file says, which keeps to --memory-limit."""
         config, file = self.config("gpt"), self.folder / "limited.json"
-        arguments = [config, "--devices", 2, "--bandwidth", 1e10, "--planner", "pipedream", "--batch", 16, "--micro-batches", "2"]
+        arguments = [config, "--devices", 2, "--bandwidth", 1e10, "--planner", "pipedream", "--batch", 16, "--microbatch-sizes", "2"]
         most = max(self.plan(*arguments, "--memory-limit", 1e12)["peak_bytes"])
         refused = run("plan", *arguments, "--memory-limit", most / 4)
         self.assert_fails(refused, "no plan of gpt fits into devices of", "memory of each device that would do is")
@@ -497,7 +499,7 @@ class PlanTest(ProgramTest):
         self.assertLessEqual(max(best["peak_bytes"]), max(theirs["peak_bytes"]))
 
     def test_sizes_need_not_fit_the_default_of_micro_batches(self):
-        plan = self.plan("gpt", "--set", "layers=2", "--batch", 36, "--micro-batches", "6,12", "--devices", 2, "--bandwidth", 1e9, "--seconds", 1)
+        plan = self.plan("gpt", "--set", "layers=2", "--batch", 36, "--microbatch-sizes", "6,12", "--devices", 2, "--bandwidth", 1e9, "--seconds", 1)
         self.assertEqual(plan["samples"], 36)
 
     def test_explain_with_several_levels(self):
@@ -530,7 +532,7 @@ class PlanTest(ProgramTest):
         ElementTree.parse(self.folder / "plan.svg")
         self.assertIn("micro-batch", run("show", file).out)
         self.assertEqual(run("show", file, "--json").json()["stages"], run("plan", self.graph(), "--devices", 2, "--bandwidth", 1e9, "--json").json()["stages"])
-        self.assert_fails(run("show", file, "--out", self.folder / "plan.png"), "a plan cannot be drawn", ".svg, .html and .txt")
+        self.assert_fails(run("show", file, "--out", self.folder / "plan.gif"), "a plan cannot be drawn", ".svg, .html and .txt")
         broken = self.folder / "broken.json"
         broken.write_text(file.read_text().replace('"planner"', '"planer"'))
         self.assert_fails(run("show", broken, "--out", self.folder / "x.svg"), "broken.json", "planer")

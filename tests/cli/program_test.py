@@ -23,7 +23,8 @@ class Program(ProgramTest):
         result = self.train("run", 8, "--set", "validation_every=4")
         self.assertIn("step 1/8  loss ", result.err)
         self.assertIn("validation ", result.err)
-        for part in ["A sample:", "actor", "busy", "waiting", "memory planned", "timeline.html"]:
+        self.assertIn("no sample: at a loss of ", result.err)  # 8 steps are too few for text
+        for part in ["actor", "busy", "waiting", "memory planned", "timeline.html"]:
             self.assertIn(part, result.out)
         self.assertNotIn("\033", result.out + result.err)
         lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -47,7 +47,7 @@ class Recompute(ProgramTest):
 
     def test_a_plan_names_nodes(self):
         """DawnPiper's plan, within memory that its cuts alone do not keep, by threads and processes."""
-        arguments = ["gpt", *SMALL[:-2], *MODEL, "--devices", 2, "--bandwidth", 1e10, "--planner", "dawnpiper", "--micro-batches", 2]
+        arguments = ["gpt", *SMALL[:-2], *MODEL, "--devices", 2, "--bandwidth", 1e10, "--planner", "dawnpiper", "--microbatch-sizes", 2]
         free = run("plan", *arguments, "--memory", 1e12, "--json").json()
         self.assertFalse(any("recompute" in stage for stage in free["stages"]))
         file, limit = self.folder / "p.json", 0.95 * max(free["peak_bytes"])

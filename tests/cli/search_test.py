@@ -8,6 +8,7 @@ from support import ProgramTest, run
 
 SHAPE = ["--actors", 4, "--microbatches", 8]
 CLEAR = 1.02  # kClear of include/penstock/race.h
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Search(ProgramTest):
@@ -180,6 +181,23 @@ class Search(ProgramTest):
         self.assertRegex(run(*flags).out, r"left out: .*3 layers")
         self.assert_fails(run(*flags, "--chunks", 2), "small.toml can run none of the tables found", "3 layers")
 
+    def test_own_tables_are_compared(self):
+        own, small = self.folder / "own.csv", self.folder / "small.csv"
+        own.write_text(run("schedule", "zb-h1", *SHAPE).out)
+        small.write_text(run("schedule", "1f1b", "--actors", 2, "--microbatches", 2).out)
+        rules = REPOSITORY / "examples/schedules/1f1b.rules"
+        ranked = run("schedule", "compare", own, rules, small, "1f1b", "zb-h1", *SHAPE, "--json").json()["schedules"]
+        rows = {row["name"]: row for row in reversed(ranked)}  # the best of each
+        self.assertEqual(set(rows), {str(own), str(rules), str(small), "1f1b", "zb-h1"})
+        self.assertEqual(rows[str(own)]["makespan"], rows["zb-h1"]["makespan"])
+        self.assertEqual(rows[str(rules)]["makespan"], rows["1f1b"]["makespan"])
+        self.assertIn("it is for 2 actors and 2 micro-batches; compare it by --actors 2 --microbatches 2", rows[str(small)]["refused"])
+        broken = self.folder / "broken.csv"
+        broken.write_text("0F0,0F0\n")
+        refused = run("schedule", "compare", broken, *SHAPE)
+        self.assertEqual(refused.code, 1)
+        self.assertIn("0F0 stands twice", refused.err)
+
     def test_mistakes(self):
         for flag, value in (("--slices", [2]), ("--frozen", [1]), ("--split-backward", [])):
             self.assert_fails(run("schedule", "search", *SHAPE, flag, *value), f"{flag}: a search orders whole micro-batches of trained stages", f"leave out {flag}")
@@ -200,7 +218,7 @@ class Search(ProgramTest):
             (["search", *SHAPE, "--allow", "everything"], 2, "everything"),
             (["search", *SHAPE, "--recompute-time", 1, "--memory-limit", 0.5], 1, "no table found keeps a memory limit of 0.5"),
             (["search", "1f1b"], 2, "1f1b"),
-            ([], 2, "what is required"),
+            ([], 2, "penstock schedule needs WHAT: a schedule's name"),
         ]:
             with self.subTest(arguments):
                 result = run("schedule", *arguments)

@@ -45,8 +45,36 @@ class Show(ProgramTest):
         page = self.folder / "both.html"
         self.assertEqual(run("show", self.timeline, other, "--out", page).code, 0)
         self.assertIn("<title>made up, another</title>", page.read_text())
-        for extension in [".svg", ".json"]:
-            self.assert_fails(run("show", self.timeline, other, "--out", self.folder / f"both{extension}"), f"{extension} holds one timeline, not 2")
+        self.assert_fails(run("show", self.timeline, other, "--out", self.folder / "both.json"), ".json holds one timeline, not 2")
+
+    def test_several_below_each_other(self):
+        """They have one scale: what lasts half as long is half as wide."""
+        pictures = self.folder / "both.svg"
+        short, long = self.folder / "short.json", self.folder / "long.json"
+        for file, backward in ((short, 1), (long, 3)):
+            self.assertEqual(run("simulate", "gpipe", "--actors", 1, "--microbatches", 1, "--backward", backward, "--timeline", file).code, 0)
+        self.assertEqual(run("show", short, long, "--out", pictures).code, 0)
+        boxes = [[float(box.get("width")) for box in part.iter("{http://www.w3.org/2000/svg}rect") if box.get("class") in ("F", "B") and box.get("height") == "26"]
+                 for part in xml.etree.ElementTree.parse(pictures).iter("{http://www.w3.org/2000/svg}g") if part.get("transform")]  # fmt: skip
+        self.assertEqual([[round(width) for width in part] for part in boxes], [[362, 362], [362, 1088]])
+
+    def test_converted(self):
+        """What makes other formats of an SVG is another program, here one that copies it."""
+        programs = self.folder / "programs"
+        programs.mkdir()
+        alone = {"environment": {"PATH": str(programs)}}
+        for name in ("p.png", "p.pdf"):
+            refused = run("show", self.timeline, "--out", self.folder / name, **alone)
+            self.assert_fails(refused, f"{name}: no program is installed that makes it of an SVG", "rsvg-convert, inkscape and cairosvg", "librsvg2-bin")
+        converter = programs / "rsvg-convert"
+        converter.write_text('#!/bin/sh\n/bin/cp "$5" "$4"\n')
+        converter.chmod(0o755)
+        self.assertEqual(run("show", self.timeline, "--out", self.folder / "p.pdf", **alone).out, f"drawn in {self.folder}/p.pdf\n")
+        self.assertEqual(run("show", self.timeline, "--out", self.folder / "p.svg").code, 0)
+        self.assertEqual((self.folder / "p.pdf").read_bytes(), (self.folder / "p.svg").read_bytes())
+        converter.write_text("#!/bin/sh\nexit 1\n")
+        self.assert_fails(run("show", self.timeline, "--out", self.folder / "q.pdf", **alone), "rsvg-convert could not make ", "--out FILE.svg")
+        self.assertFalse(list(self.folder.glob("*.part*")))
 
     def test_sections_of_a_page(self):
         text, page = self.folder / "text.txt", self.folder / "page.html"
@@ -83,7 +111,7 @@ class Show(ProgramTest):
         cut.write_text(self.timeline.read_text()[:1000])
         self.assert_fails(run("show", cut, "--out", self.folder / "cut.html"), "cut.json:1:1001: this is not JSON")
         self.assertFalse((self.folder / "cut.html").exists())
-        self.assert_fails(run("show", self.timeline, "--out", self.folder / "p.png"), 'unknown format ".png"', ".svg, .html, .json and .txt")
+        self.assert_fails(run("show", self.timeline, "--out", self.folder / "p.gif"), 'unknown format ".gif"', ".svg, .pdf, .png, .html, .json and .txt")
         self.assertEqual(run("show").code, 2)
         self.assertEqual(run("show", self.timeline, "--columns", 0).code, 2)
         self.assertIn("penstock show runs/gpt --out step.svg", run("show", "--help").out)
@@ -93,7 +121,7 @@ class Show(ProgramTest):
         report = run("show", self.folder / "run" / "timeline.json", "--json").json()
         self.assertEqual(report["devices"], 2)
         self.assertEqual(run("show", self.folder / "run", "--json").json(), report)
-        self.assert_fails(run("show", self.folder), "timeline.json: No such file or directory")
+        self.assert_fails(run("show", self.folder), "has no timeline.json: it is no run's folder")
         file = json.loads((self.folder / "run" / "timeline.json").read_text())
         phases = {event["ph"] for event in file["traceEvents"]}
         self.assertLessEqual({"X", "M", "s", "f"}, phases)

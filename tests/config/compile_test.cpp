@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
 #include <random>
 #include <regex>
 
@@ -71,7 +72,8 @@ TEST(Compile, WrongSchedulesAreNamed) {
   };
   EXPECT_NE(failure(config({"schedule=1f1n"})).find("1f1b"), std::string::npos);
   EXPECT_EQ(failure(config({"schedule=" + folder.file("none.csv"), "actors=2"})),
-            concat("cannot read ", folder.file("none.csv"), ": No such file or directory"));
+            concat("cannot read ", folder.file("none.csv"), ": No such file or directory\n  hint: name a file that is in ",
+                   std::filesystem::path(folder.file("none.csv")).parent_path().string(), ", or another folder"));
   write_file(folder.file("one.csv"), "0F0,0B0\n");
   EXPECT_EQ(failure(config({"schedule=" + folder.file("one.csv"), "actors=2"})),
             concat(folder.file("one.csv"), " has 1 actors, pipeline.actors is 2\n  hint: --actors 1"));
@@ -83,7 +85,8 @@ TEST(Compile, WrongSchedulesAreNamed) {
   EXPECT_EQ(failure(config({"schedule=zb-h2", "transfers=[1,2,3]"})),
             "zb-h2: --transfers gives 3 times for the 1 links of 2 actors\n  hint: give one for all links, or one for each");
   write_file(folder.file("short.csv"), "0F0,0B0\n1F0,1B0\n");
-  EXPECT_NE(failure(config({"schedule=" + folder.file("short.csv")})).find("short.csv:1:1: 0F1 is missing near 0F0"), std::string::npos);
+  EXPECT_NE(failure(config({"schedule=" + folder.file("short.csv")})).find("short.csv:1:1: 0F1 to 0F3 are missing near 0F0"),
+            std::string::npos);
   // A stage that the model cannot have is named with the action that asks for it.
   write_file(folder.file("fifth.csv"), "0F0,0F1,0B0,0B1\n1F0,4F1,1B0,1B1\n");
   EXPECT_EQ(failure(config({"schedule=" + folder.file("fifth.csv"), "microbatches=2"})),

@@ -111,18 +111,23 @@ TEST(Config, KeysOfOtherSectionsAreNamedWithTheirs) {
 }
 
 TEST(Config, WrongTypesHaveAPlace) {
-  EXPECT_EQ(failure("[train]\nsteps = \"many\"\n"), "run.toml:2:9: train.steps needs a whole number, this is a text");
-  EXPECT_EQ(failure("[train]\nsteps = 1.5\n"), "run.toml:2:9: train.steps needs a whole number, this is a number with a fraction");
-  EXPECT_EQ(failure("[train]\nclip = true\n"), "run.toml:2:8: train.clip needs a number, this is true or false");
+  EXPECT_EQ(failure("[train]\nsteps = \"many\"\n"),
+            "run.toml:2:9: train.steps needs a whole number, this is a text \"many\"\n  hint: as in train.steps = 400");
+  EXPECT_EQ(failure("[train]\nsteps = 1.5\n"),
+            "run.toml:2:9: train.steps needs a whole number, this is a number with a fraction\n  hint: as in train.steps = 400");
+  EXPECT_EQ(failure("[train]\nclip = true\n"),
+            "run.toml:2:8: train.clip needs a number, this is true or false\n  hint: as in train.clip = 1.0");
   EXPECT_EQ(failure("[train]\nsteps = 1e30\n"), "run.toml:2:9: train.steps is 1e+30; it must be at least 1 and at most 1e+09");
   EXPECT_EQ(failure("", {{"steps", "1000000000000000000000", "--steps"}}),
             "--steps: train.steps is 1e+21; it must be at least 1 and at most 1e+09");
   EXPECT_EQ(failure("", {{"seed", "-1e300", "--set"}}), "--set: train.seed is -1e+300, more than it can hold");
   EXPECT_EQ(failure("", {{"steps", "2e3", "--set"}}),
             "--set: train.steps needs a whole number, without a point or an exponent\n  hint: write 2000");
-  EXPECT_EQ(failure("[run]\nout = 3\n"), "run.toml:2:7: run.out needs a text, this is a whole number");
+  EXPECT_EQ(failure("[run]\nout = 3\n"),
+            "run.toml:2:7: run.out needs a text, this is a whole number\n  hint: as in run.out = \"runs/gpt\"");
   EXPECT_EQ(failure("[data]\ntext = [1]\n"), "run.toml:2:8: data.text needs a list of texts, this is a list");
-  EXPECT_EQ(failure("", {{"steps", "many", "--steps"}}), "--steps: train.steps needs a whole number, this is a text");
+  EXPECT_EQ(failure("", {{"steps", "many", "--steps"}}),
+            "--steps: train.steps needs a whole number, this is a text \"many\"\n  hint: as in train.steps = 400");
   EXPECT_EQ(failure("[train\n").substr(0, 13), "run.toml:1:7:");
 }
 
@@ -143,8 +148,10 @@ TEST(Config, ValuesOutOfRange) {
   EXPECT_EQ(failure("", {{"momentum", "-0.1", "--set"}}), "--set: train.momentum is -0.1; it must be at least 0 and at most 1");
   EXPECT_EQ(failure("", {{"warmup", "-1", "--set"}}), "--set: train.warmup is -1; it must be at least 0 and at most 1e+09");
   EXPECT_EQ(failure("[train]\nbatch = 10\n"),
-            "train.batch = 10 is not divisible by pipeline.microbatches = 8\n  every micro-batch has the same number of sequences");
-  EXPECT_EQ(message_of([] { parse_override("steps"); }), "--set needs key=value, this is \"steps\"");
+            "train.batch = 10 is not divisible by pipeline.microbatches = 8\n  every micro-batch has the same number of sequences\n  hint: "
+            "--microbatches 5, or --batch 16");
+  EXPECT_EQ(message_of([] { parse_override("steps"); }),
+            "--set needs key=value, this is \"steps\"\n  hint: --set train.steps=100; penstock config lists all keys");
 }
 
 // The output of `penstock config` is a file that says the same.
@@ -198,8 +205,9 @@ TEST(Config, WhatShapesASchedule) {
   EXPECT_EQ(failure("[pipeline]\nworkers = [[0]]\n"), "run.toml:2:11: pipeline.workers is 0; it must be at least 1 and at most 4096");
   EXPECT_EQ(failure("[pipeline]\ntransfers = [1, 'x']\n"), "run.toml:2:13: pipeline.transfers needs a list of numbers, this is a list");
   EXPECT_EQ(failure("[pipeline]\ntransfers = [-1]\n"), "run.toml:2:13: pipeline.transfers is -1; it must be at least 0 and at most 1e+06");
-  EXPECT_EQ(failure("[pipeline]\nsplit_backward = 1\n"),
-            "run.toml:2:18: pipeline.split_backward needs true or false, this is a whole number");
+  EXPECT_EQ(
+      failure("[pipeline]\nsplit_backward = 1\n"),
+      "run.toml:2:18: pipeline.split_backward needs true or false, this is a whole number\n  hint: as in pipeline.split_backward = false");
 }
 
 TEST(Config, ATableSaysHowManyActorsAndMicrobatchesThereAre) {
@@ -217,7 +225,8 @@ TEST(Config, ATableSaysHowManyActorsAndMicrobatchesThereAre) {
   EXPECT_EQ(given.pipeline.table.actors, 2);
   EXPECT_EQ(given.pipeline.table.microbatches, 4);
   EXPECT_EQ(message_of([&] { load({parse_override("batch=3")}); }),
-            "train.batch = 3 is not divisible by pipeline.microbatches = 2\n  every micro-batch has the same number of sequences");
+            "train.batch = 3 is not divisible by pipeline.microbatches = 2\n  every micro-batch has the same number of sequences\n  hint: "
+            "--microbatches 1, or --batch 4");
 }
 
 TEST(Config, AMeshNamesActorsAndTheirDevices) {
@@ -242,7 +251,8 @@ TEST(Config, AMeshNamesActorsAndTheirDevices) {
   EXPECT_EQ(failure("pipe"), "--mesh pipe: \"pipe\" has no size\n  hint: --mesh pipe=2,data=2");
   EXPECT_EQ(failure(""), "--mesh names no axis\n  hint: --mesh pipe=2,data=2");
   EXPECT_EQ(failure("pipe=2,pipe=3"), "--mesh pipe=2,pipe=3 names the axis pipe twice");
-  EXPECT_EQ(failure("pipe=2,data=x"), "--mesh data: pipeline.data needs a whole number, this is a text");
+  EXPECT_EQ(failure("pipe=2,data=x"),
+            "--mesh data: pipeline.data needs a whole number, this is a text \"x\"\n  hint: as in pipeline.data = 1");
   EXPECT_EQ(failure("data=0"), "--mesh data: pipeline.data is 0; it must be at least 1 and at most 4096");
   const auto beside = [](const char* setting) {
     return message_of([&] { parse("", {parse_override(setting), mesh_override("pipe=2,data=2")}); });

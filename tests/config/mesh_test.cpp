@@ -170,7 +170,8 @@ TEST(Mesh, BadLayoutsOfAStage) {
   EXPECT_EQ(compiled({"layout.0.haeds=tensor"}),
             concat("layout.0.haeds = \"tensor\": model \"gpt\" has no dim \"haeds\"\n", kGptDims, "\n  hint: did you mean \"heads\"?"));
   EXPECT_EQ(compiled({}, "[layout.0]\nvocab = \"tenso\"\n"), "run.toml:2:9: unknown axis \"tenso\"\n  hint: did you mean \"tensor\"?");
-  EXPECT_EQ(compiled({}, "[layout.0]\nvocab = 2\n"), "run.toml:2:9: layout.0.vocab needs a text, this is a whole number");
+  EXPECT_EQ(compiled({}, "[layout.0]\nvocab = 2\n"),
+            "run.toml:2:9: layout.0.vocab needs a text, this is a whole number\n  hint: as in layout.0.vocab = \"\"");
 }
 
 // Two axes want one dim of a value, or one axis two dims of it: the value, who makes it and the rule.
@@ -207,7 +208,8 @@ TEST(Mesh, BadMappings) {
             "run.toml:2:9: layout.heads names 2 axes: tensor, context\n  a dim is split over one axis");
   EXPECT_EQ(parsed("", {"layout.heads=tensor, context"}),
             "--set layout.heads: layout.heads names 2 axes: tensor, context\n  a dim is split over one axis");
-  EXPECT_EQ(parsed("[layout]\nheads = 2\n"), "run.toml:2:9: layout.heads needs a text, this is a whole number");
+  EXPECT_EQ(parsed("[layout]\nheads = 2\n"),
+            "run.toml:2:9: layout.heads needs a text, this is a whole number\n  hint: as in layout.heads = \"tensor\"");
   EXPECT_EQ(parsed("[pipeline]\naxes = [\"tensor\", \"contex\"]\n"),
             "run.toml:2:8: unknown axis \"contex\"\n  hint: did you mean \"context\"?");
   EXPECT_EQ(parsed("[pipeline]\naxes = [\"tensor\", \"tensor\"]\n"), "run.toml:2:8: pipeline.axes names \"tensor\" twice");

@@ -98,7 +98,7 @@ TEST(Sequences, BadPairsAreNamed) {
             "no pair has a target, of 1 in p.jsonl\n  hint: nothing can be learnt from them");
   EXPECT_EQ(refusal(""), "p.jsonl is empty\n  hint: name a text of some kilobytes");
   EXPECT_EQ(refusal("words", "p.txt"), "p.txt has no pairs\n  hint: they are lines of a file named *.jsonl, or in a file of tokens");
-  EXPECT_EQ(refusal(good + "{\"input\": \"a\"\n").substr(0, 33), "p.jsonl:2:1:14: this is not JSON\n");
+  EXPECT_EQ(refusal(good + "{\"input\": \"a\"\n").substr(0, 33), "p.jsonl:2:1:14: this is not JSON:");
 }
 
 }  // namespace

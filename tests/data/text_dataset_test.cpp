@@ -139,7 +139,7 @@ TEST(TextDataset, BadTextIsNamed) {
   const auto failure = [](const std::vector<std::string>& paths) {
     return message_of([&] { TextDataset(paths, *bytes, 16, {4, 0.1, 0}); });
   };
-  EXPECT_EQ(failure({"/nonexistent/a"}), "cannot read /nonexistent/a: No such file or directory");
+  EXPECT_EQ(failure({"/nonexistent/a"}), "cannot read /nonexistent/a: No such file or directory\n  hint: there is no folder /nonexistent");
   EXPECT_EQ(failure({folder.file("empty")}), concat(folder.file("empty"), " is empty\n  hint: name a text of some kilobytes"));
   EXPECT_EQ(failure({folder.file("nothing")}), concat("no text in ", folder.file("nothing"), "\n  hint: --text takes files and folders"));
   EXPECT_EQ(failure({folder.file("short")}), concat("the text is shorter than one batch: 50 tokens in ", folder.file("short"),
@@ -181,7 +181,9 @@ TEST(TextDataset, AFileThatIsChangedMeanwhileIsNamed) {
   EXPECT_EQ(read([&] { std::filesystem::resize_file(path, 20); }), changed);
   EXPECT_EQ(read([&] { std::ofstream(path) << std::string(26 * 10, 'x'); }), changed);
   EXPECT_EQ(read([&] { write_file(path, letters(26 * 10)); }), changed);
-  EXPECT_EQ(read([&] { std::filesystem::remove(path); }), concat("cannot read ", path, ": No such file or directory"));
+  EXPECT_EQ(read([&] { std::filesystem::remove(path); }),
+            concat("cannot read ", path, ": No such file or directory\n  hint: name a file that is in ",
+                   std::filesystem::path(path).parent_path().string(), ", or another folder"));
 }
 
 // Rank 0's sample numbers may be meant for a longer text.

@@ -139,7 +139,7 @@ TEST(Safetensors, AFileThatIsCutWhileItIsReadIsNamed) {
 
 TEST(Safetensors, MissingFileIsNamed) {
   EXPECT_EQ(message_of([] { SafetensorsFile::open("/nonexistent/m.safetensors"); }),
-            "cannot read /nonexistent/m.safetensors: No such file or directory");
+            "cannot read /nonexistent/m.safetensors: No such file or directory\n  hint: there is no folder /nonexistent");
 }
 
 }  // namespace

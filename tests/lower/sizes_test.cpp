@@ -78,7 +78,7 @@ TEST(Sizes, WhatMixesSamplesIsRefused) {
   EXPECT_EQ(message({1, 2}, 2),
             "stage \"1\": F of 2 micro-batches together is not that of each of them\n"
             "  all samples of a micro-batch are needed for softmax\n"
-            "  hint: let every action of the table take one micro-batch (plan --micro-batches N: one size for all stages)");
+            "  hint: let every action of the table take one micro-batch (plan --microbatch-sizes N: one size for all stages)");
   EXPECT_EQ(message({2, 1}, 4), "no error");
   const ModelPrograms programs = compile(model, {kMicrobatches, test::kContext}, {}, graphpipe(chain(2), kMicrobatches, {1, 2}));
   EXPECT_EQ(programs.one_by_one, message({1, 2}, 2));

@@ -194,7 +194,7 @@ TEST(PlanFile, BatchesThatDevicesCannotShare) {
   EXPECT_NO_THROW(check_runnable(plan, 24));
   EXPECT_EQ(message_of([&] { check_runnable(plan, 8); }),
             "p.json: 8 samples cannot be cut into 4 micro-batches of 6 equal parts\n  stage \"a .. b\" has 2 devices\n"
-            "  stage \"c .. d\" has 3 devices\n  hint: plan with other sizes (--micro-batches), or with --no-replicas");
+            "  stage \"c .. d\" has 3 devices\n  hint: plan with other sizes (--microbatch-sizes), or with --no-replicas");
 }
 
 TEST(PlanFile, TablesForStagesInAnotherOrder) {

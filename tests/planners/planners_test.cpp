@@ -91,7 +91,7 @@ TEST(Planners, EachTakesTheSizesThatAreSaid) {
           for (const PlanStage& stage : plan.stages)
             EXPECT_EQ(std::ranges::count(sizes, plan.degrees ? plan.degrees->results[0].degrees.samples : batch_of(problem, stage)), 1);
         } catch (const Error& error) {
-          EXPECT_NE(std::string(error.what()).find("--micro-batches"), std::string::npos) << error.what();
+          EXPECT_NE(std::string(error.what()).find("--microbatch-sizes"), std::string::npos) << error.what();
         }
       }
 }
@@ -107,7 +107,7 @@ TEST(Planners, OtherSizesThanSaidAreRefused) {
                         }};
   EXPECT_EQ(message_of([&] { make_plan(own, problem); }),
             "planner own does not take micro-batches of 2 samples\n  its stages would take 1, 1, 1\n"
-            "  hint: leave out --micro-batches, or --planner best");
+            "  hint: leave out --microbatch-sizes, or --planner best");
   problem.batches = {1};
   EXPECT_EQ(make_plan(own, problem).stages.size(), 3u);
 }

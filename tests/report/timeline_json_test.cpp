@@ -151,10 +151,11 @@ std::string failure(const std::string& text) {
 }
 
 TEST(TimelineJsonErrors, NotATimeline) {
+  const std::string made = "\n  hint: penstock simulate WHAT --timeline FILE.json writes one, and penstock train in its run's folder";
   const std::string hint = "\n  hint: penstock show draws timelines that Penstock wrote";
   EXPECT_EQ(failure("hello"), concat("t.json:1:1: this is not JSON\n  hello\n  ^ near here", hint));
-  EXPECT_EQ(failure("[1]"), "t.json: JSON, but no timeline of Penstock: it has no key \"penstock\"");
-  EXPECT_EQ(failure("{\"traceEvents\": []}"), "t.json: JSON, but no timeline of Penstock: it has no key \"penstock\"");
+  EXPECT_EQ(failure("[1]"), "t.json: JSON, but no timeline of Penstock: it has no key \"penstock\"" + made);
+  EXPECT_EQ(failure("{\"traceEvents\": []}"), "t.json: JSON, but no timeline of Penstock: it has no key \"penstock\"" + made);
   EXPECT_EQ(failure("").find("t.json:1:1: this is not JSON"), 0u);
   EXPECT_EQ(failure("{\"penstock\":\n 1e999}"), concat("t.json:2:6: a number is too large\n   1e999}\n       ^ near here", hint));
   // Also where it is not read.

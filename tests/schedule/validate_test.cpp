@@ -134,18 +134,18 @@ TEST(Validate, NamesATableForAnotherModel) {
             "  the model has 1 stage, only 0; the table names 2\n"
             "  hint: use a table made for this number of stages, or cut the model into as many");
   EXPECT_EQ(message_of([&] { validate(two, chain(3)); }),
-            "1f1b:2:1: 2F0 is missing near 1F0\n"
+            "1f1b:2:1: 2F0 to 2F1 are missing near 1F0\n"
             "  stage 2 must run forward once for each of 2 micro-batches; the table has 0 such forwards\n"
             "  1f1b:1:2: 0F1 names the last micro-batch\n"
-            "  hint: add 2F0, or give the model as many stages and micro-batches as the table has");
+            "  hint: add 2F0 to 2F1, or give the model as many stages and micro-batches as the table has");
   EXPECT_EQ(message_of([&] { validate(two, chain(2), 1); }),
             "1f1b:1:2: 0F1 names an unknown micro-batch\n"
             "  a step has 1 micro-batch, only 0\n"
             "  hint: change the number of micro-batches, or the table");
   EXPECT_EQ(message_of([&] { validate(two, chain(2), 4); }),
-            "1f1b:1:2: 0F2 is missing near 0F1\n"
+            "1f1b:1:2: 0F2 to 0F3 are missing near 0F1\n"
             "  stage 0 must run forward once for each of 4 micro-batches; the table has 2 such forwards\n"
-            "  hint: add 0F2, or give the model as many stages and micro-batches as the table has");
+            "  hint: add 0F2 to 0F3, or give the model as many stages and micro-batches as the table has");
   EXPECT_EQ(message_of([&] { validate(two, chain(2, true)); }),
             "1f1b:1:3: 0B0 is a backward of a stage without\n"
             "  stage 0 only runs forward\n"

@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr const char* kSamples = "samples";  // no axis of the mesh
-constexpr const char* kHint = "let every action of the table take one micro-batch (plan --micro-batches N: one size for all stages)";
+constexpr const char* kHint = "let every action of the table take one micro-batch (plan --microbatch-sizes N: one size for all stages)";
 
 // The same split of a value among so many members.
 Layout among(const Layout& layout, std::int64_t members) {

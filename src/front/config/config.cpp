@@ -14,6 +14,7 @@
 #include "batch/batch_planners.h"
 #include "config/config_keys.h"
 #include "config/mesh.h"
+#include "config/other_words.h"
 #include "config/planned_config.h"
 #include "lower/lower.h"
 #include "penstock/error.h"
@@ -36,7 +37,9 @@ struct Assignment {
 
 [[noreturn]] void fail_unknown(const std::string& place, const char* what, const std::string& found,
                                const std::vector<std::string>& known) {
-  const std::string near = hint_for(found, known);
+  const std::string meant = value_called_elsewhere(found);
+  const std::string near =
+      std::ranges::find(known, meant) != known.end() ? concat("did you mean ", quote(meant), "?") : hint_for(found, known);
   throw Error(concat(place, "unknown ", what, " ", quote(found)), {}, near.empty() ? "known: " + join(known, ", ") : near);
 }
 
@@ -55,10 +58,16 @@ std::string hint_for_key(const std::string& found, const std::vector<ConfigKey>&
     return concat("its whole name is ", join(elsewhere, " or "));
   std::vector<std::string> names;
   for (const ConfigKey& key : keys) names.push_back(key.name);
-  std::vector<std::string> near;
-  if (const std::string meant = nearest(name, names); !meant.empty()) near = paths_of(keys, meant);
+  std::vector<std::string> near = paths_of(keys, key_called_elsewhere(name));
+  if (const std::string meant = nearest(name, names); near.empty() && !meant.empty()) near = paths_of(keys, meant);
   return near.empty() ? "penstock config lists all keys"
                       : concat("did you mean ", join(near, " or ", [](const std::string& path) { return quote(path); }), "?");
+}
+
+// The largest number up to `most` that divides `value`.
+std::int64_t largest_divisor(std::int64_t value, std::int64_t most) {
+  while (value % most != 0) --most;
+  return most;
 }
 
 std::vector<std::string> names_of(const std::vector<ConfigKey>& keys, const std::string& section) {
@@ -77,13 +86,24 @@ void add_section(std::vector<Assignment>& out, const std::string& section, const
   }
 }
 
+// A name that is no section's, with a table or a value behind it.
+[[noreturn]] void fail_unknown_section(const std::string& place, const std::string& name, bool is_table,
+                                       const std::vector<std::string>& sections) {
+  if (is_table) fail_unknown(place, "section", name, sections);
+  Config config;
+  const std::vector<std::string> paths = paths_of(fixed_keys(config), name);
+  if (paths.empty()) fail_unknown(place, "key outside of a section", name, sections);
+  throw Error(concat(place, "unknown key outside of a section ", quote(name)), {},
+              concat("write [", paths[0].substr(0, paths[0].find('.')), "] above it, as it is ", paths[0]));
+}
+
 std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
   static const std::vector<std::string> sections = {"model", "data", "batch", "train", "pipeline", "mesh", "axes", "layout", "run"};
   std::vector<Assignment> out;
   for (const auto& [section, node] : document) {
     const std::string place = place_text(file, section.source());
     if (std::find(sections.begin(), sections.end(), section.str()) == sections.end())
-      fail_unknown(place, node.is_table() ? "section" : "key outside of a section", std::string(section.str()), sections);
+      fail_unknown_section(place, std::string(section.str()), node.is_table(), sections);
     if (!node.is_table()) throw Error(concat(place, section.str(), " is a section, not a key"), {}, concat("write [", section.str(), "]"));
     add_section(out, std::string(section.str()), *node.as_table(), file);
   }
@@ -101,7 +121,10 @@ const char* type_name(const toml::node& node) {
 }
 
 [[noreturn]] void fail_type(const ConfigKey& key, const Assignment& assignment, const char* wanted) {
-  throw Error(concat(assignment.value_place, key.path(), " needs ", wanted, ", this is ", type_name(*assignment.value)));
+  const std::string given = assignment.value->is_string() ? concat(" ", quote(**assignment.value->as_string())) : "";
+  const std::string usual = value_text(key);
+  throw Error(concat(assignment.value_place, key.path(), " needs ", wanted, ", this is ", type_name(*assignment.value), given), {},
+              usual.starts_with("[") ? "" : concat("as in ", key.path(), " = ", usual));
 }
 
 void check_range(const ConfigKey& key, const Assignment& assignment, double value, const std::string& shown) {
@@ -355,7 +378,8 @@ void apply(const std::vector<Assignment>& assignments, const std::vector<ConfigK
       const std::string what =
           assignment.section == "model" ? concat("key of model ", quote(model)) : concat("key of [", assignment.section, "]");
       const std::vector<std::string> own = names_of(keys, assignment.section);
-      if (did_you_mean(assignment.name, own).empty() && !paths_of(keys, assignment.name).empty())
+      const bool is_elsewhere = !paths_of(keys, assignment.name).empty();
+      if (!key_called_elsewhere(assignment.name).empty() || (is_elsewhere && did_you_mean(assignment.name, own).empty()))
         throw Error(concat(assignment.key_place, "unknown ", what, " ", quote(assignment.name)), {}, hint_for_key(assignment.name, keys));
       fail_unknown(assignment.key_place, what.c_str(), assignment.name, own);
     }
@@ -405,8 +429,10 @@ void check_batch(const Config& config) {
                        " times pipeline.data = ", data, local > 1 ? concat(" times pipeline.local = ", local) : ""),
                 {"every device of an actor takes as many sequences of every micro-batch"});
   if (batch % microbatches != 0)
-    throw Error(concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
-                {"every micro-batch has the same number of sequences"});
+    throw Error(
+        concat("train.batch = ", batch, " is not divisible by pipeline.microbatches = ", microbatches),
+        {"every micro-batch has the same number of sequences"},
+        concat("--microbatches ", largest_divisor(batch, microbatches), ", or --batch ", (batch / microbatches + 1) * microbatches));
   if (const int slices = slices_of(config); slices > 1 && plans_batches(config))
     throw Error(concat("pipeline.slices = ", slices, " cuts sequences of one length; batch.planner = ", quote(config.batch.planner),
                        " plans batches of several"),
@@ -531,7 +557,8 @@ int devices_with_members(const Config& config) {
 
 Override parse_override(std::string_view text) {
   const std::size_t equal = text.find('=');
-  if (equal == std::string_view::npos || equal == 0) throw Error(concat("--set needs key=value, this is ", quote(text)));
+  if (equal == std::string_view::npos || equal == 0)
+    throw Error(concat("--set needs key=value, this is ", quote(text)), {}, "--set train.steps=100; penstock config lists all keys");
   const std::string key(trim(text.substr(0, equal)));
   return {key, std::string(trim(text.substr(equal + 1))), "--set " + key};
 }

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "batch/batch_planners.h"
 #include "config/mesh.h"
+#include "config/other_words.h"
 #include "penstock/optimiser.h"
 #include "program/backends.h"
 #include "schedule/options.h"
@@ -386,7 +387,8 @@ std::string key_named(std::string name, const ModelRegistry& models) {
   }
   for (const ConfigKey& key : all_keys(config))
     if (name == key.name || name == key.path()) return key.path();
-  return "";
+  const std::string meant = key_called_elsewhere(name);
+  return meant.empty() ? "" : key_named(meant, models);
 }
 
 }  // namespace penstock

@@ -280,7 +280,8 @@ Timeline parse_timeline(std::string_view text, const std::string& file) {
   // The trace events hold nothing that "penstock" does not, so they are skipped.
   const json whole = parse_json(text, {file, "penstock show draws timelines that Penstock wrote"}, "traceEvents");
   if (!whole.is_object() || !whole.contains("penstock"))
-    throw Error(concat(file, ": JSON, but no timeline of Penstock: it has no key \"penstock\""));
+    throw Error(concat(file, ": JSON, but no timeline of Penstock: it has no key \"penstock\""), {},
+                "penstock simulate WHAT --timeline FILE.json writes one, and penstock train in its run's folder");
   const Reader reader(whole["penstock"], file, "penstock");
   const Reader version = reader.at("timeline");
   if (version.number() != kVersion) version.fail(concat("is ", number(version.number()), ": this program reads version ", kVersion));

@@ -23,8 +23,9 @@ constexpr double kTip = 4;       // length of an arrow's tip
 constexpr std::size_t kMostArrows = 3000;
 
 struct TimelinePicture {
-  explicit TimelinePicture(const Timeline& drawn)
-      : timeline(drawn), stages(stages_by_device(drawn)), chunks(most_chunks(stages)), end(end_of(drawn)) {
+  // `until`: the time at the right edge.
+  TimelinePicture(const Timeline& drawn, double until)
+      : timeline(drawn), stages(stages_by_device(drawn)), chunks(most_chunks(stages)), end(until) {
     transfers = looks_in(drawn)[kTransferLook];
     for (const auto& memory : drawn.memory)
       if (const MemoryPoint* peak = peak_of(memory)) most_memory = std::max(most_memory, peak->total());
@@ -242,19 +243,42 @@ std::string device_rows(const TimelinePicture& picture) {
   return out;
 }
 
+// A picture's own part: heading, axis, rows and legend.
+std::string drawing(const TimelinePicture& picture) {
+  const Timeline& timeline = picture.timeline;
+  bool arrows_left_out = false;
+  const std::string lines = arrows(picture, arrows_left_out);
+  return concat("<text class=\"title\" x=\"8\" y=\"24\">", escape_markup(timeline.title), "</text><text class=\"small\" x=\"8\" y=\"42\">",
+                time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(picture), device_rows(picture), lines,
+                legend(picture, arrows_left_out));
+}
+
+std::string svg_of(const std::string& title, std::size_t chunks, double height, const std::string& drawn) {
+  const std::string wide = decimal(kWidth), high = decimal(height);
+  return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", wide, " ", high, "\" width=\"", wide, "\" height=\"", high,
+                "\">\n<title>", escape_markup(title), "</title>\n", style(chunks), "<rect class=\"ground\" width=\"", wide, "\" height=\"",
+                high, "\"/>\n", drawn, "</svg>\n");
+}
+
 }  // namespace
 
 std::string timeline_svg(const Timeline& timeline) {
-  const TimelinePicture picture(timeline);
-  const std::string width = decimal(kWidth), height = decimal(picture.legend_bottom());
-  bool arrows_left_out = false;
-  const std::string lines = arrows(picture, arrows_left_out);
-  return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, " ", height, "\" width=\"", width, "\" height=\"",
-                height, "\">\n<title>", escape_markup(timeline.title), "</title>\n", style(picture.chunks),
-                "<rect class=\"ground\" width=\"", width, "\" height=\"", height, "\"/>\n<text class=\"title\" x=\"8\" y=\"24\">",
-                escape_markup(timeline.title), "</text><text class=\"small\" x=\"8\" y=\"42\">",
-                time_text(timeline.makespan, timeline.seconds), "</text>\n", axis(picture), device_rows(picture), lines,
-                legend(picture, arrows_left_out), "</svg>\n");
+  const TimelinePicture picture(timeline, end_of(timeline));
+  return svg_of(timeline.title, picture.chunks, picture.legend_bottom(), drawing(picture));
+}
+
+std::string timelines_svg(const std::vector<Timeline>& timelines) {
+  double end = 0, height = 0;
+  for (const Timeline& timeline : timelines) end = std::max(end, end_of(timeline));
+  std::size_t chunks = 1;
+  std::string drawn;
+  for (const Timeline& timeline : timelines) {
+    const TimelinePicture picture(timeline, end);
+    drawn += concat("<g transform=\"translate(0 ", decimal(height), ")\">\n", drawing(picture), "</g>\n");
+    height += picture.legend_bottom();
+    chunks = std::max(chunks, picture.chunks);
+  }
+  return svg_of(join(timelines, ", ", [](const Timeline& timeline) { return timeline.title; }), chunks, height, drawn);
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "penstock/timeline.h"
 
@@ -11,5 +12,7 @@ namespace penstock {
 // line to their receiver's row; memory by class below all devices, on one scale; a legend. Boxes thinner than a pixel are merged, so that
 // the file's size is bounded by the picture's, not by the number of activities.
 std::string timeline_svg(const Timeline& timeline);
+// The same of several, at least one, below each other on one scale of time. All are in seconds, or none.
+std::string timelines_svg(const std::vector<Timeline>& timelines);
 
 }  // namespace penstock

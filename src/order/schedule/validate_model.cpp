@@ -115,8 +115,14 @@ void check_idle(const Schedule& schedule, const StageShape& shape) {
   });
 }
 
-// The first forward that `stage` lacks, and where it belongs: before its backward, else near the stage's forward before it, else near
-// the micro-batch's in another stage.
+// "1F1", or "1F1 to 1F8" of several micro-batches that follow each other.
+std::string units_text(const Schedule& schedule, std::int32_t stage, Kind kind, std::int32_t first, std::int32_t end) {
+  const std::string begin = unit_text(schedule, stage, kind, first);
+  return end - first > 1 ? concat(begin, " to ", unit_text(schedule, stage, kind, end - 1)) : begin;
+}
+
+// The first forwards that `stage` lacks, and where they belong: before the first one's backward, else near the stage's forward before it,
+// else near the micro-batch's in another stage.
 [[noreturn]] void fail_missing_forward(const Schedule& schedule, const StageShape& shape, std::int32_t stage, std::int64_t forwards,
                                        const Microbatches& step) {
   std::vector<bool> present(step.count, false);
@@ -134,10 +140,12 @@ void check_idle(const Schedule& schedule, const StageShape& shape) {
     if (action.kind == Kind::F && covers) same_microbatch = here;
     if (!any) any = here;
   });
-  const std::string unit = unit_text(schedule, stage, Kind::F, missing);
-  std::string what = concat(title(schedule), ": ", unit, " is missing");
+  const auto end = static_cast<std::int32_t>(std::find(present.begin() + missing, present.end(), true) - present.begin());
+  const std::string unit = units_text(schedule, stage, Kind::F, missing, end),
+                    is_missing = end - missing > 1 ? " are missing" : " is missing";
+  std::string what = concat(title(schedule), ": ", unit, is_missing);
   if (const Position by = backward ? backward : same_stage ? same_stage : same_microbatch ? same_microbatch : any) {
-    what = concat(place(schedule, by), ": ", unit, " is missing ", backward ? "before " : "near ", text_at(schedule, by));
+    what = concat(place(schedule, by), ": ", unit, is_missing, backward ? " before " : " near ", text_at(schedule, by));
   }
   std::vector<std::string> details = {concat("stage ", stage_text(stage, schedule.slices, schedule.blocks),
                                              " must run forward once for each of ", counted(step.count, "micro-batch"), "; the table has ",
@@ -182,8 +190,11 @@ void check_backwards(const WorkIndex& work) {
                      weight = work.weight[work.unit(s, m)];
       if (!backward) {
         const Position by = weight ? weight : forward;
+        std::int32_t end = m + 1;
+        while (end < work.microbatches && !work.backward[work.unit(s, end)] && !work.shape->is_idle(s, end)) ++end;
         throw Error(concat(named(schedule, by), weight ? " has no input gradient before it" : " has no backward"),
-                    {concat(weight ? "" : unit_text(schedule, s, Kind::B, m) + " or ", unit_text(schedule, s, Kind::I, m), " is missing")},
+                    {concat(weight ? "" : units_text(schedule, s, Kind::B, m, end) + " or ", units_text(schedule, s, Kind::I, m, end),
+                            end - m > 1 ? " are missing" : " is missing")},
                     concat("add it to row ", forward.actor + 1, ", where ", text_at(schedule, forward), " stands"));
       }
       if (!weight && work.shape->has_parameters[s]) {

@@ -302,7 +302,7 @@ void check_runnable(const PlanFile& plan, std::int64_t batch) {
   std::vector<std::string> details;
   for (const PlanFile::Stage& stage : plan.stages)
     if (stage.devices.size() > 1) details.push_back(concat("stage ", quote(stage.name), " has ", stage.devices.size(), " devices"));
-  throw Error(concat(what, " of ", parts, " equal parts"), details, "plan with other sizes (--micro-batches), or with --no-replicas");
+  throw Error(concat(what, " of ", parts, " equal parts"), details, "plan with other sizes (--microbatch-sizes), or with --no-replicas");
 }
 
 void check_nodes(const PlanFile& plan, const std::vector<std::string>& nodes) {

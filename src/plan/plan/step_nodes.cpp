@@ -467,7 +467,7 @@ void check_same_nodes(const PlanGraph& graph, const PlanGraph& other) {
   const auto same = [](const PlanNode& a, const PlanNode& b) { return a.name == b.name; };
   if (std::equal(graph.nodes.begin(), graph.nodes.end(), other.nodes.begin(), other.nodes.end(), same)) return;
   throw Error(concat("the nodes of ", graph.name, " depend on the size of its micro-batches, or on how its tensors are split"),
-              {concat(graph.nodes.size(), " nodes and ", other.nodes.size())}, "plan with one size: --micro-batches N, and unsplit");
+              {concat(graph.nodes.size(), " nodes and ", other.nodes.size())}, "plan with one size: --microbatch-sizes N, and unsplit");
 }
 
 void add_size(PlanGraph& graph, const PlanGraph& larger) {

@@ -139,7 +139,7 @@ void check_microbatches(const PlanProblem& problem) {
   const int samples = step_samples(problem), smallest = allowed_batches(problem).front();
   if (samples / smallest > kMost)
     throw Error(concat("a step of ", samples, " samples has ", samples / smallest, " micro-batches of ", smallest),
-                {concat("a plan has at most ", kMost)}, "--micro-batches SIZES, or a smaller --batch");
+                {concat("a plan has at most ", kMost)}, "--microbatch-sizes SIZES, or a smaller --batch");
 }
 
 void check_costs(const PlanGraph& graph) {

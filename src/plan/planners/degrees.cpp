@@ -254,7 +254,7 @@ std::string splits_text(const PlanProblem& problem) {
                concat("a replica is split over ", splits_text(problem), "; the degrees multiply to the number of devices"),
                "data degree times micro-batch divides the step",
                concat("a stage has an atom at least, a table ", kMostForwards, " forwards at most")},
-              "give other --micro-batches or another --batch, or fix less with --only");
+              "give other --microbatch-sizes or another --batch, or fix less with --only");
 }
 
 void check_schedule(const std::string& name) {

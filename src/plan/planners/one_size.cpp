@@ -84,7 +84,7 @@ Plan plan_at_sizes(const PlannerInfo& planner, const PlanProblem& problem, const
   }
   if (best) return std::move(*best);
   if (refused) std::rethrow_exception(refused);
-  throw Error(concat("the plans of ", planner.name, " are too long to simulate"), {}, "larger --micro-batches, or a smaller --batch");
+  throw Error(concat("the plans of ", planner.name, " are too long to simulate"), {}, "larger --microbatch-sizes, or a smaller --batch");
 }
 
 bool has_allowed_sizes(const PlanProblem& problem, const Plan& plan) {

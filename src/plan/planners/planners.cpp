@@ -19,7 +19,7 @@ void check_length(const PlanProblem& problem, const Plan& plan) {
   throw Error(concat("the plan of ", plan.planner, " is too long to simulate"),
               {concat("its ", figures.stages.size(), " stages have ", figures.microbatches, " micro-batches each"),
                concat("a plan has at most ", kMostPlanForwards, " of all stages")},
-              "larger --micro-batches, or a smaller --batch");
+              "larger --microbatch-sizes, or a smaller --batch");
 }
 
 // Throws Error for a plan whose micro-batches have other sizes than those that the problem says.
@@ -28,7 +28,7 @@ void check_sizes(const PlanProblem& problem, const Plan& plan, const std::string
   const auto text = [](int size) { return std::to_string(size); };
   throw Error(concat("planner ", planner, " does not take micro-batches of ", join(allowed_batches(problem), " or ", text), " samples"),
               {concat("its stages would take ", join(plan.stages, ", ", [&](const PlanStage& s) { return text(batch_of(problem, s)); }))},
-              "leave out --micro-batches, or --planner best");
+              "leave out --microbatch-sizes, or --planner best");
 }
 
 void name_stages(const PlanGraph& graph, Plan& plan) {

@@ -1,15 +1,21 @@
 #include "profile/plan_local.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "cost/cost_model.h"
 #include "driver/training.h"
 #include "penstock/error.h"
 #include "penstock/race.h"
 #include "penstock/search.h"
 #include "profile/profile.h"
+#include "report/progress.h"
+#include "report/table.h"
 #include "report/timeline_json.h"
 #include "simulate/durations.h"
 #include "simulate/simulate.h"
@@ -305,6 +311,37 @@ void keep_to_memory(const Local& of, std::vector<PlannedModel>& found) {
   found = std::move(kept);
 }
 
+// Seconds of a step of all samples on one device, once it has run.
+double step_seconds(const Local& of) {
+  Program program = merged_program(merged_step(of.bench.config, of.bench.models, of.merged, of.planning.sizes.back()));
+  const std::unique_ptr<Cluster> one = of.bench.threads(1);
+  const TimedStep step = timed_step(of.bench, *one, std::move(program), std::make_shared<std::int64_t>(0));
+  one->set_state(fresh_start(of.bench.config, prepare_sequential(of.bench.config, of.bench.models)).state);
+  step();
+  return step();
+}
+
+// Says what is measured and about how long that takes: steps of each size, and of each plan with a search and a race of its tables; a race
+// has up to twice kRacers tables, of which half leave after each round.
+void announce(const Local& of) {
+  constexpr double kRoundsOfARace = 2, kOtherSteps = 2;  // measured beside each round: whole and split backwards
+  const double step = step_seconds(of), rounds = kOtherSteps * of.planning.rounds * step;
+  const double plans = std::min<double>(of.planning.candidates, static_cast<double>(of.planning.sizes.size())) + 1;
+  const double race = 2 * kRacers * kRoundsOfARace * std::max(step, std::min(kTurnSeconds, 10 * step));
+  const double all = static_cast<double>(of.planning.sizes.size()) * rounds + plans * (rounds + kSearchSeconds + race);
+  of.say(concat("a step takes ", time_text(step, true), "; measuring ", counted(std::ssize(of.planning.sizes), "size"), " and about ",
+                counted(static_cast<std::int64_t>(plans), "plan"), " takes about ", rough_duration(all)));
+}
+
+// What is measured while others compute is too slow, and slower for some plans than for others.
+void warn_if_busy(const Local& of) {
+  double load = 0;
+  const auto processors = static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  if (::getloadavg(&load, 1) != 1 || load < 0.5 * processors) return;
+  of.say(concat("this machine is busy: in the last minute ", fixed(load, 1), " programs wanted to run on ",
+                counted(static_cast<std::int64_t>(processors), "processor"), "; measure again when it is idle"));
+}
+
 }  // namespace
 
 std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanning& planning) {
@@ -315,6 +352,10 @@ std::vector<PlannedModel> plan_locally(const Workbench& bench, const LocalPlanni
   of.profiling = profile_options(config, planning.rounds);
   of.profiling.input = [&](std::int64_t number, const Program&) { return bench.input(number); };
   of.merged = planning_nodes(config, bench.models, planning.nodes);
+  if (planning.progress) {
+    warn_if_busy(of);
+    announce(of);
+  }
   std::vector<PlannedModel> found = plan_sizes(of);
   const auto faster = [](const PlannedModel& a, const PlannedModel& b) { return a.file.predicted_time < b.file.predicted_time; };
   std::stable_sort(found.begin(), found.end(), faster);

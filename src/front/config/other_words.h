@@ -1,0 +1,15 @@
+// What other systems call the keys of a configuration.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace penstock {
+
+// The name of the key, "learning_rate", that the word means elsewhere: "lr"; also with '-' for '_'. "" where none is known.
+std::string key_called_elsewhere(std::string word);
+
+// The value that the word means elsewhere: "fp32" -> "f32", "gpu" -> "cuda". "" where none is known.
+std::string value_called_elsewhere(const std::string& word);
+
+}  // namespace penstock
