@@ -69,12 +69,12 @@ class FoundSchedule(Schedule):
         return f"{super().__repr__()[:-1]}; makespan {self.makespan:.6g}, bubble {100 * self.bubble:.1f} %, {proof}>"
 
 
-def search(*, actors: int = 2, microbatches: int = 8, chunks: int = 1, memory_limit: float | None = None, costs: AnyCosts | None = None,
+def search(*, actors: int = 2, microbatches: int = 8, chunks: int = 1, activation_limit: float | None = None, costs: AnyCosts | None = None,
            seconds: float = 10.0, allow: Sequence[str] | None = None, window: int = 1, staleness: int = 1, copies: int = 1, forward_only: bool = False,
            order_transfers: bool = False, search_seed: int = 0, **numbers: Unpack[Costs]) -> FoundSchedule:
     """The fastest table that is found for these costs and links, never slower than the fastest schedule by name that fits; as `penstock schedule search`.
 
-    `memory_limit`: micro-batches' activations, of an actor's whole share, that an actor may hold at once. `allow`: what may keep the table within it, "recompute" and
+    `activation_limit`: micro-batches' activations, of an actor's whole share, that an actor may hold at once. `allow`: what may keep the table within it, "recompute" and
     "offload"; without it, what has a time among the costs. `chunks`: stages of an actor. `window`: training steps in the table, undrained, whose parameters
     may be `staleness` updates late. `copies`: of a stage's parameters, 2 for tables in both directions. `order_transfers`: whether the table may say where
     sends and receives start. `seconds`: the most that it searches; what is found within them depends on `search_seed` alone.
@@ -93,20 +93,20 @@ def search(*, actors: int = 2, microbatches: int = 8, chunks: int = 1, memory_li
             raise PenstockError(f"{name}={value!r}", hint=f"{name} is a whole number, at least {least}")
     if not seconds > 0:
         raise PenstockError(f"seconds={seconds!r}", hint="the most that it searches, above 0")
-    check_limit(memory_limit)
+    check_limit(activation_limit)
     check_size(actors, microbatches * window, chunks, "a smaller problem, whose table is then repeated")
     _check_window(window, copies=copies > 1, order_transfers=order_transfers, forward_only=forward_only)
     allowed = _allowed(allow, given)
     how = _core.SearchNumbers()
     for name, value in (("actors", actors), ("microbatches", microbatches), ("chunks", chunks), ("window", window), ("staleness", staleness),
                         ("copies", copies), ("forward_only", forward_only), ("order_transfers", order_transfers),
-                        ("memory_limit", math.inf if memory_limit is None else float(memory_limit)), ("recompute", "recompute" in allowed),
+                        ("memory_limit", math.inf if activation_limit is None else float(activation_limit)), ("recompute", "recompute" in allowed),
                         ("offload", "offload" in allowed)):
         setattr(how, name, value)
     engine = numbers_of(given, actors=actors, stages=actors * chunks)
     table, figures = told(lambda: _core.search_table(how, engine, float(seconds), search_seed))
     found = FoundSchedule._of(table, table_name(figures["found_by"]))
-    found.figures, found._costs = {**figures, "activation_limit": memory_limit}, given
+    found.figures, found._costs = {**figures, "activation_limit": activation_limit}, given
     return found
 
 

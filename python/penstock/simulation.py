@@ -44,13 +44,13 @@ def simulate(schedule: AnySchedule, costs: AnyCosts | None = None, **numbers: Un
 
 
 def compare_schedules(schedules: Iterable[AnySchedule] | None = None, *, actors: int = 2, microbatches: int = 8, chunks: int = 1,
-                      memory_limit: float | None = None, allow: Sequence[str] | None = None, costs: AnyCosts | None = None,
+                      activation_limit: float | None = None, allow: Sequence[str] | None = None, costs: AnyCosts | None = None,
                       **numbers: Unpack[Costs]) -> Rows:
     """Schedules side by side under the same costs and links, the fastest first; then those beyond the memory limit, then those that were refused.
 
     `schedules`: names and tables; without them all that there are by name, each with the options of its own that a search tries, of which `chunks` (stages of
     an actor) are 2 or 1 where it does not take those asked for. Names are made for so many `actors` and `microbatches`; tables are what they are.
-    `memory_limit`: micro-batches' activations, of an actor's whole share, that an actor may hold at once. `allow`: what may keep a table within it,
+    `activation_limit`: micro-batches' activations, of an actor's whole share, that an actor may hold at once. `allow`: what may keep a table within it,
     "recompute" and "offload"; without it, what has a time among the costs.
 
     A row has "name", "title" (with options), "chunks", "makespan", "bubble", "peak_live" (of the fullest actor), "transfers", "copies" (of each stage's
@@ -61,13 +61,13 @@ def compare_schedules(schedules: Iterable[AnySchedule] | None = None, *, actors:
     """
     given = costs_of(costs, numbers)
     allowed = _allowed(allow, given)
-    check_limit(memory_limit)
+    check_limit(activation_limit)
     if schedules is None:
         check_size(actors, microbatches, chunks, 'compare_schedules(["1f1b", "zb-h1"], ...) looks at these alone')
     shape = {"actors": actors, "microbatches": microbatches}
     Schedule("sequential", actors=actors, microbatches=microbatches, chunks=chunks)  # throws where these are wrong
     tables = [table for what in ([None] if schedules is None else _as_list(schedules)) for table in _tables(what, shape, chunks)]
-    rows = [_row(*table, given, memory_limit, allowed) for table in tables]
+    rows = [_row(*table, given, activation_limit, allowed) for table in tables]
     return Rows(sorted(rows, key=lambda row: (bool(row["refused"]), not row["fits"], row["makespan"] or 0.0, row["peak_live"] or 0.0)))
 
 
@@ -134,9 +134,9 @@ def check_size(actors: Any, microbatches: Any, chunks: Any, hint: str) -> None:
                             [f"the product may be up to {LARGEST}"], hint)
 
 
-def check_limit(memory_limit: Any) -> None:
-    if memory_limit is not None and (isinstance(memory_limit, bool) or not isinstance(memory_limit, Real) or not memory_limit > 0):
-        raise PenstockError(f"memory_limit={memory_limit!r}", hint="micro-batches' activations that an actor holds, above 0; None does not limit")
+def check_limit(activation_limit: Any) -> None:
+    if activation_limit is not None and (isinstance(activation_limit, bool) or not isinstance(activation_limit, Real) or not activation_limit > 0):
+        raise PenstockError(f"activation_limit={activation_limit!r}", hint="micro-batches' activations that an actor holds, above 0; None does not limit")
 
 
 def _allowed(allow: Sequence[str] | None, costs: Mapping[str, Any]) -> tuple[str, ...]:

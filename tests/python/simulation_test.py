@@ -184,7 +184,7 @@ class Compared(unittest.TestCase):
         for limit in (None, 3):
             flags = ["--latency", 0.5, "--recompute-time", 1, *(["--activation-limit", limit] if limit else [])]
             said = json.loads(printed("schedule", "compare", "--actors", 3, "--microbatches", 6, "--chunks", 2, *flags, "--json"))["schedules"]
-            rows = penstock.compare_schedules(actors=3, microbatches=6, chunks=2, memory_limit=limit, latency=0.5, recompute=1.0)
+            rows = penstock.compare_schedules(actors=3, microbatches=6, chunks=2, activation_limit=limit, latency=0.5, recompute=1.0)
             for key in ("name", "makespan", "bubble", "chunks", "transfers", "copies"):
                 self.assertEqual([row[key] for row in rows if not row["refused"]], [row[key] for row in said if "refused" not in row], (limit, key))
             self.assertEqual([row["peak_live"] for row in rows if not row["refused"]], [max(row["peak_live"]) for row in said if "refused" not in row])
@@ -200,7 +200,7 @@ class Compared(unittest.TestCase):
         self.assertIn("<td>mine</td>", rows._repr_html_())
         self.assertIn("zb-v", str(rows))
         for call, words in ((lambda: penstock.compare_schedules(["1f1"]), 'did you mean "1f1b"?'), (lambda: penstock.compare_schedules(allow=["recomp"]), '"recompute"'),
-                            (lambda: penstock.compare_schedules(actors=0), "at least 1"), (lambda: penstock.compare_schedules(memory_limit=0), "above 0"),
+                            (lambda: penstock.compare_schedules(actors=0), "at least 1"), (lambda: penstock.compare_schedules(activation_limit=0), "above 0"),
                             (lambda: penstock.compare_schedules(actors=64, microbatches=1024), "looks at these alone"), (lambda: penstock.compare_schedules(["terapipe"]).best(), "none of the rows")):
             self.assertIn(words, message(call))
 
@@ -222,7 +222,7 @@ class Compared(unittest.TestCase):
 
     def test_a_search_is_the_programs(self):
         said = json.loads(printed("schedule", "search", "--actors", 3, "--microbatches", 5, "--latency", 0.25, "--activation-limit", 2, "--seconds", 100, "--json"))
-        found = penstock.search(actors=3, microbatches=5, latency=0.25, memory_limit=2, seconds=100)
+        found = penstock.search(actors=3, microbatches=5, latency=0.25, activation_limit=2, seconds=100)
         self.assertEqual(found.csv, said["table"])
         self.assertEqual(found.figures, {key: said[key] for key in found.figures})
         self.assertEqual([found.makespan, found.bubble, found.lower_bound, found.gap, found.optimal, found.found_by],
@@ -238,7 +238,7 @@ class Compared(unittest.TestCase):
 
     def test_what_a_search_refuses(self):
         for how, words in (({"jitter": 0.1}, "leave out jitter"), ({"actors": 0}, "at least 1"), ({"copies": 0}, "copies is a whole number"), ({"seconds": 0}, "above 0"),
-                           ({"window": 2, "copies": 2}, "leave one of window and copies out"), ({"memory_limit": 0.1}, "0.1"), ({"latncy": 1}, '"latency"'),
+                           ({"window": 2, "copies": 2}, "leave one of window and copies out"), ({"activation_limit": 0.1}, "0.1"), ({"latncy": 1}, '"latency"'),
                            ({"stage_times": [1]}, "the table 2 stages")):
             with self.subTest(**how):
                 self.assertIn(words, message(lambda how=how: penstock.search(**how)))
