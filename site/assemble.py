@@ -158,7 +158,7 @@ def form(value, indent=""):
 def files_and_json(penstock):
     page = ["# Files and JSON\n\nWhat commands print with `--json`, one object each, and the JSON that they write; all by running them, so each key is one that is there. "
             "Times are seconds where a command computes or measures, and the costs' own unit for tables; sizes are bytes.\n\n"
-            "Other forms: [tables](../docs/running.md#a-schedule-of-your-own) (`.csv`) and rules (`.rules`), [clusters](../docs/planning.md#the-cluster) (`.toml`), "
+            "Other forms: [tables](../docs/tables.md#a-schedule-of-your-own) (`.csv`) and rules (`.rules`), [clusters](../docs/planning.md#the-cluster) (`.toml`), "
             "[configurations](configuration.md) (`.toml`), checkpoints (safetensors), and programs and graphs, which [a worked example](../docs/worked_example.md) shows.\n"]
     (penstock.folder / "mine.csv").write_text(penstock("schedule", "1f1b"))
     (penstock.folder / "gpt.toml").write_text(penstock("config", *SMALL))

@@ -155,7 +155,7 @@ class Documents(ProgramTest):
         self.run_document("README.md", 8)
 
     def test_running(self):
-        self.run_document("docs/running.md", 15)
+        self.run_document("docs/running.md", 10)
 
     def test_planning(self):
         self.run_document("docs/planning.md", 8)
@@ -168,8 +168,8 @@ class Documents(ProgramTest):
             self.run_all(commands)
 
     def test_other_documents(self):
-        """A third of them, but not docs/pytorch.md, whose commands read what its code writes: python.docs_test runs both."""
-        named = ("running.md", "planning.md", "papers.md", "pytorch.md")
+        """A third of them, but not those whose commands read what their code or scripts write: python.docs_test runs both."""
+        named = ("running.md", "planning.md", "papers.md", "pytorch.md", "my_schedule.md")
         others = sorted(p.relative_to(REPOSITORY) for p in REPOSITORY.glob("docs/**/*.md") if p.name not in named)
         self.assertTrue(others)
         for name in sampled(others, len(others) // 3):
