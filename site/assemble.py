@@ -95,7 +95,7 @@ def described(node, level, name, bound=False):
     methods = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)} if isinstance(node, ast.ClassDef) else {}
     shown = methods.get("__init__") if methods else node if isinstance(node, ast.FunctionDef) else None
     head = f"```python\n{signature(name, shown, bound or bool(methods))}\n```\n\n" if shown else ""
-    text = f"{'#' * level} {name}\n\n{head}{ast.get_docstring(node) or ''}\n"
+    text = f"{'#' * level} `{name}`\n\n{head}{ast.get_docstring(node) or ''}\n"
     for of, method in methods.items():
         if ast.get_docstring(method) and (not of.startswith("_") or of == "__call__"):
             text += "\n" + described(method, level + 1, of, bound=not any("staticmethod" in ast.unparse(d) for d in method.decorator_list))
