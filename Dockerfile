@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # An image with the program and the package: docker build -t penstock . && docker run --rm penstock train --steps 20
 # Nothing of what builds it stays in it. For GPUs it takes a PyTorch for CUDA in both stages; the image for CPUs is what was tried.
 FROM debian:12 AS build

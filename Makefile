@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Thin fronts over the CMake presets. Environment: PENSTOCK_PYTHON (a Python with torch) or PENSTOCK_LIBTORCH (an unpacked
 # libtorch) is used instead of .venv; ARGS are handed to `penstock train`, or to the demonstration.
 CMAKE ?= $(firstword $(wildcard /usr/bin/cmake) cmake)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Steps of batches that are planned one by one, predicted beside measured.
 
     bench/batches.py [--steps 100] [--batch 64] [--context 2048] [--layers 4] [--width 128] [--backend threads|gloo] [--planner searched]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Whether `penstock plan --planner best` keeps its time, and whether another planner finds a faster plan in as much time.
 
     bench/best.py [--problems 20] [--seed 1] [--seconds 3] [--most-nodes 5000] [--most-devices 1000] [--others]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How far a run in bf16 is from the same run in f32: loss by step, on average over a few steps, and validation loss.
 
     bench/bf16_curve.py [--config examples/gpt.toml] [--steps 300] [--seeds 1] [--over 20]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A step of the reference work beside what its matrix products alone take: how far kernels, schedule and runtime are from the bound.
 
     bench/bound.py [--width 768] [--layers 12] [--dtype bf16] [--rounds 3] [--steps 6]

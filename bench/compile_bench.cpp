@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU seconds of each phase of compiling a GPT at several numbers of layers, and the power of the layers with which each grows:
 //
 //   build/bench/compile_bench                    # on two actors

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Peak memory per device of a GPT on one long sequence (examples/long.toml) whose places are split over the axis context: what the plan says, and beside it the
 formula of what a stage keeps.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Two data-parallel processes over Gloo beside torch's DistributedDataParallel and FSDP2: ratios of step times, runs interleaved.
 
     .venv/bin/python bench/data_peer.py --width 256 [--dtype bf16] [--fair] [--rounds 5]

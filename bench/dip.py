@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Texts with images: every batch planned by DIP beside one table for all of them, simulated and measured.
 
     bench/dip.py [--batches 50] [--seed 0] [--rounds 5] [--steps 12] [--no-measure]

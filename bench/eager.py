@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of a training step of models of Hugging Face, as PyTorch runs it and as Penstock does: one device, one thread, one micro-batch.
 
     bench/eager.py [--width 256] [--layers 4] [--batch 4] [--context 128] [--steps 10] [--rounds 5]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What exporting a PyTorch model from its configuration takes, without its weights.
 
     bench/export.py [--threads 1] [--length 512] [MODEL ...]

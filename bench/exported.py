@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Step time of Hugging Face's GPT-2, exported and run by the program, beside Penstock's own model of the same shape: AdamW with clipping, f32.
 
     bench/exported.py [--width 768] [--layers 12] [--batch 4] [--context 128] [--actors 1] [--microbatches 1] [--steps 8] [--rounds 3]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Frozen stages in the idle time of the step before: a latent diffusion model whose encoder of captions computes where actors wait.
 
     bench/filled.py [--actors 2] [--microbatches 4] [--window 8] [--rounds 5] [--text-layers 2] [--caption 24]

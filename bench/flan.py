@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """DynaPipe's plans beside padding and packing on a simulated cluster of 32 A100: GPT-6.7B and T5-11B on lengths like FLAN's.
 
     bench/flan.py [--tokens 65536] [--batches 3] [--contexts 512 1024 2048 4096 8192] [--seed 1]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPT-2 of Hugging Face, unmodified, trained by penstock.trainer and by torch.distributed.pipelining in turn.
 
     PYTHONPATH=build/python .venv/bin/python bench/gpt2_peer.py [--layers 12] [--width 768] [--heads 12] [--context 128] [--batch 8] [--microbatches 8]

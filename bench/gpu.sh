@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Shows on one GPU what only a GPU can show, in six minutes (bench/gpu/README.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Kernels and layers of transformers on one GPU, as PyTorch runs them, beside what Penstock's roofline predicts for them.
 
     bench/gpu_layers.py --out measured.json [--long] [--seconds 80]           # where there are CUDA and PyTorch

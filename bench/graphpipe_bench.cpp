@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how fast GraphPipe's planner searches, by nodes and devices; `states` is the number of states that it looks at.
 //
 //   cmake --preset release -DPENSTOCK_BENCH=ON && ninja -C build graphpipe_bench && build/bench/graphpipe_bench

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures a program's overhead: dispatch by the interpreter with a machine that does nothing, and the verifier, the memory plan and the
 // text form, on the program of a 1F1B pipeline (one stage per device, one tensor per edge).
 #include <benchmark/benchmark.h>

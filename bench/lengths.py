@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ways to train on samples that differ in length, in turn on the same batches: real tokens per second of GPT and T5 on two actors.
 
     bench/lengths.py [--rounds 12] [--models gpt t5] [--texts FILE.jsonl] [--pairs FILE.jsonl]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What schedules for long sequences would bring on a cluster, by published figures: the best configuration of each that fits, and the best of all.
 
     bench/long_contexts.py [--cluster examples/clusters/a100-64.toml] [--contexts 32768 131072 1048576] [--layers 32] [--width 4096] [--heads 32] [--batch 8]

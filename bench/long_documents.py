@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """FlexSP and InfiniPipe on a simulated cluster: batches of documents of very different lengths, beside packing, and beside both together.
 
     bench/long_documents.py [--cluster examples/clusters/a100-64.toml] [--contexts 131072 524288] [--scale 1] [--documents 512] [--batches 10] [--seed 1]

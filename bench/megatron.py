@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Megatron-LM's published table (Narayanan et al., 2104.04473, table 1) beside what Penstock predicts, and would choose.
 
     bench/megatron.py [--rows 1.7,3.6] [--seconds 60] [--no-choice]

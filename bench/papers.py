@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The system of each paper beside what Penstock finds without being told which: in the same simulation, with no more memory than the paper's takes.
 
     bench/papers.py [--only gpipe,xpipe] [--size small|large]

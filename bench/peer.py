@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Penstock beside torch.distributed.pipelining on the peer's reference work: ratios of step times, runs interleaved.
 
     .venv/bin/python bench/peer.py [PEER.py] --width 256 [--layers 8] [--dtype bf16] [--fair] [--rounds 5] [--ours 1f1b planned] [--peer-cuts even 5+3]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tensor bytes of the peer's reference work at their peak, per rank: every allocation of libtorch's CPU allocator, added up in time.
 
     .venv/bin/python bench/peer_memory.py bench/torch_peer.py sequential 256 16 2

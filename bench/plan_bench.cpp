@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how long planners search on the measured graphs, for the rows whose original times are published (seconds on one core of a small
 // machine): PipeDream 0.1 to 0.3, on resnet50 0.3, 0.9 and 3.7 on 4, 8 and 16 devices and 22 on 4x4; Piper 5 and 70 on 512 and 2048 devices
 // of 80 GB, 3.3 on 512 of 8 GiB, under 0.3 else; dnn-partitioning under 0.1.

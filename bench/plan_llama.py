@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Time and memory of planning a model that no device here holds: Llama-3 70B from its configuration, on meta tensors, for 64 H100.
 
     PYTHONPATH=build/python bench/plan_llama.py [--layers 80] [--length 4096] [--samples 512] [--planner best] [--bf16] [--out plan.html]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Plans of `penstock plan --cluster local` beside an even split by layers: CANDLE-Uno, the multimodal transformer and GPT on two actors.
 
     bench/planned.py [--models candle-uno multimodal gpt] [--rounds 5] [--steps 13]

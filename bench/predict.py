@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Predicted beside measured step times: GPT at several widths, threads and Gloo: every schedule on two actors, actors of two
 devices, and tensors split over two.
 

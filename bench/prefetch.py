@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The time that looking rows up ahead saves (pipeline.prefetch): DLRM on two actors, the table and its lookups on one, the dense layers on the other.
 
 Each round measures in turn: both actors' work alone (`1f1b` of one micro-batch, in which one waits for the other), `nestpipe` with rows looked up when they are

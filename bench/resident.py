@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Growth of the resident set beside the planned bytes: runs of models of several sizes, each against the smallest.
 
     bench/resident.py

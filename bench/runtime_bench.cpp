@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures a step's overhead: a device's dispatch, the messages of a step, and a transfer between threads that spin or sleep.
 #include <benchmark/benchmark.h>
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How near to the best `penstock schedule search` comes, and how long it takes.
 
     bench/search.py [--instances 30] [--seed 2024] [--seconds 10] [--only random|large]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The searched schedule beside the best generators, measured: GPT of width 256 on two actors.
 
     bench/searched.py [--microbatches 4 16] [--rounds 5] [--steps 12] [--limit 2.5] [--candidates 6] [--search-rounds 5]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Steps of a GPT on long sequences, whole and in slices: time and memory of schedules that cut a micro-batch's sequence beside 1f1b.
 
     bench/slices.py [--context 1024] [--width 256] [--layers 8] [--batch 4] [--actors 2] [--rounds 3] [--steps 6] [--slices 8 16 [5,4,4,3]] [--only NAME ...] [--predict]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how fast tables are made, checked and simulated; items are actions.
 //
 //   cmake --preset release -DPENSTOCK_BENCH=ON && ninja -C build table_bench && build/bench/table_bench

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Two tensor-parallel processes over Gloo beside torch's parallelize_module: ratios of step times, collectives, bytes; runs interleaved.
 
     .venv/bin/python bench/tensor_peer.py --widths 64 256 [--fair] [--rounds 5]

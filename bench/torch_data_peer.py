@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Data-parallel PyTorch on the reference work (src/front/models/reference.cpp), over Gloo: bench/data_peer.py's other side.
 
     OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_data_peer.py ddp 64 2 8 DUMP [f32|autocast|bf16]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed.pipelining, or plain PyTorch, on the reference work (src/front/models/reference.cpp): bench/peer.py's other side.
 
     OMP_NUM_THREADS=1 .venv/bin/python bench/torch_peer.py sequential 64 16 2 [f32|autocast|bf16 [8 [even]]]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Penstock's simulator beside torch.distributed.pipelining's own dry run (_simulate_comms_compute) on the same tables.
 
     ninja -C build penstock table_bench && .venv/bin/python bench/torch_simulate.py [--sizes 8x32 32x128 128x512]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tensor-parallel PyTorch on the reference work (src/front/models/reference.cpp), over Gloo: bench/tensor_peer.py's other side.
 
     OMP_NUM_THREADS=1 .venv/bin/python -m torch.distributed.run --nproc-per-node=2 bench/torch_tensor_peer.py tp 64 1 DUMP TEXT time

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Two actors of which one is held back: equal stages beside those that planners balance for it, predicted and measured; docs/asynchronous.md.
 
     bench/unequal.py [--factor 2] [--rounds 3] [--steps 12]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ZeroPP (2402.03791) beside 1F1B, interleaved and breadth-first schedules with sharded parameters, simulated.
 
     bench/zeropp.py [--cluster examples/clusters/a100-64.toml] [--microbatches 8,16,32,64] [--models 6.2,14.6,28.3,63.6]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library that commands compute with. libtorch takes 0.2 s to load, which is most of what a small command would take, so `penstock` has
 // it in a library of its own, libpenstock_backend.so, and loads that for commands that compute (loaded_backend.cpp). A user's own program
 // is linked to it (linked_backend.cpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that libpenstock_backend.so gives (cli/backend.h).
 #include "torch/backend.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch: solves one of the problems of planning a batch: samples with lengths of their own, and long sequences.
 #include "cli/batch.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kinds of problems that `penstock batch` solves, and reading their instances.
 #pragma once
 

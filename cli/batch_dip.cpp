@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch modules, segments: DIP's algorithms.
 #include <algorithm>
 

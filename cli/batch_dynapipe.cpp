@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch cut, order, partition, cyclic, inject: DynaPipe's algorithms.
 #include <algorithm>
 

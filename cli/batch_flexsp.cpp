@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch groups, divide, buckets: FlexSP's algorithms.
 #include <algorithm>
 #include <functional>

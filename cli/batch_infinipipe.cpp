@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch split, chunks, checkpoint: InfiniPipe's algorithms.
 #include <algorithm>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch layers: LayerPipe's balance of forwards, input gradients and weight gradients; stages: DiffusionPipe's partition.
 #include "base/text.h"
 #include "batch/layer_split.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch prefetch, window, tables: NestPipe's batches of which rows are looked up ahead, its window of frozen tables, and where
 // tables lie.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the instances of penstock batch.
 #include <cmath>
 #include <cstdlib>

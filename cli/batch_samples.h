@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading what instances of several kinds have: samples, their costs, micro-batches.
 #pragma once
 

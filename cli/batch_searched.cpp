@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch table, search: the planner that tries plans in the simulator.
 
 #include "batch/cyclic.h"

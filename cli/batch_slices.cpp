@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock batch slices, exchange: TeraPipe's planner and SlimPipe's exchange of attention.
 #include "batch/slice_sequences.h"
 #include "cli/batch.h"

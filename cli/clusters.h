@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the cluster of devices that a command runs on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands and options of the program, read off the parser's tree as plain text: what --help, manual pages and completions print.
 #pragma once
 

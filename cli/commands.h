@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The subcommands, one file each. Each function adds a command to the program, with its options, an example, and what it does.
 #pragma once
 

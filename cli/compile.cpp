@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock compile
 #include <CLI/CLI.hpp>
 #include <cstdio>

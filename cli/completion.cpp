@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock completion: prints the script by which a shell completes commands, options and their words, made of the same tree as --help.
 #include <CLI/CLI.hpp>
 #include <algorithm>

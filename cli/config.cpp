@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock config: prints every key of a configuration with its meaning.
 #include <cstdio>
 #include <memory>

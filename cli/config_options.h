@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options that train, check and compile share: a configuration and its overrides.
 #pragma once
 

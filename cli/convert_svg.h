@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures in formats that other programs make of an SVG.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock data: makes files of tokens, and says how long sequences are.
 #include <algorithm>
 #include <cstdio>

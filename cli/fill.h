@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filling a step's idle time with frozen layers, on the command line: flags, figures and what fills which interval.
 #pragma once
 

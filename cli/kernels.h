@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the library that computes each matrix product of a command's programs.
 #pragma once
 

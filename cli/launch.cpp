@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock launch
 #include <fcntl.h>
 #include <sys/prctl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a command says of its work beside its answer: progress and notes, on standard error and in a file.
 #pragma once
 

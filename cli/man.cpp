@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock man: prints manual pages, made of the same tree as --help.
 #include <CLI/CLI.hpp>
 #include <algorithm>

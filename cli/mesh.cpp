@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock mesh: draws who holds what of a value, and what the axes of a mesh send over a cluster's links.
 #include "cli/mesh.h"
 

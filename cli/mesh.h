@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON that compile --explain and mesh share.
 #pragma once
 

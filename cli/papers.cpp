@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock papers: the papers whose systems are here, and the systems beside which it is held.
 #include <CLI/CLI.hpp>
 #include <algorithm>

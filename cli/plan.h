@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock plan: what its parts share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock plan: a plan as text and as JSON.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock plan of whole configurations: --vary, and planners of these.
 #include <algorithm>
 #include <cstdio>

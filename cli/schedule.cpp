@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock schedule: lists the schedules, or prints a table by name or from a file.
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock schedule compare: shows every schedule side by side under the same costs, links and memory limit.
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock schedule search --measure: races the tables that are best by prediction in whole training steps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock schedule search: finds the best table for costs, links and a memory limit.
 #include "cli/schedule_search.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments that penstock schedule search and penstock schedule compare share: costs, links and a limit, without a table.
 #pragma once
 

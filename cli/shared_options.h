@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that several commands have, each in one place so that it has one name, one unit and one meaning everywhere.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock show: draws timelines.
 #include <CLI/CLI.hpp>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock simulate: predicts time, bubble and memory of a table or a program, without running anything.
 #include "cli/simulate.h"
 

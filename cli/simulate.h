@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arguments and helpers that the two halves of penstock simulate, tables and programs, share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the flags that describe links and disturbances.
 #include <CLI/CLI.hpp>
 #include <algorithm>

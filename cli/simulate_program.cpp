@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock simulate of a program: from its text or compiled from a configuration; alone or beside a measured run.
 #include <algorithm>
 #include <filesystem>

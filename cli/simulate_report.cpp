@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints the explanation of a simulated step, for people and for machines.
 #include <nlohmann/json.hpp>
 

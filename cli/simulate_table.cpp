@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock simulate of a schedule's table, under costs that are given or measured.
 #include <algorithm>
 #include <cmath>

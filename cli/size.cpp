@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock size: how many GPUs and parameter servers, by figures that are given, or that a run or a profile says.
 #include <CLI/CLI.hpp>
 #include <filesystem>

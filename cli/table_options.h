@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of a schedule's table on the command line: a name with options that shape the table, or a file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages for command lines that no command accepts, and all messages in the words that the user wrote.
 #pragma once
 

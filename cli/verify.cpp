@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock verify: checks a program's text, in both channel models; a schedule's table; or the checkpoints of a run.
 #include <CLI/CLI.hpp>
 #include <algorithm>

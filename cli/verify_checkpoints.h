@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // penstock verify of a run's or a checkpoint's folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The version that the program tells, which the build writes (cmake/version.cmake).
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The device "cuda" (docs/gpu.md), a library beside the program's backend. It is built where libtorch is one for CUDA and the headers of CUDA's
 # runtime are there: those that pip installs beside PyTorch, or a CUDA toolkit's, of the version that libtorch was built with. It is compiled by
 # the host's compiler, and links to libtorch alone.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Puts the text of files, one after the other, into `target` as `std::string_view penstock::<name>`, which `header` declares.
 # A raw string literal may not be too long for every compiler; gcc and clang take any.
 function(penstock_embed_into target name header)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The program, and the package Penstock for programs with models of their own: find_package(Penstock), then Penstock::penstock.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Our own kernels for NVIDIA's cards (src/run/cuda/kernels.cu): compiled by PENSTOCK_NVCC for those of these cards that it knows, and to PTX, which a
 # driver compiles, for later ones.
 set(PENSTOCK_KERNEL_CARDS 80 90 100)

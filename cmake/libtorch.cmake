@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtorch, from the folder PENSTOCK_LIBTORCH, which has include/ and lib/. What runs on CPUs is linked by itself: PyTorch's own
 # TorchConfig.cmake asks for CUDA's compiler and libraries wherever its build has kernels for it, as most that are installed have.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Files of one folder are compiled several at a time: most of a small file's time is that of the headers it includes. So what files of a folder keep
 # to themselves has names that differ. PENSTOCK_TOGETHER=OFF compiles each by itself, which shows includes that are missing: `make soak` does.
 option(PENSTOCK_TOGETHER "Compile several files of a folder at a time" ON)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DOUT=FILE -DTESTS=DIR "-DFILES=a.cpp;b.cpp" -P together_tests.cmake writes files of tests/ into one, for penstock_tests_together.
 # Each one's unnamed namespace gets the name of its folder and file, so that files may use the same names for what they keep to themselves.
 set(text "")

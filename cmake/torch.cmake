@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtorch from a Python environment (PENSTOCK_PYTHON, default .venv), or PENSTOCK_LIBTORCH.
 set(PENSTOCK_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "A Python that can import torch; also runs the tests against PyTorch")
 if(SKBUILD)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DVERSION=V -DLIBTORCH=V -DFOLDER=SOURCES -DOUT=FILE -P version.cmake writes what `penstock --version` says (cli/version.h), where that is not
 # what the file has. Sources that were unpacked without their history have no commit to name.
 execute_process(COMMAND git -C "${FOLDER}" describe --always --exclude=* --abbrev=10 --dirty=,\ changed OUTPUT_VARIABLE commit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of one's own, with every command of Penstock:
 //   custom_model train --set model.name=trigram --actors 2 --schedule 1f1b
 #include "penstock/run.h"

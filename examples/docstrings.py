@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes pairs to train on that lie on most machines: functions of Python's library, and the first paragraphs of their docstrings.
 
 usage: docstrings.py --out FILE.jsonl [FOLDER ...]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Penstock as a library: an op, a planner, a table and a model of one's own, compiled, predicted and run without a command line.
 #include <algorithm>
 #include <cmath>

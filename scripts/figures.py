@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the sources, for comparing before and after: scripts/figures.py [ROOT] [--against OTHER_ROOT] [--longest N] [--library L]
 
 Per folder: lines, lines of code (neither blank nor all comment), comment lines, casts (static_cast and reinterpret_cast). Of all: the longest and the

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what this machine does not have: scripts/setup.sh [tests] [cuda] [format] [bench] [site] [wheel]. Without an argument what building and running the
 # program takes: Debian packages, and libtorch in .venv. Does nothing, quickly, when all is there. PENSTOCK_PYTHON or PENSTOCK_LIBTORCH: no
 # .venv is made.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # scripts/wheel.sh PYTHON: makes the wheel for this Python and its PyTorch, in dist/, and tries it as a new user would (tests/wheel/try_wheel.py).
 # Libraries that few machines have are carried in the wheel; libtorch's are those of the PyTorch that is installed beside it.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts the site's source together: assemble.py PROGRAM FOLDER
 
 What people write is in docs/ and copied; what the program says of itself (its commands, keys and schedules) is asked of it, so that it is never old.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How Sphinx makes the site of docs/: `make site` writes build-site/index.html."""
 
 project = "Penstock"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints a file with its comments as Doxygen reads them: doxygen_comments.py FILE
 
 In a header a comment stands for all declarations of the paragraph that it begins, as a reader takes it; one behind a declaration is that
@@ -28,6 +29,9 @@ def header(lines):
         scope, text = scopes[-1], line.strip()
         if text.startswith("template") and "}  // namespace penstock" in lines[:number]:
             return  # what follows is the standard library's
+        if text.startswith("// SPDX-"):
+            yield ""
+            continue
         if text.startswith("//"):
             before = lines[number - 1].strip() if number else ""
             scope.comment = [*(scope.comment if before.startswith("//") else []), text[2:]]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws the first table of docs/performance.md as a chart, in its colours light or dark: performance_chart.py > docs/performance.svg"""
 
 import pathlib

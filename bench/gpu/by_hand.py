@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A module as users write them, of norms, gates and residuals by hand: one JSON line with the seconds of a step and its losses, by Penstock with
 and without fused chains, by PyTorch as it is or compiled."""
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPT-2 in bf16 as PyTorch trains it: one JSON line with the seconds of a step. Weights are f32, products run under autocast, AdamW is fused."""
 import argparse
 import json

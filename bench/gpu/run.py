@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of bench/gpu.sh, each in its own time, and each one's figures in the file of results as soon as it has ended (bench/gpu/README.md)."""
 import argparse
 import datetime

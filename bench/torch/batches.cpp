@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows what lies between a batch of samples and its run: what a core spends on the plan, on each pass of lowering, and on binding, for a
 // GPT of 4 layers. Lengths are drawn log-normal, as documents have them (median 384 tokens, sigma 1.26), and cut at the context.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures our loops beside libtorch's, and matrix products by library, at the sizes of the reference model (2 sequences of 128, vocabulary
 // 2048, 4 heads). Times are CPU times of the thread; items are floating-point operations for products, elements otherwise.
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways to give a pipeline of two actors batches of samples that differ in length: padded, packed, cut or ragged, in turn on the same
 // batches.
 //

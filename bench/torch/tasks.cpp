@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows where the time of a step goes: runs every task of a compiled program, op by op, alone on one thread, and takes the thread's CPU
 // time (in which other work on the machine hardly shows).
 //

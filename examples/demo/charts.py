@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts as inline SVG, in the colours of the page that they stand in (--ink, --faint, --line, --ground)."""
 
 import math

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Penstock shown in eight parts, each of which runs what it speaks of; ends with exit code 1 where something is not as it is claimed to be.
 
     make demo     # or: .venv/bin/python examples/demo/demo.py [--quick] [--out runs/demo] [--penstock build/penstock]

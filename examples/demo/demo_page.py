@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demonstration's page, made of its results alone:
 
     python3 examples/demo/demo_page.py runs/demo/results.json runs/demo/timelines.html runs/demo/lengths.html runs/demo/demo.html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demonstration takes from PyTorch: a schedule's table, a GPT with its weights, and the gradients of its autograd."""
 
 import json

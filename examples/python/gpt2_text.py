@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPT-2, tiny, reads the sources of Python's standard library, in tokens that `tokenizers` finds in them.
 
 usage: gpt2_text.py

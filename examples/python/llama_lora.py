@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Llama learns to count by ones; then adapters of low rank learn to count by threes, while its weights stay as they are.
 
 usage: llama_lora.py

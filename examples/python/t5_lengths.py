@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T5 learns to turn words around. Micro-batches have lengths of their own, so that short words are not padded to long ones.
 
 usage: t5_lengths.py

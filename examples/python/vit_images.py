@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A vision transformer learns to tell drawn shapes apart: a model of Hugging Face, a DataLoader, two pipeline stages.
 
 usage: vit_images.py

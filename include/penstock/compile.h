@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a step, or a model, and a schedule to programs: the whole way in one call.
 #pragma once
 

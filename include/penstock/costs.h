@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The costs of tasks and links on a machine, as `penstock profile` measured them: one JSON file.
 #pragma once
 

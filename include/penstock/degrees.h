@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses how many stages there are, how many replicas of each, over how many devices each replica's tensors are split, how far states are
 // sharded, and the order of work: for models too large to try all of that on the cluster. The number of devices is the product of the
 // degrees: pipeline p, data d, tensor t and context c. Each of p actors is a group of d * c * t devices that share the stages stage % p.

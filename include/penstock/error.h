@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one way Penstock reports a user's mistake.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains a plan: what holds it up, the next best plan, and what a larger cluster would give.
 #pragma once
 

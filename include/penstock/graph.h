@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The step graph: SSA over tensors with static shapes. Plain data; what ops mean is in src/step/ops.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strong ids: an index that cannot be mistaken for an index into something else. What is computed with stays a plain integer: schedules
 // reckon with stages and actors (stage = chunk * actors + actor), transports with ranks.
 #pragma once

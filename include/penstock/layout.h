@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts: how the members of one axis of a mesh of devices hold a tensor, and what an op makes of tensors that they hold so. A mesh of
 // several axes is worked on one axis after the other: to each, what the members of those before hold is a tensor like any other.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seconds that moving bytes between devices takes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The meaning of one op: result types, gradient, cost, aliasing; and how a user makes an op known.
 #pragma once
 

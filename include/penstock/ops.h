@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of a traced graph and the functions that compute with them. Names, operand order and
 // semantics are ATen's. Each throws Error where shapes or dtypes do not fit.
 #pragma once

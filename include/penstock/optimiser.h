@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimisers: a table with a row for each. A row writes the update of one parameter as graph code, so what is known of ops (how tensors lie
 // in shares, what a window of steps reads) holds for it as for a model, and nothing else knows an optimiser by its name.
 #pragma once

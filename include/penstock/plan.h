@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planning: a model as operators with costs, a cluster, and the plan of stages that a planner makes of both.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan as `penstock plan --out` writes it and --plan reads it: JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step graph planned as it is: its nodes with published times, a planner, and the step with the plan's stages and table.
 #pragma once
 

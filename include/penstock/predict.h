@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicts in one call the time that a program will take: from published figures, or from a profile.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program: per device one list of instructions. The program that is verified and simulated is exactly the one that runs.
 //
 // A *slot* is a device's piece of memory that is defined, read and freed as one: the tensors with one producer and the same

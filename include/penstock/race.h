@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fastest of several tables of one model on this machine, by whole steps that run in turn; and a search whose best tables race.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rank of this process among the processes of one run, from the variables that launchers set.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A schedule as rules: where stages are, which kind of action an actor prefers, in which order it takes those of a kind, and how much may
 // be in flight. Whenever an actor is free it starts the first action that is ready and allowed; so the rules and costs make a table. After
 // the schedule language of FlexPipe (2510.05112).

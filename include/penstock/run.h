@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every command of the program, for a user's own models.
 #pragma once
 

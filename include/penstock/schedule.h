@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A schedule is a table: per actor, an ordered list of actions. Its CSV is torch.distributed.pipelining's; what is
 // Penstock's own stands before the kind, so that torch's reader rejects it instead of misreading it.
 #pragma once

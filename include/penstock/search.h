@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds a table for given costs, links and a memory limit, and proves how far from the best it can be.
 #pragma once
 

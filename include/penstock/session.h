@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Penstock inside another program: devices that take compiled programs, state and data by name, and give results, state and timelines.
 // No command line, configuration, model class or file is needed:
 //

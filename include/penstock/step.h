@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole step graphs, built from a model by the same public functions that users have.
 //
 // Inputs of every step graph: first the state, which is the parameters under their own names and, in a training step, what the optimiser

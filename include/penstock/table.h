@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When each action of a table runs, on devices and links that are described by numbers: actors compute one action after the other, a
 // transfer occupies its link, what is needed elsewhere arrives later. Beside compute an actor has two lanes: of copies to and from host
 // memory (OFFLOAD, RELOAD), and of collectives (UNSHARD, REDUCE_GRAD). What stands in the row for a lane is started when the compute before

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline says what the devices did or will do, and when: one model for simulated tables, simulated programs and measured steps. What
 // explains (explain.h) and what draws (report/) reads nothing else.
 #pragma once

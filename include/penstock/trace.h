@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writing models: named parameters, modules, stage marks, gradients and the one loop of a training step.
 #pragma once
 

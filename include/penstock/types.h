@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types, shapes and tensor types: what a value of a graph is.
 #pragma once
 

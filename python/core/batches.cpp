@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch planners for samples that Python has.
 #include "batches.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Python module penstock._core: what include/penstock offers, for tensors that Python owns. A tensor crosses as its dtype, shape and
 // address, so nothing here depends on PyTorch's own C++ interface.
 #include <pybind11/pybind11.h>

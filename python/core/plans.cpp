@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of graphs' files and of configurations, as `penstock plan` makes them.
 #include "plans.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables as Python's lists, what they take on a machine that numbers describe, and the search for them.
 #include "schedules.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timelines as Python's rows, and as pictures.
 #include <pybind11/stl.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Penstock from Python: modules of PyTorch exported, and trained with pipeline parallelism.
 
     step = penstock.trainer(module, example=batch, actors=2, schedule="zb-h1", microbatches=8,

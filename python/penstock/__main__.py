@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program, as the package brings it: `python -m penstock ARGS`, and the command `penstock` that pip installs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The call of a module: its tensors by name, and everything else, which is fixed when it is exported."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches of samples that have lengths of their own, each cut into micro-batches and ordered by a planner."""
 
 from __future__ import annotations

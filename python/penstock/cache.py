@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A key of all that an export depends on: the module's classes and attributes, the code that they reach, the files of all code that is no
 package's, the call and PyTorch's settings.
 

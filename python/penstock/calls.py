@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a module is called with a batch, and with one of its micro-batches."""
 
 from __future__ import annotations

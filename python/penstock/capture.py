@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a module and the tensors that it is called with to its joint forward and backward graph."""
 
 from __future__ import annotations

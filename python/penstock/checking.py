@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a plan computes what PyTorch computes, and how schedules compare."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a training loop: files step-NUMBER.safetensors in a folder, each there whole or not at all.
 
 A file has the parameters, buffers and what the optimiser keeps by the trainer's names, which no plan changes, and as texts the number of steps, the

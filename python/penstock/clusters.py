@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters that are planned for, as plain dicts."""
 
 from __future__ import annotations

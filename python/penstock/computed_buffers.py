@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffers on the meta device that no file holds: the module computes them when it is made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a table's actions and its links take, as a plain dict that all that simulates, compares and searches tables shares."""
 
 from __future__ import annotations

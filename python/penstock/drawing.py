@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timelines drawn by matplotlib in the size of a paper's column or page: vectors, fonts that print, and tones that a grey printer tells apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step draws at random, for PyTorch: eager ops get the masks that the devices draw by counters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one way the package reports a user's mistake."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A module as it is evaluated: without dropout, with stored statistics, and with what it gives beside its loss."""
 
 from __future__ import annotations

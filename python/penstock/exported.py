@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An exported module: header, graph and state, also as a file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exporting a module: `export` gives its joint forward and backward graph as text, and its state by name."""
 
 from __future__ import annotations

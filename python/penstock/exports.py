@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A module's exports: one at first, and another for each kind of batch that none before it fits.
 
 Symbols for sizes make an export several times as long: of a conv net, minutes. So the first one has the example's sizes as numbers, unless

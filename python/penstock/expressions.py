@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions of sizes, read and computed as data: a file that was exported elsewhere says them, so none of it is run as code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that a user names: what is wrong with one is said as a PenstockError."""
 
 from __future__ import annotations

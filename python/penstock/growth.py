@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which numbers in a module's ops depend on how many samples it is called with, where sizes are no symbols."""
 
 from __future__ import annotations

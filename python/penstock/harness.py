@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Language models for lm-eval (EleutherAI's evaluation harness): `LanguageModel` has the methods of its `LM`.
 
     lm = penstock.harness.LanguageModel(step, tokenizer, length=128)

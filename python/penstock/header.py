@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The header of an exported module: what its graph's inputs, outputs and symbols are."""
 
 from __future__ import annotations

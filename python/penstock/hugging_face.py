@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A `transformers.Trainer` whose steps are Penstock's: the loop, the data, the schedule of rates and the checkpoints stay its own.
 
     trainer = penstock.hugging_face.Trainer(model, args, train_dataset=dataset, pipeline={"actors": 2, "schedule": "zb-h1", "microbatches": 8})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A joint forward and backward graph as plain data: its inputs and outputs by role, and the nodes that are computed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports that are kept in a folder, each in a file named by its key (`cache.export_key`)."""
 
 from __future__ import annotations

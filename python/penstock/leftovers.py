@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PyTorch keeps of each trace until the process ends, forgotten."""
 
 from __future__ import annotations

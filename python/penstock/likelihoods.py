@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Language models by what they say of tokens: perplexity, of a trainer's step or of a module."""
 
 from __future__ import annotations

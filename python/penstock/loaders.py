@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loaders that say where they are: an iterable of batches with a state, from which another process goes on with exactly the next batch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loggers, which take the numbers of each step, and a run's metrics.jsonl handed to one.
 
     step = penstock.trainer(..., log=penstock.loggers.TensorBoard("runs/first"))

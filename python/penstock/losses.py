@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of a module's results is the loss."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where each op of a joint graph comes from: the module that it belongs to, and the forward op that a backward op belongs to."""
 
 from __future__ import annotations

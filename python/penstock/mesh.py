@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mesh of devices whose axes have the user's names, as the arguments of a trainer."""
 
 from __future__ import annotations

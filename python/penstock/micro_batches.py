@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A batch whose micro-batches have shapes of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of the dims of a module's parameters, and the axes over which they are split."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state that an optimiser keeps, in the form of torch.optim's state_dict()."""
 
 from __future__ import annotations

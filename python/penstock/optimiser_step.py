@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An optimiser's own step() as a graph for each parameter, for optimisers that no op of the program computes.
 
 Numbers that change from step to step, learning rates and the number of steps, are scalars in double precision while step() is traced, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an optimiser of torch.optim is to Penstock: its name, and the settings of each of its groups."""
 
 from __future__ import annotations

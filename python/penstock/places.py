@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where in the user's program something is: the module by its path, and the line of source."""
 
 from __future__ import annotations

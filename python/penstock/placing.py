@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a step is cut and placed."""
 
 from __future__ import annotations

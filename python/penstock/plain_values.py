@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of Python as JSON and tensors, and back: what a state_dict() gives, without pickle, so that nothing in a file is run."""
 
 from __future__ import annotations

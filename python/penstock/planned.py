@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans that planners make: which of a module's ops are a stage, on which devices, and the order of the work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a folder of Hugging Face's `save_pretrained` for a module."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a folder as Hugging Face's `save_pretrained` does."""
 
 from __future__ import annotations

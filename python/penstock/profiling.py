@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times that this machine takes for a module's step, measured."""
 
 from __future__ import annotations

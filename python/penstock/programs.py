@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of a trainer: one for each kind of step and shape of batch, made when the first such batch comes."""
 
 from __future__ import annotations

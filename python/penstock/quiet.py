@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's internals, kept quiet while they trace: what they warn of is of their own code, and says nothing that a user could change.
 
 PENSTOCK_DEBUG=1 in the environment lets all of it be seen. It is no attribute of the package: some is said while modules are imported, before a program

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trainers whose devices are processes: rank 0 leads one, the others' devices do their part, and every rank gets what a call gives."""
 
 from __future__ import annotations

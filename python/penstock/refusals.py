@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refusals of graphs that cannot be run as they were meant, with the module and the line that the reason comes from."""
 
 from __future__ import annotations

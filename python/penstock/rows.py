@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of figures: a list of dicts that is text, HTML, CSV or a frame of pandas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors and texts as a file of safetensors, with checksums in its metadata where this package wrote it."""
 
 from __future__ import annotations

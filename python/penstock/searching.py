@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search for a table under costs, links and a limit of memory."""
 
 from __future__ import annotations

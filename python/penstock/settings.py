@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `trainer` is given, before anything is made of it: kinds and ranges of its arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulated steps of tables, and tables compared: by hand, all of them, or over ranges of options."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes as expressions of symbols."""
 
 from __future__ import annotations

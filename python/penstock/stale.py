@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A warning where a module's state_dict() is asked for while a trainer has newer values."""
 
 from __future__ import annotations

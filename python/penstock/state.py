@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a trainer: parameters and buffers by the module's names, and what the optimiser keeps of them."""
 
 from __future__ import annotations

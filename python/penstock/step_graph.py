@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The traced step of an optimiser, cut into a graph for each parameter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several steps that one table orders, so that the pipeline is not drained between them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules as tables in Python: by name with options, from files, or from lists of actions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How tensors pass to the module _core and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a joint graph as the text that the program reads ("penstock graph 1")."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timelines: what devices did, or would do, and when; as figures, rows and pictures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a module and its call to what is exported of it: captured, read, checked, described, written."""
 
 from __future__ import annotations

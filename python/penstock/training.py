@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training a module with pipeline parallelism: `trainer` gives a function of batches that does a whole step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Some things that a module does while it is traced its graph would silently not say: they are refused, or turned into what it does say."""
 
 from __future__ import annotations

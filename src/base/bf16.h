@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bf16 as its bits: the upper half of an f32.
 #pragma once
 

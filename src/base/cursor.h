@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cursor over text. Every parser of Penstock reads with it, so every message has file:line:column, the line, and a caret.
 #pragma once
 

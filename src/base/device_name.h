@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The devices that stages compute on, by the names that configurations have for them.
 #pragma once
 

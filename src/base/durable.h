@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files are written whole or not at all, or line by line. A link that someone put in a file's place is never followed, so nothing but
 // the file is changed. Folders' names survive a crash.
 #pragma once

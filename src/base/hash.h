@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A 64-bit hash for structural hashes of graphs and programs; stable across machines.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of what must hold whatever the user does.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading JSON so that every message says the file and the place: "costs.json: tasks[3].alone.median is -1; it must not be negative".
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short names for conversions that searches and simulations write often.
 #pragma once
 

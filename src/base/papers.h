@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The papers whose systems are here, and the systems beside which Penstock is held: one list, which `penstock papers` and docs/papers.md
 // print, and which whoever refuses a name asks. It is a file, papers.toml, and knows nothing of the schedules and planners that it names;
 // tests hold it against them, and run its commands.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of papers.toml, put into the program by the build (cmake/embed.cmake).
 #pragma once
 

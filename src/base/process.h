@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes of this machine, by a text that names one for good.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that a user names, opened for reading. Only regular files: opening a pipe waits for its writer, and a device may have no end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sanitizer that watches this code, if one does, as gcc and clang each say it.
 #pragma once
 

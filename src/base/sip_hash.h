@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A keyed hash: nobody without the key can compute or predict it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that is read again and again, for hours, and must not change meanwhile.
 #pragma once
 

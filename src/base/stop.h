@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SIGINT, SIGTERM, SIGHUP and SIGPIPE (nobody reads any more what it prints) end the process. The first one ends it at once or, where
 // something must be finished first, when that is done; a second one ends it at once, but SIGHUP and SIGPIPE.
 #pragma once

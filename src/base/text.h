@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text helpers shared by every printer, parser and message. No fmt here: files that see
 // libtorch's headers include this one too, and libtorch carries another fmt.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading TOML with toml++, with checks for the bad input that it mishandles.
 #pragma once
 

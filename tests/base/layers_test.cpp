@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers of the sources: a folder includes only folders below it, and libtorch stays in one of them.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two types of one name in two headers are undefined behaviour that no compiler sees: their functions are merged when the program is
 // linked.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +119,8 @@ TEST(Cursor, HeaderNamesBothKinds) {
 }
 
 TEST(Cursor, FilesAreNamedWhenUnreadable) {
-  EXPECT_EQ(message_of([] { read_file("/nonexistent/x"); }), "cannot read /nonexistent/x: No such file or directory\n  hint: there is no folder /nonexistent");
+  EXPECT_EQ(message_of([] { read_file("/nonexistent/x"); }),
+            "cannot read /nonexistent/x: No such file or directory\n  hint: there is no folder /nonexistent");
 }
 
 // Opening a pipe would wait for its writer, and a device may have no end.

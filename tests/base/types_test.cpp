@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types and the hash of structural hashes.
 #include "penstock/types.h"
 

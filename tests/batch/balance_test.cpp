@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Largest differencing: published values, and brute force.
 #include "batch/balance.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of nearly equal work, against brute force.
 #include "batch/balanced_rows.h"
 

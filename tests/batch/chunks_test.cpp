@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // InfiniPipe: splitting, the order of chunks, and what they recompute; published values, brute force and simulated memory.
 #include <gtest/gtest.h>
 

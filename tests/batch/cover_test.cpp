@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cheapest way to give up enough of what lives together, against all ways there are.
 #include "batch/cover.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cutting a batch: DynaPipe's published values and brute force.
 #include "batch/cut_batch.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cyclic order and the order of injection: DynaPipe's published values and properties.
 #include "batch/cyclic.h"
 

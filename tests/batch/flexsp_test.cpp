@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole batches by FlexSP: what groups hold, who is in them, and the time that counts.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FlexSP: groups of devices, micro-batches and buckets; published values and brute force.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole batches by InfiniPipe: what rows and slices hold, the limit, and tables that the lowering takes.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lookups ahead of their batch, and windows of frozen tables, beside what the paper's rules give.
 #include "batch/lookups.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times of micro-batches, fitted to some and known for all; and costs that are missing.
 #include "batch/measured_costs.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DIP's choice of what is computed again: against all choices, and as schedules under their own clock.
 #include "batch/module_memory.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DIP's tables as schedules of stages; tables that are the same for every batch.
 #include "batch/module_plan.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DIP: the interleaving of parts and backbones; published values, brute force, and tables checked against what runs need of each other.
 #include "batch/modules.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole batch: what its replicas run, and that it keeps the memory.
 #include "batch/plan_batch.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner that searches: never slower than DynaPipe under the same limit, below it where that wastes time, and never above the limit.
 #include "batch/searched_batch.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TeraPipe: sequences in slices, and batches in groups; published values, brute force, and long sequences by another way.
 #include "batch/slice_sequences.h"
 

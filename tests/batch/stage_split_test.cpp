@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DiffusionPipe's partition beside all splits.
 #include "batch/stage_split.h"
 

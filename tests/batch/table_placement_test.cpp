@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Placements of tables beside all that there are.
 #include "batch/table_placement.h"
 

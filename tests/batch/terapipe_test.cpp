@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole batches by TeraPipe: the groups and slices of its dynamic programs, the limit, and tables that the lowering takes.
 #include "batch/terapipe.h"
 

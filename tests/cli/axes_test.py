@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actors whose tensors are split over axes: the same gradients over Gloo, and checkpoints that move between meshes."""
 
 import json

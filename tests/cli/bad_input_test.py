@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's mistake is an error that says what is wrong and where; exit code 1; nothing is overwritten."""
 
 import json

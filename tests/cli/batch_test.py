@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock batch: the published values of every algorithm, instance by instance, and what is wrong with bad instances."""
 
 import json

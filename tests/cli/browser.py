@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives a headless Chromium over its debugging pipe: pages, scripts, the mouse and the keyboard, and screenshots."""
 
 import base64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which folder calls which, by the symbols of the core's library, as public headers hide where a function is defined; and what words mean."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock config, and what all commands' JSON has in common."""
 
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock data: files of tokens, histograms, and training on all of them; and the set that examples/docstrings.py makes."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demonstration's page, made of results, in a real browser: its charts show them, and its headline says what can be said."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """On the stand-in: every schedule, schedules with each axis of the mesh and level of ZeRO, windows, batches with programs of their own, and what
 else a step may have. Each is the sequential step, or the same run on the CPU."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """run.device: the program on the stand-in for a GPU, which computes what the CPU does."""
 
 import json

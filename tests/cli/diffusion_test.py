@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A latent diffusion model trains with frozen encoders, and makes pictures of its classes."""
 
 import json

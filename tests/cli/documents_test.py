@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every command that a document or a --help shows is run, in a folder where `penstock` is the program and the examples are small."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program with a model that has collectives of its own.
 #include "support/exchange_model.h"
 #include "penstock/run.h"

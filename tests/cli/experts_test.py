@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mixture of experts under meshes: the sequential step's gradients, and what is sent."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frozen layers in idle time: published values, the pictures, and what is refused."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actors as processes over Gloo, by the variables that launchers set."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/gpu.sh on the stand-in: every step that is drawn ends well, and its results are written as they come."""
 
 import json

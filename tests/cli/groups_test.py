@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actors of several devices: the same gradients, losses and checkpoints as one device, on threads and over Gloo."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of --help, in one style; manual pages and completions, which are made of the same tree; and progress and notes where they are asked for."""
 
 import functools

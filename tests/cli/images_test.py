@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training on texts with images: every batch under a table of its own equals the padded batch; from files; resuming; what is refused."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process per device over Gloo: the same result as threads, and an end with an error for every way to lose a process."""
 
 import os

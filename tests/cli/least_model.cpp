@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program with a model that says no more than it must: its parameters and its loss.
 #include "penstock/run.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapters of low rank on a run's parameters: what is trained, what it takes, and what is refused."""
 
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published figures of GPUs that were measured, held against what was measured (bench/gpu_layers.py)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock mesh and compile --explain: who holds what of a value, and what tensors that are split over axes cost."""
 
 import contextlib

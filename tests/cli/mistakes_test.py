@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistakes that people make, a row for each: the message names the wrong word, says why it is wrong and shows a way out. Where a message is bad, its
 kind is mended, not the row."""
 

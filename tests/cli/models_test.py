@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every model trains: real text where it reads text, synthetic data otherwise, and says which."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users may name: flags, keys, schedules, planners and the like. All that there was before tables became one structure is still there, or stands
 in GONE with the reason.
 

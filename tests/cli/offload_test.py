@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables with OFFLOAD and RELOAD, and plans that swap: checked, compiled, simulated, trained."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that the program wrote before tables became one structure (tests/fixtures/before_one_table/README.md) are read by the program of today."""
 
 import json

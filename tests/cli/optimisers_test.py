@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each optimiser under plans of all kinds: the state of the sequential run to rounding, or a refusal before the first step."""
 
 import array

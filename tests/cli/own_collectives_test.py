@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's program whose model has collectives of its own, on threads and as processes over Gloo."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Penstock in a project of a user's own: as a folder of it, and installed."""
 
 import os
@@ -91,6 +92,15 @@ class PackageTest(ProgramTest):
         installed = {file for script in scripts for file in re.findall(rf'"{BUILD}/([^"]+\.(?:a|so)|penstock)"', script)}
         self.assertIn("libpenstock_cli.a", installed)
         self.assertLessEqual(installed, {*made})
+
+    def test_every_source_names_its_licence(self):
+        """In its first line, or behind the one that says what runs it."""
+        folders = ("bench", "cli", "cmake", "examples", "include", "python", "scripts", "site", "src", "tests")
+        suffixes = (".cpp", ".h", ".inl", ".cu", ".cuh", ".js", ".c", ".css", ".py", ".sh", ".cmake")
+        sources = [path for folder in folders for path in (REPOSITORY / folder).rglob("*") if path.suffix in suffixes and "golden" not in path.parts]
+        self.assertGreater(len(sources), 1500)
+        without = [str(path) for path in sources if "SPDX-License-Identifier: Apache-2.0" not in "".join(path.read_text().splitlines()[:2])]
+        self.assertEqual(without, [])
 
     def copied(self, folder, *patched):
         """The program and its library in a folder; of those named another build id."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of timelines in a real browser: it runs without errors, draws, and answers to mouse and keyboard."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock papers, its page, and the names of papers wherever a schedule or a planner is asked for. Its commands run with those of all documents:
 documents_test.py."""
 

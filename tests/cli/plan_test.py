@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock plan: graphs, clusters and this machine; the plan's file is what train, check, simulate and show read."""
 
 import contextlib

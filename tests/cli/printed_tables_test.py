@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A table that `penstock schedule` prints is the schedule: verified, simulated and trained as the one by name is."""
 
 import unittest

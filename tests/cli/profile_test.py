@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock profile, end to end."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that do not fit together, that hang, or that others disturb."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What backwards compute again: equal to the sequential step, and in what memory."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that are killed, stopped and resumed end with the parameters of a run that was left alone."""
 
 import json

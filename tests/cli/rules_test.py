@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules as rules: a file of them goes wherever a schedule's name does."""
 
 import json

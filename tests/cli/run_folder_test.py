@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run's folder: one process at a time, nothing lost, damage found, one command that starts or resumes."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock schedule search and penstock schedule compare: what they find, write and refuse."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training on sequences with lengths of their own, and on pairs: every batch as a program of its own, padded or in ragged rows, equals the
 padded batch; resuming; what is refused."""
 

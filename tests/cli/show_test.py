@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock show: every format, what it says of bad files, and a run's own timeline."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock simulate of tables: the published times, what --explain says, and every flag's mistakes."""
 
 import json

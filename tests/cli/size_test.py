@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizing: the lemmas' values, what is simulated beside them, figures of runs and profiles, and figures that say nothing."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGINT and SIGTERM at random times, once or twice: every command ends soon, with the documented code, and leaves no part of a file.
 
 With PENSTOCK_SOAK in the environment (make soak) 500 times instead of a few; PENSTOCK_SEED chooses the times.

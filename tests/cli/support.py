@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the program share: running it, and reading what it writes."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Made-up timelines in the form that penstock show reads: zero-bubble 1F1B steps with transfers, memory and causes."""
 
 import json

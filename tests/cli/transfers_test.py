@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that say where transfers start: verified, simulated, searched, and run on threads, over Gloo and on the stand-in."""
 
 import pathlib

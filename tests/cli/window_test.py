@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs whose tables are for a window of training steps."""
 
 import array

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which dims of a model are split over which axis, from --mesh and [layout].
 #include "config/mesh.h"
 

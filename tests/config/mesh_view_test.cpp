@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who holds what of a value, and what the axes of a mesh send: pictures as text, and both against what the members' programs are.
 #include "config/mesh_view.h"
 

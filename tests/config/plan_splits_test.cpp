@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a device does of a split model, by the engine's own layouts, against the formulas of the literature.
 #include "config/plan_splits.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every planner ends soon after its time, however large the problem: a clock that goes on by a second each time it is read makes what the
 // planners do before they end a matter of how often they look at it, and not of the machine.
 #include "cost/time_limit.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // compile_text NVRTC CAPABILITY FILE|own OUT: compiles a generated kernel's text, or our own kernels, to a cubin, and prints what the
 // compiler says.
 #include <c10/util/Exception.h>

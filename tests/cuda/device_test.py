@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device cuda where there is no GPU: what the program says then, and that without it no library of CUDA's devices is loaded."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A driver of NVIDIA's for tests, libcuda.so.1, as CUDA's runtime loads it: one that cannot be initialised. Environment: FAKE_DRIVER_VERSION,
 // of the CUDA that it is for, such as 12020; FAKE_DRIVER_ERROR, why it cannot, such as 100: there is no device.
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A driver without a card, which writes down what it is asked for. Handles are names.
 #include <cstdint>
 #include <cstring>

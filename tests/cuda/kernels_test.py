@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our own kernels and generated ones compile for every card that they are made for, without registers that go to memory."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stubs of NVIDIA's libraries, with which libtorch for CUDA loads where only some of them are installed.
 
 stubs.py LIBTORCH OUT makes, for LIBTORCH/lib/libtorch_cuda.so and what it needs of that folder, each library that is nowhere found: under its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images with a class each, from files.
 #include "data/class_images_dataset.h"
 

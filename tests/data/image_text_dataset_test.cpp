@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts with images: what their ports get in programs of one shape and in those whose micro-batches have shapes of their own.
 #include "data/image_text_dataset.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "data/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -166,7 +167,8 @@ TEST(Tokenizer, RefusesFilesThatAreNone) {
   EXPECT_EQ(
       message_of([] { load_tokenizer("words"); }),
       "there is no tokenizer \"words\"\n  hint: bytes, or a file: a Hugging Face tokenizer.json, or a SentencePiece model named *.model");
-  EXPECT_EQ(message_of([] { load_tokenizer("/nonexistent/t.json"); }), "cannot read /nonexistent/t.json: No such file or directory\n  hint: there is no folder /nonexistent");
+  EXPECT_EQ(message_of([] { load_tokenizer("/nonexistent/t.json"); }),
+            "cannot read /nonexistent/t.json: No such file or directory\n  hint: there is no folder /nonexistent");
   EXPECT_EQ(message_of([] { parse_byte_level_bpe("{}", "t.json"); }),
             "t.json has no key \"model\"\n  hint: the file is damaged, or of another version: a Hugging Face tokenizer.json has a model, a "
             "pre_tokenizer and a decoder");

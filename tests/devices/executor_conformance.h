@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every Executor must do with state, memory and copies, without knowing its kernels; a test file instantiates it.
 #pragma once
 

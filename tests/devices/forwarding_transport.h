@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport that hands everything on: what tests change one part of.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Devices that wait by themselves: they give what devices give whose hosts wait, no wait is missing, and few are not needed.
 #include "support/thread_lanes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transports that transport_conformance.h tests.
 #pragma once
 

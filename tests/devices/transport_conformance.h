@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tests that every Transport must pass. One file of a test program includes it; all that have cases (transport_cases.h) instantiate it
 // with their own links.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does what the Dockerfile says in fresh roots, where there is no Docker: in_fresh_root.py FOLDER [LENT ...]
 
 Each stage is a Debian of its own below FOLDER, made by debootstrap; this has to run as root. Package managers are told what this machine's are told, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches' programs made ahead: the same ones in the same order whatever the timing, errors at their step, and a stop at any moment.
 #include "driver/batch_stream.h"
 

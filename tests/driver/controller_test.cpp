@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of several devices' errors a step reports.
 #include "driver/controller.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose value of a state is the present one, where programs do not have it on the same devices.
 #include "driver/holders.h"
 

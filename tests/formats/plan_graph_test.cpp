@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "penstock/plan.h"
 
 #include <gtest/gtest.h>
@@ -129,7 +130,8 @@ TEST(PlanGraph, NothingToRead) {
             "  Piper's has a key mbsInBatch, dnn-partitioning's maxFPGAs, a GraphPipe structure nodes with forward_flops, Penstock's own "
             "penstock");
   EXPECT_EQ(failure("[]"), "g is []; it must be an object");
-  EXPECT_EQ(failure("{\"nodes\":"), "g:1:10: this is not JSON: it ends before its brackets or quotes are closed\n  {\"nodes\":\n           ^ near here");
+  EXPECT_EQ(failure("{\"nodes\":"),
+            "g:1:10: this is not JSON: it ends before its brackets or quotes are closed\n  {\"nodes\":\n           ^ near here");
   EXPECT_EQ(failure("{}"), "g has no key \"nodes\"\n  hint: the file is damaged, or of another version");
   EXPECT_EQ(failure(R"({"penstock": "graph 1", "nodes": [], "edges": []})"), "g: the graph has no nodes");
 }

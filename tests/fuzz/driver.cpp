@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one reader's LLVMFuzzerTestOneInput on mutations of its corpus, for compilers without libFuzzer. The input at work is always in the
 // file --current, so it is still there after a crash; give it as argument to run it again.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every reader of a text form promises, whatever the text.
 #pragma once
 

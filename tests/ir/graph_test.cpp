@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attributes, structure and structural hash.
 #include "penstock/graph.h"
 

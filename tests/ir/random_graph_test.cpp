@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random graphs: the text form and the structural hash.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form of graphs: what is printed reads back, what is wrong is shown with its place.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Updates ahead of the norm that they are clipped by.
 #include "lower/ahead.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs of actors whose tensors are split over axes: what moves, and what is kept, against the formulas of Megatron (1909.08053) and of
 // its sequence parallelism (2205.05198).
 #include <gtest/gtest.h>

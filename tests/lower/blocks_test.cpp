@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which gradients and states devices hold in shares: the code after a small loop in, the pass's lines out.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A value that a frozen stage may not read.
 #include <gtest/gtest.h>
 

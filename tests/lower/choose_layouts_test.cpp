@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts that nobody named: beside formulas, and beside the model's names.
 #include "lower/choose_layouts.h"
 

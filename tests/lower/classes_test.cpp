@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Micro-batches of different shapes: one program, with tasks and ports of each.
 #include <gtest/gtest.h>
 

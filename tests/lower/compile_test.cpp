@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What compile() makes of its options before the passes: the table's gathers, the parameters in shares, what recomputes.
 #include "penstock/compile.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Golden programs of small models, and what every lowered program must satisfy whatever the schedule.
 #include "lower/lower.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What lowering must keep: a program computes what its step says, whatever the table, the groups, the shares and the way of updating.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that are made wrong behind the verifier's back: each is refused before it runs, or it gives what the right one gives.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes of lowering: what each leaves on small models, as text that reads back, is right, and can be continued from.
 #include "lower/passes.h"
 

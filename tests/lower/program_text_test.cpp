@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text is what processes are sent of a program, so a program that is read from it is the program that was printed, to each field.
 #include <gtest/gtest.h>
 

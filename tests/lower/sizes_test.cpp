@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stages that take micro-batches in sizes of their own: what their programs are, and what is refused.
 #include "lower/sizes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes that only move and order what is there, on drafts written by hand: text in, the lines that the pass makes out.
 #include <gtest/gtest.h>
 

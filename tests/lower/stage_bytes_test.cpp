@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a micro-batch's activations on each stage.
 #include "lower/stage_bytes.h"
 

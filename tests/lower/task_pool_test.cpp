@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs made one after the other share the tasks that are the same in all their text says.
 #include "lower/task_pool.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables that say where transfers start: their programs send and receive exactly there, and compute what the step says.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers whose tables place stages differently.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drafts that no pass leaves: what reading and verifying them says.
 #include <gtest/gtest.h>
 

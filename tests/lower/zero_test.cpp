@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State that the devices of an actor hold in shares: what moves, what it weighs, and who owns it. ZeRO: Rajbhandari et al., 1910.02054;
 // ZeroPP: 2402.03791.
 #include <gtest/gtest.h>

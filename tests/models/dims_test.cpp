@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names that the models give to the dims of their parameters.
 #include <gtest/gtest.h>
 

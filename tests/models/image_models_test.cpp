@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // VGG and ResNet against what is published of them.
 #include <gtest/gtest.h>
 

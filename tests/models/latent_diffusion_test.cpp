@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The latent diffusion model: what is frozen, where its stages are, and what it refuses.
 #include <gtest/gtest.h>
 

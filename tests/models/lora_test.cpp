@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adapters of low rank: what is trained beside a frozen model, and what backward leaves out for it.
 #include "models/lora.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The multimodal model with images: its stages by parts, and what it refuses.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives as ops of graphs: a small interpreter runs a graph for all members of an axis at once, and gradients equal differences.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every family says when operands or attributes do not fit.
 #include <gtest/gtest.h>
 

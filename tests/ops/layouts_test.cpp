@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What layout rules say of some ops, and when they are not asked. That rows are right is tested on kernels (torch/layout_rows_test.cpp).
 #include "ops/layouts.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planners best and exact against each other and against every plan there is.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The time that plans claim no plan goes below, against what every planner finds.
 #include <gtest/gtest.h>
 

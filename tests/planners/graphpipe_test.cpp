@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GraphPipe's planner against its logs, brute force, and itself on the nodes in a row.
 #include "planners/graphpipe.h"
 

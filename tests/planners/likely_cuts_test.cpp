@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs of more downsets than can be paired.
 #include "planners/likely_cuts.h"
 

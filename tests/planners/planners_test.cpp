@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What make_plan refuses, whichever the planner, and what check_plan says of a planner's plan.
 #include <gtest/gtest.h>
 

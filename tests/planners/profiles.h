@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The measured graphs beside the project, with the results of published planners, and small ones of the same forms that are always there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small random graphs with costs, and every way to cut them into stages.
 #pragma once
 

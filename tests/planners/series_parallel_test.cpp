@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planners/series_parallel.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts of a trained backbone behind frozen stages: the fastest of all.
 #include "profile/planned_filling.h"
 

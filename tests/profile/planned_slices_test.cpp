@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planned lengths of slices: TeraPipe's published ones where tasks cost what its formula says, and all divisions by published figures.
 #include "profile/planned_slices.h"
 

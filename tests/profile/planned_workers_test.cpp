@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HetPipe's virtual workers: the fastest of all ways to group devices, to cut the layers, and to run ahead.
 #include "profile/planned_workers.h"
 

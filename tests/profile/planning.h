@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planning of whole configurations over the models that come along, for tests that say what a step takes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a recorded step says about its actions.
 #include "profile/profile_batches.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Consecutive steps as one timeline.
 #include "profile/recorded_batches.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies of states end the step with what their owners have: what is accepted, and every message of check_copies().
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // States whole and in pieces: every message of check_states() that is about pieces.
 #include <gtest/gtest.h>
 

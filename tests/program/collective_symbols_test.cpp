@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Equal symbols of what collectives give mean equal bytes: random slots, beside the bytes themselves.
 #include "program/collective_symbols.h"
 

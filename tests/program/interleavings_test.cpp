@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier's verdict is that of an exhaustive exploration of all interleavings, and the interpreter obeys the rules under any
 // order of completion.
 #include <gtest/gtest.h>

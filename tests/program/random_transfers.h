@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small random programs, and the rules of waiting written down once more, as directly as the documentation says them, for tests that
 // compare the verifier and the interpreter with them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every message of the verifier about groups and collectives, each from the correct program with one place changed.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors split over axes: a trainer with tensor=, context= and expert= against autograd, by names of dims and without.
 
 usage: axes_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches of a DataLoader, planned: against PyTorch's gradients of the same samples one by one.
 
 usage: batch_planner_test.py

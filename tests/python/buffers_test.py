@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running statistics through all that a trainer does, beside eager PyTorch micro-batch by micro-batch: drawn nets, plans and sequences of calls.
 
 usage: buffers_test.py [ROUNDS [SEED]]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports that are kept in a folder are found again only where they would be made the same; nothing in a file of others is run.
 
 usage: cache_test.py

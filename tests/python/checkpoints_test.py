@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training loop goes on from a checkpoint: to the bit under the same plan, by the same numbers under another one; what does not fit is refused.
 
 usage: checkpoints_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Losses that take something of the whole batch, drawn: whatever micro-batches make of them is the whole batch's, or refused, or noted.
 
 usage: counts_test.py   6 losses, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 a thousand.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trainers on the stand-in, a device whose memory the host cannot read: the steps of the CPU, issued, recorded and replayed."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python and the commands of pages about the package run as they stand.
 
 usage: docs_test.py, with PENSTOCK the program's path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a graph's text in Python, op by op through the dispatcher, and holds it against autograd. It shares no code with the package."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of examples/python run, with fewer layers and samples, and their losses fall.
 
 usage: examples_test.py

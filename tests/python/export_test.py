@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An exported module computes what PyTorch computes: losses, gradients, buffers, for one size and for several.
 
 usage: export_test.py

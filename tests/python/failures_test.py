@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trainer after steps that fail or are interrupted, and what it says of changes that it cannot heed.
 
 usage: failures_test.py [ROUNDS [SEED]]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks as processes that a copy of this process becomes, as importing PyTorch and the package takes longer than what most of them do.
 
 A copy goes on where the server was made, as a rank, and ends as a script does, with all that the interpreter does at its end. Copies share the seed of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`transformers.Trainer` in several processes, each a device of its pipeline, is the Trainer of one process: losses, rates, evaluation, checkpoints.
 
 usage: hugging_face_ranks_test.py

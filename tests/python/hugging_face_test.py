@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same scripts with `transformers.Trainer` and with its pipelined form: losses, rates, parameters, evaluation, checkpoints, refusals.
 
 usage: hugging_face_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports of this process and of those that it starts are kept while it runs: tests that export one module again and again import this."""
 
 import atexit

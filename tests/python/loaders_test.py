@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loaders go on with exactly the next sample, none lost or twice: over random stops, workers and ranks.
 
 usage: loaders_test.py

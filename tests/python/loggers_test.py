@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step logs its numbers, and they come where they should: TensorBoard itself, and others by the calls that they get.
 
 usage: loggers_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps whose micro-batches have lengths of their own, against PyTorch's gradients of the same samples one by one.
 
 usage: micro_batches_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small modules, one for each thing that a module may do: what is exported of them is held against autograd."""
 
 import torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The notebooks of examples/notebooks run whole: their cells one after the other, each in a process of its own kind.
 
 usage: notebooks_test.py   A planned model has few layers, with PENSTOCK_SOAK=1 all of its own.

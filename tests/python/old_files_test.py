@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that the package wrote before tables became one structure (tests/fixtures/before_one_table/README.md), and the names that it had then.
 
 usage: old_files_test.py   With --list it prints the names of today, one a line, as python_names.txt there has those of then.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimisers whose own step is exported, against PyTorch: steps under plans, their state both ways, and what must be refused.
 
 usage: optimisers_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trainer's schedule takes the options that it takes in a configuration, by the same names."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Perplexity against plain PyTorch, and language models as lm-eval asks them.
 
 usage: perplexity_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans of graphs' files and of configurations from Python: what the program plans, and what is refused.
 
 usage: planned_files_test.py, with PENSTOCK the program's path

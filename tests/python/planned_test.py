@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planned steps: what planners make of modules computes what autograd does; what they are drawn, saved and measured as; what is refused.
 
 usage: planned_test.py

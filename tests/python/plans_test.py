@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models as users have them, trained by plans: loss and gradients are autograd's under every schedule.
 
 usage: plans_test.py   Two models, drawn by PENSTOCK_SEED, each under two plans; with PENSTOCK_SOAK=1 all models under all plans.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders of Hugging Face's save_pretrained: read, trained, written back, and what is refused.
 
 usage: pretrained_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exported modules in the program `penstock`, without Python: their losses are those of PyTorch's own training loop on the same batches.
 
 usage: program_test.py, with PENSTOCK the program's path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing is shown of what PyTorch's internals say while a module is traced; what the user's code says, and Penstock itself, is.
 
 usage: quiet_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The work of several processes, which ranks_test.py starts or forks.
 
 usage: ranks_script.py plans|four|calls|device|ends WHO-HOW   (a launcher's variables say which rank this is)

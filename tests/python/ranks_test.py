@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package in several processes: the same results on every rank as autograd's, and what the others hear of one that does something else.
 
 usage: ranks_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules that cannot be exported right are refused, with the module, the op, the line of the user's file and a way out.
 
 usage: refusals_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules as tables in Python: what the program prints of them, what they compute, and what is refused.
 
 usage: schedules_test.py, with PENSTOCK the program's path

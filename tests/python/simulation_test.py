@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps simulated, compared, searched and swept from Python: the program's own numbers, and pictures that can be printed.
 
 usage: simulation_test.py, with PENSTOCK the program's path. What needs pandas or matplotlib is skipped, and said to be, where these are not installed.

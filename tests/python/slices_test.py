@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequences in slices: a module's loss and gradients are autograd's under schedules that take slices; what needs a token behind it is refused.
 
 usage: slices_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small modules, batches for them, and what PyTorch itself makes of them: for tests of trainers."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trainer's state: views of the devices' memory, the optimiser's state in PyTorch's form, evaluation, scalars and the log.
 
 usage: state_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole steps of trainers against PyTorch itself: optimisers, statistics, dropout, and what must be refused.
 
 usage: trainer_steps_test.py

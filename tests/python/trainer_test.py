@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules trained through the package against PyTorch itself: gradients, and what a trainer takes and shows.
 
 usage: trainer_test.py

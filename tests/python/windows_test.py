@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of several steps in one table, against PyTorch's loop, and against PyTorch reading the parameters that the table says.
 
 usage: windows_test.py

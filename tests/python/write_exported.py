@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes joint graphs of models with the tensors that they are called with, for tests of what the program makes of them.
 
 usage: write_exported.py FOLDER NAME...   Models of zoo.py in f32, each as FOLDER/NAME.safetensors: header and graph as metadata, and all

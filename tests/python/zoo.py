@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that users have, from transformers, timm and torchvision, in small configurations: `make(name)` gives (module, kwargs)."""
 
 import contextlib

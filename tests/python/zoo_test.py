@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models from transformers, timm and torchvision, as they come: what is exported computes what PyTorch computes.
 
 usage: zoo_test.py   Two models, drawn by PENSTOCK_SEED; with PENSTOCK_SOAK=1 all of them, for several sizes too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schedules of examples/schedules: as fast and as small as the published ones' generators, in a few lines.
 #include <gtest/gtest.h>
 

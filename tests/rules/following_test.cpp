@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What rules say beside the order of F, B, I and W: residuals, gathers, updates, slices, windows.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // List scheduling: its times are the table's, whatever the costs; where it cannot go on it says why.
 #include "rules/load_schedule.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of rules: what it means, that it reads back, and what it says where it is wrong.
 #include <gtest/gtest.h>
 

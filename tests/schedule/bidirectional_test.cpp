@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two backbones in opposite directions.
 #include <gtest/gtest.h>
 

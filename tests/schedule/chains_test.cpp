@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules of chains: the times and peaks published of each, the formulas in their head comments, and what they refuse.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine under policies of its own: whatever a policy chooses, the table is valid and its times are the table simulator's.
 #include "schedule/engine.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SlimPipe's exchange of attention blocks: published values, even loads, and no more moves than any even loads need.
 #include "schedule/exchange_blocks.h"
 

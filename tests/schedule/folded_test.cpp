@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules on folded placements and with replicas: times, peaks and preconditions as published, or as their head comments say where the
 // table shows that what is published does not hold.
 #include <gtest/gtest.h>

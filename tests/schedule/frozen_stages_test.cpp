@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frozen stages, placed where a step's actors wait (--frozen).
 #include <gtest/gtest.h>
 

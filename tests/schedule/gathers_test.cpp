@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables under fully sharded parameters.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The published schedules: always valid, and as fast and as small as published.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of micro-batches that differ in their stages.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables as text say all that the generators say: each schedule's under each option that it takes.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random valid tables are accepted; each random defect is rejected with its place.
 #include <gtest/gtest.h>
 

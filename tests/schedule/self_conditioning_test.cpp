@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Self-conditioning: a forward without a backward, whose output enters the first stage again.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules for long sequences: TeraPipe, SlimPipe, Seq1F1B and HelixPipe. Times, peaks and what hides latency, as published or as computed
 // from what is published.
 #include <gtest/gtest.h>

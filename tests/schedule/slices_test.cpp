@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of slices: how they are written, what they may say, and that any table has one.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SlimPipe's exchange as a table: the plan's loads, and what it gains.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables whose micro-batches cost differently.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables under costs and links: the published times, the rules applied literally, and what holds for every table.
 #include "penstock/table.h"
 

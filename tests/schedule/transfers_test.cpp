@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables that say where transfers start: kept by their text, refused where they cannot be, timed as their rows say.
 #include "schedule/transfers.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a table may say and what it may not: each mistake with its whole message.
 #include <gtest/gtest.h>
 

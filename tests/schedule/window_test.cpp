@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables for a window of training steps: what they say, hold and cost, and what is refused.
 #include <gtest/gtest.h>
 

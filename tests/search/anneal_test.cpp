@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of all local searches: what stays, by both acceptances, and that a change which is not made is not counted.
 #include "search/anneal.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search that moves sends, against all rows of tiny tables.
 #include "search/order_transfers.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Searched tables against brute force, generators and proven bounds.
 #include "penstock/search.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Critical paths, idle times and the sentences about them: on timelines drawn by hand, and what holds for every table.
 #include "simulate/explain.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frozen layers in idle time: what DiffusionPipe's algorithm gives, the best there is, and what is refused.
 #include "simulate/fill_idle.h"
 

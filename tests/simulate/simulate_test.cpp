@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs under virtual time: equal to the rules of waiting applied literally, and never faster than they can be.
 #include "simulate/simulate.h"
 

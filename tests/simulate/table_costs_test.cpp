@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Costs of tables from profiles.
 #include "simulate/table_costs.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cut of a loop's body, text in and text out, and what every cut must satisfy.
 #include <gtest/gtest.h>
 

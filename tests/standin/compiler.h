@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels whose text is made as the program runs, by the host's compiler that built the stand-in.
 #pragma once
 

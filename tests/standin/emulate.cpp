@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "standin/emulate.h"
 
 #include <c10/util/Half.h>

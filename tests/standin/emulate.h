@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs what kernels for a GPU are written with (emulated.h) on the host: a grid of blocks runs on the thread that launches
 // it. A block's threads are fibers, which take turns where they wait for each other: at barriers and where they exchange numbers. Threads
 // that wait for nothing run one after the other on one fiber. Blocks begin from the first thread and from the last by turns, so that what

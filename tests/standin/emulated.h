@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names that kernels for a GPU are written with (cuda/prelude.cuh), for the host's compiler. It includes little, as generated kernels
 // are compiled while tests run. What it declares is in emulate.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A libnccl.so.2 for the stand-in: the functions that Penstock takes of NCCL, between processes and threads of one machine, over sockets.
 // It keeps NCCL's rules, and is as strict as they allow:
 //   - an operation is work on a stream. It begins when what the stream had before is done, and is done when all its members have come:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captured work, as chains of steps that wait for each other's points: done again any number of times, and checked for work that
 // touches the same bytes in no order.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This library makes the stand-in a device of libtorch (PrivateUse1, called "standin"): loading it registers the device.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceType.h>

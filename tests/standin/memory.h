@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of the stand-in. It is mapped twice: where tensors say that they lie nobody may read or write, so that a host that looks there
 // ends at once; the bytes themselves are found only by work on the stand-in's streams.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators of the stand-in: any of ATen's, as work on the current stream that runs the CPU's kernel over the same bytes.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "standin/streams.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stand-in's streams: queues of work, each with a thread, that go on while the host does. Work may begin late at random, so that what
 // should wait for it and does not is seen.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State that devices hold in pieces: set, asked for, written and read by programs that cut it elsewhere.
 #include <gtest/gtest.h>
 

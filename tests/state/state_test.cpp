@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Setting and saving state through a cluster.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The expected result of a collective, computed directly.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model for any DAG of stages, on which random tables are run.
 #pragma once
 

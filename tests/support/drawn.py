@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a test draws: a sample that is always the same in `make test`, all of it or new ones each time in `make soak`."""
 
 import functools

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The message of a failing call.
 #pragma once
 

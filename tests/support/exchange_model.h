@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model with collectives of its own along an axis of the mesh: a perceptron over embedded tokens whose hidden activations the members
 // exchange, by each collective there is, along dims whose pieces are no multiples of what devices move.
 #pragma once

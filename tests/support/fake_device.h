@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Devices without kernels: what the runtime is tested with. Results are a hash of the operands' bytes, so a wrong order, a missed
 // wait or memory that was used again too early changes the outputs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Golden text: compared with a file under tests/golden; PENSTOCK_UPDATE_GOLDEN=1 in the environment writes it instead.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What order a program's work has on asynchronous devices: the lanes, the waits between them and the transfers keep it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This test program once more, as a process of its own: what is killed, or ends by itself, is one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The places on this machine where the tests find their data.
 #pragma once
 

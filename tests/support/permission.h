@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fails where files may not be read.
 #pragma once
 

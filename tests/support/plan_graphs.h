@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small costed graphs for planners.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every program that lowering makes in a test goes through its text and back, as it does to another process.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random valid graphs, and the expressions that their outputs compute.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step in which any forward ops of the loop are to be computed again, or make what OFFLOAD moves.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small random graph around every differentiable op, for checking gradients against finite differences.
 #pragma once
 

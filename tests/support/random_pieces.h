@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors in pieces as the members of a mesh hold them, each with its elements found without the code under test.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random planning problems and random plans for them.
 #pragma once
 

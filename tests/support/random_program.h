@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs for the runtime's tests, the values that they must give, and the data that they read.
 #pragma once
 

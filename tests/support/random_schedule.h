@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random valid tables over random stage DAGs, and random ways to break one.
 #pragma once
 

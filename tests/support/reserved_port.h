@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ports for what is about to listen.
 #pragma once
 

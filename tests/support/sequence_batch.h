@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A batch of sequences for the planners that share rows among them.
 #pragma once
 

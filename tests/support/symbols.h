@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps and programs executed with symbols instead of numbers: each element of a tensor is a hash of how it came to be. What adds, adds
 // hashes, so that neither the order of terms matters nor who adds them; what is done element by element is done so of a piece as of the
 // whole. So a program has the symbols of its step if it computes the same.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The figures of a schedule's table: makespan, bubble and the most activations that live at once on each actor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers for tests of passes: graph text in, graph text out.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device on the host's memory that waits by itself: its lanes are threads. What asynchronous execution is tested with.
 #pragma once
 

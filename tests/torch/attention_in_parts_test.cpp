@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over a sequence that the axis context splits, by heads and in parts, against the sequential step: every gradient, in f64.
 #include <gtest/gtest.h>
 

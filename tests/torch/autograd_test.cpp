@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every gradient against PyTorch's autograd: the forward half of each random case is run by libtorch's differentiable functions.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>

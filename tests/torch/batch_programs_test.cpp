@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many drawn batches, each with a program of its own: proven, within its cap, with the memory that it planned, and leaving nothing behind.
 // PENSTOCK_SEED chooses what is drawn; with PENSTOCK_SOAK there are 10,000 batches, and 2,000 programs run one after the other.
 #include <gtest/gtest.h>

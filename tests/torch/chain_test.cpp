@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chains of ops as one kernel each, on the stand-in, against the same ops one by one.
 #include "torch/chain.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pipelined steps against the sequential one: every schedule, number of actors, micro-batches and chunks.
 #include "driver/check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of ops.h that other frameworks have under the same names, against libtorch's: values and gradients in f64, at odd sizes.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls of NVIDIA's driver, asked of one that only writes them down.
 #include "cuda/module.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every op on a device whose memory the host cannot read, against the host's kernels. A host that looks at the stand-in's memory ends with
 // a signal, so that no kernel reads it unnoticed.
 #include <ATen/TensorOperators.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows whose steps are drained, run: updates wait for all stages, and train as one step after the other does.
 #include "schedule/drained.h"
 #include "penstock/error.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawn configurations, as `penstock check` compares them: each is the sequential step, or is refused in words for its user.
 // PENSTOCK_SEED chooses what is drawn; with PENSTOCK_SOAK there are 60 times as many, each shown ahead of its run.
 #include <gtest/gtest.h>

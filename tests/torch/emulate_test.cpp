@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulator of kernels: what threads of a block see of each other, and what is refused.
 #include "standin/emulate.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "devices/executor_conformance.h"
 #include "support/thread_lanes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the executor binds memory: result modes, values in place, state across programs, ops by name.
 #include "torch/executor.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The joint forward-and-backward graph of a PyTorch model, run by op name and by ops of ours: as a whole, and cut into stages with I and W.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The joint graphs of models as they come from transformers: few ops stay by name, and the values stay.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes over joint graphs in values: micro-batches with counts, carried buffers and drawn masks give what the whole
 // batch gives by name.
 #include <ATen/TensorOperators.h>

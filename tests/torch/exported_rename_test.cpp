@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every row of the table of names: the ops by name and what they become give the same values on random inputs, in f32 and f64.
 #include <gtest/gtest.h>
 

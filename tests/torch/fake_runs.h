@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs of the fake device (devices/fake_device.h) as work on the stand-in's streams, so that random programs run on what moves its memory.
 #pragma once
 

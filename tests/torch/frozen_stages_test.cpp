@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frozen stages in the idle time of the step before, run: the same training, whichever actor computes them.
 #include <gtest/gtest.h>
 

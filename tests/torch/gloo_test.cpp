@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clusters over Gloo: ranks as threads of this process, and as processes where one of them is killed.
 #include <gtest/gtest.h>
 #include <netinet/in.h>

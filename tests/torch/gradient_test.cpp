@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every gradient against central finite differences in f64.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>

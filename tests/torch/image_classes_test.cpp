@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts with images: micro-batches with different numbers of images, encoded in parts, have the loss and gradients of one padded batch.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every kernel in f32 against f64, and adding to what is there against storing, on the random graphs around every op.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launches of our own kernels that the stand-in was given.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backwards that compute some layers of a stage again, as many for each micro-batch, slice and stage as is drawn: planned batches have the
 // loss and gradients of the sequential step, and keep less.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every row that an op's layout rule gives, against the op on whole tensors: what the members compute of their parts is what the row says.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of which a step moves only the rows that its samples name (train.lazy_rows).
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What stages give each other split on the way, against the sequential step: every gradient, in f64.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps of the members of an axis, with collectives done by hand, against the whole step: random graphs with random layouts of their
 // inputs.
 #include <ATen/TensorOperators.h>

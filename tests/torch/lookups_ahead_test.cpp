@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows that are looked up while the step before computes, run: the same bits as rows that are looked up when they are read.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of ops that no other model has, in one step and through pipelines.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recorded durations through the simulator give the recorded step: what is simulated is what ran.
 #include "profile/measured.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps of random models under every mesh of up to 8 devices against the sequential step. PENSTOCK_SEED chooses what is drawn;
 // with PENSTOCK_SOAK every mesh is drawn many times.
 #include <gtest/gtest.h>

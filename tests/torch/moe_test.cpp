@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mixture of experts against plain loops: who computes which token, who is dropped, and what is added to the loss.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors between processes over NCCL, here a library that keeps its rules on the stand-in (tests/standin/fake_nccl.cpp): ranks as threads
 // of this process, and as processes where steps are recorded or one of them is lost.
 #include <gtest/gtest.h>

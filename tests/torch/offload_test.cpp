@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residuals that go over the host's memory: the same gradients, bit by bit.
 #include <gtest/gtest.h>
 

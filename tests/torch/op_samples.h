@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every op at small sizes, most of them odd, with several settings of its attributes.
 #pragma once
 

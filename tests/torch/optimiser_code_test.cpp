@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values of the optimiser's graph code (src/step/trace/optimiser.cpp).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>

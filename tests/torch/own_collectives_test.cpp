@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models with collectives of their own: every member of the axis against one device that does what all of them do, and each collective
 // against its result computed directly.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own kernels for devices, by the stand-in's emulator, against the same ops in f64 on the host.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of a chain of stages of which the first may be frozen, trained for six steps by a table.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the members of an axis have of a tensor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows that hold several samples, maybe cut into slices, and pairs of an input and a target: loss and gradients are those of one padded
 // batch.
 #include <gtest/gtest.h>

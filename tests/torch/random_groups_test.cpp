@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random valid tables with everything that a table may hold (U, UNSHARD, RESHARD, REDUCE_GRAD, R, OFFLOAD, counts, fused pairs) train
 // groups of devices as one device trains that holds everything, under every `update` and `zero`.
 #include <gtest/gtest.h>

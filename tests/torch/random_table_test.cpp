@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random valid tables over random stage DAGs always finish with the sequential result: replicas, weights' gradients on other actors, and
 // backward split, forwards (or any ops of them) recomputed and residuals offloaded for some micro-batches only included.
 #include <gtest/gtest.h>

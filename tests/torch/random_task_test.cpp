@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random tasks on shared memory, with views, results added to what is there and states written over in place, give what their ops give one
 // by one, each in memory of its own: also on a device where chains of them are one kernel each.
 #include <ATen/ops/empty.h>

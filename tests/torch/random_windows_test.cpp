@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows of drawn schedules, meshes, slices, workers, optimisers and lookups ahead: each leaves what its table says, or is refused before
 // it runs. PENSTOCK_SEED chooses what is drawn; with PENSTOCK_SOAK there are 2,000 of them.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One graph as a program of one device and one task, run by the libtorch executor.
 #pragma once
 

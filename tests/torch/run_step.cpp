@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/run_step.h"
 
 #include "driver/thread_cluster.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step of a configuration on threads, as `penstock check` runs it.
 #pragma once
 

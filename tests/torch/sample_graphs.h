@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs of samples of ops, and what they read.
 #pragma once
 

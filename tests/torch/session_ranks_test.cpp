@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions whose devices are ranks, here threads of this process that meet over Gloo.
 #include <gtest/gtest.h>
 

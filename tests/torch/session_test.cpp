@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Penstock as a library: a step as text is compiled, planned, predicted and run without a Model.
 #include "penstock/session.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Micro-batches of different shapes in one step: loss and gradients are those of one padded batch.
 #include <gtest/gtest.h>
 

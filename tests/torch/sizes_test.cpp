@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stages that take micro-batches in sizes of their own compute what one device does that takes them one by one, and with fewer kernels.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps whose sequences are cut into slices against the sequential step (transform/slices.h).
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps whose loss is computed in parts by the members that its classes are split among, against the sequential step.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that are recorded and replayed on the stand-in, and what may not be recorded.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>

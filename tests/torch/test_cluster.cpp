@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/test_cluster.h"
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stages updated as soon as their gradients are complete: the same training, bit by bit.
 #include <gtest/gtest.h>
 

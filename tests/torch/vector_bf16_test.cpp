@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own loops over bf16 against libtorch in f64, for every instruction set of this machine and sizes that fit no vector.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>

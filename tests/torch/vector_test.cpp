@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own loops against libtorch in f64, for every instruction set of this machine and sizes that fit no vector.
 #include "torch/vector.h"
 

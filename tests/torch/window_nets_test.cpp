@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables for a window of training steps, run on small nets: what comes out was computed apart from Penstock, or is what theory says.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables for a window of training steps, run: what a stage reads is what the table says, whatever the time.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demonstration runs, finds what it claims to hold, and leaves its page.
 
 usage: demo_test.py PENSTOCK   (the program)

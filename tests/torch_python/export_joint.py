@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the joint forward-and-backward graph of a small PyTorch GPT as Penstock's graph text.
 
 usage: export_joint.py FOLDER

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our folded tables are torch.distributed.pipelining's: the same actions per rank.
 
 usage: folded_test.py PENSTOCK   (the program)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of the rendezvous store that does not know the run's secret commands no rank.
 
 usage: forge_test.py PENSTOCK   (the program)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gradients of `penstock check --dump` are those of the same models written in PyTorch.
 
 usage: gradients_test.py PENSTOCK   (the program)

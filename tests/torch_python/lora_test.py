@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapters of low rank: gradients and steps of AdamW are those of the same model written in PyTorch; the base stays bit for bit.
 
 usage: lora_test.py PENSTOCK   (the program)

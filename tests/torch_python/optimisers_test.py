@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of each optimiser are those of PyTorch's, or of its paper's formula, on the same model written in PyTorch.
 
 usage: optimisers_test.py PENSTOCK   (the program)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PipeDream by hand: PyTorch with stashed weights, update by update, has the parameters of `penstock train --schedule pipedream`.
 
 usage: pipedream_test.py PENSTOCK   (the program)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables pass between Penstock and torch.distributed.pipelining in both directions.
 
 usage: schedule_csv_test.py PENSTOCK   (the program)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our looped tables are torch.distributed.pipelining's: the same actions per rank. (Its 1F1B is no valid table: schedule_csv_test.py.)
 
 usage: schedules_test.py PENSTOCK   (the program)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torchrun starts the program's processes.
 
 usage: torchrun_test.py PENSTOCK   (the program)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The code that documents show stands in the files they name.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transform/passes.h"
 
 #include <gtest/gtest.h>

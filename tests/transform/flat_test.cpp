@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a member computes of code whose inputs and outputs lie flat: decided, made local and without what is empty.
 #include <gtest/gtest.h>
 

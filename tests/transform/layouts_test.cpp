@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts of small steps along one axis: what is decided, and what each member then does, text in and text out.
 #include "transform/layouts.h"
 

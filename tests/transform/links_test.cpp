@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What stages give each other split on the way: a step of two stages in, what its members do out.
 #include <gtest/gtest.h>
 

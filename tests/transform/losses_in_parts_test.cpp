@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A loss of logits whose classes are split: when it is computed in parts, and what is sent for it.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random graphs: every pass keeps what the outputs compute, and finds nothing more to do the second time.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loops unrolled into slices, text in and text out.
 #include "transform/slices.h"
 

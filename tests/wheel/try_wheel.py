@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs a wheel in a fresh environment, far from the tree, and does there what both pages of five minutes say: try_wheel.py WHEEL PYTHON
 
 PyTorch is that of PYTHON, which is lent by its path. Prints how long each page takes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: the table's actions become runs. For each action its stage's task (a B of a split stage is its I, then its W), reading and
 // writing the instances of the action's micro-batch. Where an R stands, F leaves to it what only the stage's own backward reads. R writes
 // the instances that F would have, so a backward does not know which of the two made what it reads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: the code after the loop, as one task for each group of find_places.
 //
 // Code that does not depend on the loop's results is cloned into the tasks that need it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Updates made ahead of the norm that clips them. Such an update is two ops (ops/optimiser.h), neither of which needs control flow in the
 // program: update_ahead, at the stage's U, writes over the state and gives the values from before; update_validated, after the loop,
 // leaves the state or makes the update anew, in the same place. Where nothing can be gained by that, both become one update here.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: the drafts of the members of the mesh's axes become one: the device d of member m is device d * members + m. Here runs along an
 // axis get their groups, and who reads what another member gives reads it where that wrote it.
 #include <algorithm>

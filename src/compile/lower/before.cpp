@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: what the loop reads and does not depend on it becomes one task on each actor that reads it, ahead of all others.
 #include <map>
 

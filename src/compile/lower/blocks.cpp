@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: which tensors lie flat along the devices of an actor (ZeRO, Rajbhandari et al., 1910.02054), and which of them are a block.
 //
 // Layouts are decided for the code behind the loop, with each gradient that the loop leaves behind flat: ops keep it so, the states among

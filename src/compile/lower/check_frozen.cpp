@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frozen stages must read nothing that is trained. In a window their forwards for the next step stand in the rows of actors that wait
 // (schedule/frozen_stages.cpp), on any actor, which then holds a copy of the parameters that they read.
 #include <algorithm>

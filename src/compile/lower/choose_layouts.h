@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts along one axis that nobody named: which dims are split so that the members send the least.
 #pragma once
 

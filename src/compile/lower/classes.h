@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Micro-batches of different shapes in one step: each has a shape class, whose stages have tasks of their own, and ports of its own. What
 // is summed over the micro-batches has one type, whatever the class, so accumulators and all that follows on them are there once. Code
 // ahead of the loop is there once, too: what a class computes there of the parameters is added to the others'. No tensor has the whole

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: actors become devices. Lowering thinks in actors up to here.
 //
 // A micro-batch of the table is cut into `shares`, the least common multiple of the groups' sizes; each device of an actor takes as many,

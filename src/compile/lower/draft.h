@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program while it is being lowered, as plain data that every pass takes and gives: who computes what, then on which device, then what is
 // sent when and how long it stays. It has a text form, so that a pass can be shown, tested and continued from.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One execution of a draft with transfers, under virtual time: transfers take none, runs what a roofline says. A collective takes none
 // either, but is complete only when the last of its devices has begun it: who reads its result waits until then.
 #pragma once

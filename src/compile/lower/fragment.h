@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A task of the code outside the loop, under construction: what of the step's ops it runs, and the instances that it reads.
 #pragma once
 

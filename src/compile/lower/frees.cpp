@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: every step slot is freed as soon as nothing can need it.
 //
 // Where to free what was sent, or what a collective reads or writes, is the one choice that could deadlock: `free` waits until the peer has

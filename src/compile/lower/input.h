@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The input that the passes of lowering read. None changes it, but that behind the pass `steps` it has the ports and outputs of all steps
 // of a window (lower/window.h).
 #pragma once

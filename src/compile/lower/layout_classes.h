@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dims of a step that are one dim: what a user would give one name, found from what ops do.
 #pragma once
 

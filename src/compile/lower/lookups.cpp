@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: rows of embeddings are looked up a step before they are read (NestPipe, 2604.06956). In a table for a window of steps the keys of
 // all of them are there, so while a step computes, what the next one names of a table is taken from the table as it is. Behind the update
 // the rows of keys that both steps have are read again: "gather, U, patch dirty rows". An update that leaves all other rows as they are

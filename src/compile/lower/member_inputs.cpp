@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lower/member_inputs.h"
 
 #include <algorithm>

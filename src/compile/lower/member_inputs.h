@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of the mesh's axes inside of an actor: each gets a step of its own on what it has (transform/layouts.h), which is lowered as
 // if it were alone as far as its devices' runs. Then the pass `axes` makes one of all drafts, in which it is settled who sends what when.
 #pragma once

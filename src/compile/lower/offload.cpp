@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: what F of a stage leaves to its own backward alone waits in the host's memory. OFFLOAD moves it to instances there; RELOAD moves
 // these to new ones, which what follows in the row reads. What other stages read stays, what only a W on another actor reads, and where ops
 // of the stage are marked (kOffload), what others make. A stage that leaves nothing has nothing moved: a searched table may hold both

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: both devices of a pair start all its transfers, in both directions, in the order in which one execution sends them. So a program
 // also finishes where a pair has one queue (NCCL): what is first in it was sent first, and never waits for what comes after it. Transfers
 // that the table places stay there: it has them in one order at both ends (order/schedule/transfers.h), and others go between them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the text form of drafts. What it returns is safe to hand to verify(): every handle, task and block is there.
 #include "base/text.h"
 #include "ir/graph_parser.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes of lowering, as a list: each takes drafts and leaves drafts, which can be printed, read back and continued from. First there
 // is a draft for each step of a window, of each worker's table, on each member of the mesh's axes; most passes change each of them by
 // itself, and three make one of several. A member's input may be large, so lower() takes one table after the other up to the pass

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the code after the loop runs, and where state lives.
 //
 // Code that depends on the loop's results runs where it moves the fewest bytes; the ops of one actor that can run without hearing from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the code after the loop runs, and where state lives: decided before any task of it is built.
 #pragma once
 

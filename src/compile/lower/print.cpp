@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form of drafts; parse.cpp reads it.
 #include <algorithm>
 #include <map>

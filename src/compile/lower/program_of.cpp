@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the last draft to the program: instances become slots, and what stands before and behind each run its instructions. Decides nothing.
 #include <algorithm>
 #include <map>

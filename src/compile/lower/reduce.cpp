@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: the sums that each device of an actor has made become its group's, while the devices go on with other stages: each behind the last
 // run that adds to it. An accumulator whose tensors are a block is scattered: each device gets the sum of its share. From level 2 on that
 // is done at each REDUCE_GRAD of its stage too: what is added later makes a new accumulator, whose sum is added to the share. Where hosts

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: which states' copies are refreshed at the step's end: those that their home writes and that actors read which do not. What does not
 // depend on the loop's results is made by all who have it, and devices of one group make the same update, so these send nothing.
 #include <set>

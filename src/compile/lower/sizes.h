@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stages that take micro-batches in sizes of their own (GraphPipe, 2406.17145). The step's micro-batches are the largest that every stage's
 // size divides, so a stage of a smaller size has a part of each: its tasks are those of one member of an axis along which the samples are
 // split (transform/layouts.h), and whatever mixes samples shows there as a collective. What one stage makes and another of an unlike size

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: the drafts of a window's steps become one, on one set of states: each device's runs of all steps stand in the order of the table's
 // row, and each run knows its step and the version of the trained states that it reads.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tasks that programs made one after the other have in common, though lowering makes each program's anew: what stands before and after the
 // loop is alike wherever the table has the stages on the same actors.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words of the text form of drafts that stand for enumerators, in their order.
 #pragma once
 

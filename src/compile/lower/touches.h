@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For each instance that a device's runs touch: the runs that do so first and last.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: one transfer per instance and destination, behind the run that writes it last; its receive is posted up to `receive_ahead` runs
 // before its reader. Where the table says where the outputs of an action start to be sent, and to be received for another, they start
 // there. Copies of states are refreshed when all else is done, so that no receive overwrites what a task still reads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the rules that every draft keeps, whichever pass made it.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: in a window a run reads the version of the parameters that its table says: the state itself while it has that version, else a copy
 // made of it ahead of the update that writes it over, or a prediction. What other devices read of a state its owner copies for them. States
 // that are not trained (how many steps there were) are made for all steps ahead of all else. A state that steps leave as it is has one

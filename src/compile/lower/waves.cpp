@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: HetPipe's waves (Park et al., 2005.14038, section 5). The devices of an actor are workers that update parameters of their own by
 // their own gradients at once (sums of gradients that update states are not reduced), and take each other's updates a wave at a time. In
 // the row of a device, behind the last update of wave c, stand for the states that a run updates,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table for a window of training steps (Schedule::steps). Each step is lowered as if it were alone, as far as its devices' runs; then the
 // pass `steps` puts their runs into each other in the order of the table, on one set of states, and the pass `versions` has a run read the
 // version of the parameters that the table says. Members of the mesh's axes become one draft behind that, so both passes know nothing of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pass: the drafts of HetPipe's virtual workers of unequal stages (Park et al., 2005.14038) become one. The devices of an actor are one of
 // each worker, and each worker has a table of its own, in which its stages lie on other actors than in the others'. Each table is lowered
 // as if all devices ran it, as far as their runs; then each device takes its row of its worker's, and what workers sum of a stage, updates

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the devices of a run are, and what they send each other over (pipeline.backend): a list with a row for each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of collectives: all members take part, in order, and do the same; and one global order exists.
 #include <algorithm>
 

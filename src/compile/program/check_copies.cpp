@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that each copy of a state holds what its owner holds when the step is over.
 //
 // The step is executed with symbols instead of bytes, one for each part of a slot. Equal symbols mean equal values; a value that is

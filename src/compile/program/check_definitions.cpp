@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks definitions, uses and types on one device, in program order.
 #include <ranges>
 #include <span>

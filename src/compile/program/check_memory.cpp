@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the memory plan: places inside the arenas, no overlap between slots that live at the same time, the limit.
 #include <algorithm>
 #include <map>

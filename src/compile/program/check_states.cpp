@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks who owns which state, whole or in pieces, and who copies it.
 #include <algorithm>
 #include <optional>

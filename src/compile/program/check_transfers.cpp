@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks sends and receives: each has its other end, in order and of one type; and no order of devices can stall them or the collectives.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of verify(), in the order in which it runs them. Each relies on those before it.
 #pragma once
 

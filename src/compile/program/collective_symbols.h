@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes in symbols what the members of a collective get.
 //
 // Transports promise of sums: the bits at a place follow from the members' terms at that place, in the group's order, from the place, and

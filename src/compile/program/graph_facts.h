@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts that follow from a task's graph alone, found when it is first asked for and then kept with the graph (penstock/task_graph.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one interpreter of programs: the runtime, the verifier and the simulator all drive it, each with its own Machine.
 //
 // A Machine has

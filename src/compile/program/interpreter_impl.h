@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The body of advance(); included by interpreter.h only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory plan: a place for every slot and for every task's temporaries.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds offsets for pieces of memory whose lifetimes are known.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the text form of programs. The result is safe to hand to verify(): every id is in range, every size fits.
 #include <algorithm>
 #include <limits>

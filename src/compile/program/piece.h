@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of pieces of state tensors. A device that holds only elements begin <= i < end of the state "w" has a part named "w[begin:end]";
 // one that holds 64 of the 128 columns of "w" has "w[0:64/128]", and one that holds a range of these "w[0:64/128][0:1000]".
 #pragma once

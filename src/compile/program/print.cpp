@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form of programs; parse.cpp reads it. A program may have a million instructions, so everything is appended to one string.
 #include <charconv>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parsing that the text forms of programs and of drafts (lower/draft.h) have in common.
 #pragma once
 

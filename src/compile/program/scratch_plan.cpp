@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lifetimes and places of a task's temporaries.
 #include <algorithm>
 

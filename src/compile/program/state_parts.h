@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a program's slots that hold state, grouped by tensor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symbols that stand for values: hashes of how a value came to be. Equal symbols mean equal values.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "program/task_symbols.h"
 
 #include "base/invariant.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes in symbols what a task gives, op by op, so that equal ops on equal operands have equal results in whatever tasks they stand.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program verifier. Nothing is started that it has not passed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which stage every op of the loop body belongs to.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a loop body with stages into tasks and bundles.
 #include <algorithm>
 #include <map>

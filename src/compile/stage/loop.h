@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one loop of a step graph.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form of a stage DAG (for reading; it is not read back).
 #include "base/text.h"
 #include "stage/stages.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers of stages, of which backwards may compute some again.
 #pragma once
 

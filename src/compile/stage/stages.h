@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stage DAG: a step graph cut into tasks (F, and B or I and W, per stage; R where it recomputes) and the bundles of values that flow
 // between them.
 #pragma once

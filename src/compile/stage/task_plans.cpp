@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "stage/task_plans.h"
 
 #include <algorithm>

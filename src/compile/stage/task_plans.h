@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which task of the cut does each op, and what crosses between tasks: the first half of cut() (stage/stages.h), whose second half makes
 // bundles and graphs of it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of what is split along the axes of layout.choose. It ends in names: what it splits gets one, as if the user had named it.
 #pragma once
 

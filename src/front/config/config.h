@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run's configuration: TOML with a default for every key, changed by overrides from the command line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one table of a configuration's keys. Parsing, messages, `penstock config` and a run's config.toml all read it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A configuration as text for people, as `penstock config` prints it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models of many equal layers, for planning: what a layer costs does not depend on how many there are, so few of them are traced.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a resumed run continues the learning rate.
 #pragma once
 

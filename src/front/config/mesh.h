@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The axes of the mesh inside an actor, and which dims of a model are split over them.
 #pragma once
 

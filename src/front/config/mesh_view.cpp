@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/mesh_view.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A view of a configuration's mesh: its devices' places, and who holds what of a value by name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other systems call the keys of a configuration.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A configuration's model as a graph for planning, and plans on that graph as plans of the model's own nodes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work that a device has to do where each replica's tensors are split over several, as planner degrees chooses among.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs of steps whose micro-batches have shapes of their own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Devices that are held back, so that a run shows what slow ones cost.
 #include <algorithm>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of workers whose stages lie differently (pipeline.workers).
 #pragma once
 

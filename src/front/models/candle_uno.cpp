@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CANDLE-Uno in the shape of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): dense branches over features of their own,
 // concatenated, and one output, the response of a cell line to a drug. The features and the response are synthetic.
 //

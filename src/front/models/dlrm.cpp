@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DLRM (Naumov et al. 2019) in the shape of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): dense branches and as many
 // embedding branches, whose bags are concatenated, then a perceptron whose output says whether the user clicks. All data is synthetic.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module of PyTorch in the file that its exporter wrote (docs/pytorch.md), on the data that the program has.
 #include "exported/exported.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPT-2 over bytes. Parameter names and layouts are those of the published GPT-2 checkpoints (Radford et al. 2019).
 #include "models/gpt.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts that GPT-2 shares with models that have something else in place of its MLPs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A latent diffusion model (Rombach et al., 2112.10752) with a diffusion transformer (Peebles & Xie, 2212.09748). Both encoders are frozen:
 // they are drawn once and stay as they are, and what they give depends on the batch alone.
 //

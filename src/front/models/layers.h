@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layers, stage marks and checks that the models share.
 #pragma once
 

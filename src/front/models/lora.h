@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fine-tuning by adapters of low rank (LoRA, Hu et al. 2021, 2106.09685): a model's own parameters stay as they are, and beside each of its
 // matrices W two small ones are trained, so that y = W x + alpha/rank * B (A x). B begins as zeros, so the model begins as it was.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A perceptron over embedded tokens: the smallest model that trains, with linear stage marks.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPT whose every second MLP is a mixture of experts: each token is computed by two of several MLPs, by one-hot products with tensors of
 // static shapes (GShard, Lepikhin et al. 2020, 2006.16668, algorithm 1).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // With input = "images" it is a language model with a vision encoder (vision_language.cpp). With input = "stretches", the default, it is
 // the multimodal transformer of GraphPipe's evaluation (Jeon et al., ASPLOS 2025, appendix A.2): a transformer per modality, all joined at
 // the end. Here the modalities are stretches of one text: it is cut into branches + 1 equal stretches, each branch reads one of them in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference model on which Penstock is measured against torch.distributed.pipelining: a pre-norm transformer without positions, in the
 // layouts of torch.nn, with a linear head.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResNet of bottleneck blocks (He et al. 2016, with the stride in the 3x3 convolution). Parameter names are torchvision's. A batch norm
 // takes its statistics from the micro-batch.
 #include <algorithm>

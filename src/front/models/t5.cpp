@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // T5 (Raffel et al. 2020): the encoder reads an input, the decoder predicts each token of a target from those before it. Of pairs these are
 // an input and a target with lengths of their own, and the decoder begins with token 0 (batch.tokens); of a text they are its two halves,
 // and the decoder begins with the second one's first token. Parameter names, layouts and initial deviations are those of the published

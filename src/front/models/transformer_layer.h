@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transformer layer in three parts, attn, up and down, between which a planner may cut.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two parallel branches over the same embedding, joined by a stage that also reads the embedding itself: parallel
 // stages and skip edges in one small model.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // VGG (Simonyan & Zisserman 2015) without dropout. Parameter names are those of torchvision's vgg11, 13 and 16.
 #include <cmath>
 #include <optional>

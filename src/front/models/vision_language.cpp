@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A language model that sees images, as LLaVA's (Liu et al., 2304.08485): an encoder of patches (Dosovitskiy et al., 2010.11929) makes a
 // few tokens of each image, which stand in front of the text that follows on them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who holds what of a value: the parts of a tensor and the devices that have each, for drawing (as JAX's visualize_array_sharding does).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes that the conversions between layouts send, and why they are there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures of a mesh: who holds what of a value, and what its axes send over a cluster's links.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mesh of devices that a program runs on, and what its axes send over the links of a cluster in a step. Bytes are counted in the
 // program: those of a send are its slot's, those of a collective what each member passes on in a ring (collective_seconds of
 // penstock/network.h), to the next member of its group.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan as a page: its stages, and the simulated step below.
 #pragma once
 

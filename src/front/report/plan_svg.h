@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan as a picture: its stages, what flows between them, and the simulated step below.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows the progress of training: a bar on a terminal, plain lines elsewhere.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws a schedule as text, one line per actor.
 #pragma once
 

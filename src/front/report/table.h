@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of text, and numbers and bytes for people.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timelines as an interactive HTML page.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A timeline as a file: Chrome's trace event format, which Perfetto and chrome://tracing open, with Penstock's own exact data beside it.
 #pragma once
 

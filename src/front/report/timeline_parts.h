@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers that all drawings of a timeline share: how activities look, the time axis, what fits where, and numbers as text.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws timelines as text for the terminal.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trace events of a timeline's file; see timeline_json.h.
 #pragma once
 

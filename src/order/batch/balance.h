@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Divides numbers into bins of nearly equal sums: the micro-batches of the replicas of a pipeline (DynaPipe, 2311.10418).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Divides samples that share rows, in any number, into rows of nearly equal work.
 #pragma once
 

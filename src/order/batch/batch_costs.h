@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The costs of a micro-batch of some shape on the slowest stage: time and memory, by a formula or by measured points.
 #pragma once
 

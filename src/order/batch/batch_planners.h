@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planners of a run's batches (batch.planner): a list with a row for each. A configuration's check, the help, the driver and the table
 // of docs/batches.md read it, and nothing asks for one of them by its name.
 #pragma once

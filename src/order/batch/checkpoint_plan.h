@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans how many layers each chunk recomputes so that a stage's memory is kept: InfiniPipe's checkpoint plan (2509.21275, section V).
 #pragma once
 

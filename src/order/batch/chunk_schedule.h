@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of the chunks of long sequences in a pipeline: InfiniPipe (Wang et al., 2509.21275, sections III to V).
 #pragma once
 

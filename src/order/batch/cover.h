@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Least weighted covers: how much of each of several things is given up, so that every set of them that live together keeps its room.
 #pragma once
 

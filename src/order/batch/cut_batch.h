@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a batch into micro-batches of few padding tokens: DynaPipe's dynamic programme (Jiang et al., 2311.10418, section 4).
 #pragma once
 

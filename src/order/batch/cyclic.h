@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DynaPipe's cyclic order of micro-batches that differ in time and size (Jiang et al., 2311.10418).
 #pragma once
 

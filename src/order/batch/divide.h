@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Divides a sorted list of lengths into contiguous parts: micro-batches of like token sums, and buckets of little padding (FlexSP,
 // 2412.01523, section 4).
 #pragma once

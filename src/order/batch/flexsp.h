@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole batch by FlexSP (2412.01523, section 4): its micro-batches, and the groups of each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which sequences of a micro-batch are computed together on how many devices: FlexSP (Wang et al., 2412.01523, section 4). A group of
 // degree d splits each of its sequences over d devices, with all-to-alls between them; groups work side by side.
 #pragma once

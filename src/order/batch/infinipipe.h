@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole batch by InfiniPipe (Wang et al., 2509.21275): long samples in slices, short ones packed, in one table.
 #pragma once
 

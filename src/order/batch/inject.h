@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which order micro-batches that differ enter the pipeline: DynaPipe tries the orders of groups of like ones (2311.10418).
 #pragma once
 

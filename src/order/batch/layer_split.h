@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerPipe's balance (2108.06629): layers' forwards, input gradients and weight gradients on processors of their own.
 #pragma once
 

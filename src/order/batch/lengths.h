@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The samples of a batch by their lengths, and what a micro-batch of some of them is padded to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A micro-batch's time, or memory, as a sum over its load: fitted to some loads, known for all.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embeddings that are looked up beside the dense layers: NestPipe (2604.06956). What a batch names of the tables is brought by a chain of
 // lanes, each a step ahead of the next, and within a step the tables are frozen, so that micro-batches' exchanges run beside dense layers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The costs of micro-batches of any shape, from what was measured of some.
 #pragma once
 

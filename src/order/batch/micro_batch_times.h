@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When the micro-batches of a table run where each has its own time, the same on all stages of a chain.
 #pragma once
 

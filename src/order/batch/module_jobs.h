@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The segments of a multi-module batch as jobs: each runs forward over all ranks, in rounds, and then backward over them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of a batch's parts and texts is computed again so that ranks keep their room: DIP's choice for each forward and its backward
 // (2504.14145), layer by layer.
 #pragma once

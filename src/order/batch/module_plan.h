@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A batch of texts with images by DIP: in which parts the images are encoded, and a table over the model's stages.
 #pragma once
 

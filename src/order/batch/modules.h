@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models of several modules, such as an image encoder in front of a language model, whose micro-batches differ in how much of each they
 // have: DIP (Li et al., 2504.14145).
 #pragma once

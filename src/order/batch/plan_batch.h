@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole batch by DynaPipe (2311.10418): micro-batches, replicas, and a table for each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole batch by search: which samples go together, in which order they enter the pipeline, and what each actor runs when.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TeraPipe runs its dynamic programme for every time t that a slice can take, in ascending order, until actors * t is above the best plan's
 // time. There are length^2 / 2 such times. Here thresholds descend, and each rules out a range of them. Let the plan of least sum s among
 // those below a threshold have the longest slice m. Then all plans below it have a sum of s or more, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts sequences into slices that follow one another through a pipeline: TeraPipe's planner (Li et al., 2102.07988, section 3).
 #pragma once
 

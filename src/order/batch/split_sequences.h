@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts long sequences into chunks of equal time and packs short ones: InfiniPipe (2509.21275, section IV).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DiffusionPipe's partition of a backbone (Tian et al., 2405.01248, section 4): consecutive layers as stages of a pipeline.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The best table that is the same for every batch, as a measure of what planning each batch gains.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the tables of a recommendation model lie: whole on a device, or by rows on several, so that a step takes as short as can be where
 // rows are looked up ahead (NestPipe, 2604.06956).
 #pragma once

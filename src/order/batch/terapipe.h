@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole batch by TeraPipe (Li et al., 2102.07988, section 3): groups of sequences, each in slices of its own.
 #pragma once
 

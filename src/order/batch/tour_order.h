@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of samples with inputs and targets in which neighbours are alike in both (DynaPipe, 2311.10418).
 #pragma once
 

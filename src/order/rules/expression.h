@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the expressions in the text of rules.
 #pragma once
 

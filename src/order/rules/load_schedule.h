@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a schedule's table from rules, or from whatever else names a schedule.
 #pragma once
 

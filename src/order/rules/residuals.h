@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residuals as rules want them, once the order of a row is known.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses and prints the text of rules.
 #include "penstock/rules.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 1F1B (PipeDream-Flush, Narayanan et al., 2006.09503; the early backward of DAPPLE, 2007.01045): actor i keeps at most p-i
 // micro-batches, one for each stage from it to the end. --in-flight D makes it DAPPLE's first policy, min(p-i, D).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two backbones on the same actors (DiffusionPipe, Tian et al., 2405.01248, section 4, for cascaded models): one goes down the actors,
 // stages 0 to p-1, and the other one up, stages p to 2p-1, with stage p on actor p-1. They do not feed each other, so where one waits the
 // other computes, as Chimera's two directions do (chimera.cpp), but that each stage has one copy and all micro-batches.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BitPipe (Wu et al., 2410.19367): Chimera with V placements: even micro-batches go down the actors and back up (actor r has stages r and
 // 2p-1-r), odd ones up and back down (p-1-r and p+r), both through chunks of half the size. Units of p micro-batches follow each other.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Breadth-first pipelining (Lamy-Poirier, 2211.05953): each chunk runs all its micro-batches before the next chunk starts, and back in
 // the reverse order, so that a chunk's parameters and gradients are communicated once per direction.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's policy of rules: which kinds an actor prefers in each phase, in which order it takes those of a kind, and limits of what is
 // in flight.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chimera (Li and Hoefler, 2107.06925): two opposite pipelines on the same actors, stage s on s for even micro-batches and on p-1-s
 // for odd ones, so that one direction's forwards fill the other's idle start. Units of p micro-batches follow each other.
 //

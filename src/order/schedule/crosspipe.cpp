@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CrossPipe's greedy order for pipelines with slow links between data centres (2507.00217): every actor runs at each moment what can run
 // and has not waited for a slow link. Forwards fill the pipeline; then forwards and input gradients alternate; weight gradients
 // run when neither can or memory is full; in the drain input gradients come first.

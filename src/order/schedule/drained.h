@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows in which each step is drained before what it updates is read. There an update may wait for the gradients of all stages, as the
 // norm that clips does, and nothing comes to a stop.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DualPipe (DeepSeek-V3, 2412.19437): micro-batches enter at both ends, the first half at actor 0, the others at actor p-1; stage s is
 // on s for those and on p-1-s for these. Folded in the middle it is DualPipe-V: actors r and p-1-r both do what actor r of p/2 does
 // there, the one's first chunk being the other's second in the other direction. Needs even p, even m >= 2p.

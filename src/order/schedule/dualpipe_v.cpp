@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DualPipe-V (DeepSeek-V3, 2412.19437; cut in half by Qi et al.): ZB-V's placement, and in the steady state the forward of one chunk is
 // paired with the whole backward of the other, so that each hides the other's communication. Needs m >= 2p. Two orders: DeepSeek's own
 // (github.com/deepseek-ai/DualPipe; torch.distributed.pipelining's ScheduleDualPipeV is the same), and that of JaxPP (2412.14374), which

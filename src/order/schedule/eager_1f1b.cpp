@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 1F1B with a deeper warm-up, K_i = 2(p-i)-1 (DAPPLE's second policy, 2007.01045, for slow links): a micro-batch is always on its
 // way in each direction, so that the steady state waits for no transfer. --in-flight D is its memory bound, min(2(p-i)-1, D).
 //

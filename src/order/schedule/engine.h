@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One engine for who runs next and when: whenever an actor is free it starts what a policy chooses of what is ready. The engine knows what
 // actions need of each other, how long they take and when what they send arrives; the policy knows what an actor prefers, in which order
 // it takes it, and how much may be in flight. Together they make a table.

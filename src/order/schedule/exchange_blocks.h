@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evens out attention among actors that are at different slices, by moving blocks of it: SlimPipe's exchange (2504.14519).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table for stages that are each several of a model's.
 #pragma once
 

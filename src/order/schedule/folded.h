@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules whose stages fold back over the actors (V, waves), and those in which two directions share the actors (replicas).
 #pragma once
 

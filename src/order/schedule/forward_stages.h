@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stages that only run forward, as those of frozen layers before all that is trained.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frozen stages in the idle time of a step (DiffusionPipe, Tian et al., 2405.01248, section 5, with micro-batches as its partial batches):
 // what is not trained needs no gradient and no parameters of the step, so an actor computes the next step's of it where it would wait.
 // Whichever actor waits takes it, as all of them have the frozen parameters.

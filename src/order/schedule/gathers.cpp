@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fully sharded parameters (ZeRO-3, Rajbhandari et al., 1910.02054), at the grain of a table's stages: as ZeroPP (2402.03791) compares
 // schedules. A stretch is what an actor does of one stage in one direction without anything of another between (weight gradients do not
 // count: they need the activations and what their input gradient left). Each stretch gathers its stage and drops it. Who has to pay for

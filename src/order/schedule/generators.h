@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One generator per published schedule. Each expects actors, chunks and microbatches >= 1 (make_schedule checks) and gives
 // stage c * actors + r to actor r as its chunk c.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPipe: all forwards, then all backwards (Huang et al., 1811.06965). With chunks each runs all its micro-batches before
 // the next starts, as in breadth-first, whose backwards go in the reverse order.
 //

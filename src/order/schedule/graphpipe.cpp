@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GraphPipe (2406.17145): pipelines of stages that branch and join. A stage starts as many samples ahead as the longest path from it to the
 // end needs, so that parallel branches fill at once: i_x = max over the stages y that x feeds of i_y + max(b_x, b_y), b_x at the end,
 // with b_x samples in a micro-batch of stage x, in whole micro-batches. Each stage then runs a backward and a forward in turn.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hanayo (Liu et al., 2308.15762): the V repeated w times, so that each actor has 2w chunks and a micro-batch passes the actors in w waves:
 // Chimera's short way back from the last stage without a second copy of the parameters. Units of p micro-batches follow each other.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HelixPipe (2507.00394): attention has no parameters, so it may run on any actor, and that of p micro-batches on p actors at once. Of L
 // layers stage 2l is P_l, what stands before the attention of layer l and behind that of layer l-1 (P_0 and P_L have half of it), and stage
 // 2l+1 is A_l, the attention. P_l is on actor l mod p. A round has p micro-batches, or p bunches of --group (the paper's folds): A_l of the

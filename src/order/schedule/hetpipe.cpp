@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HetPipe (Park et al., 2005.14038): one virtual worker, which has N mini-batches in flight. Mini-batch b reads, in all stages, the
 // parameters with the worker's updates up to b-N: its forwards miss the N-1 updates of those before it, whatever the stage.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies to the host's memory and back, for all that stages leave to their backwards.
 #pragma once
 

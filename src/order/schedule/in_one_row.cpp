@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/in_one_row.h"
 
 #include <algorithm>

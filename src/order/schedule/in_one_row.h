@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table's work on one actor.
 #pragma once
 

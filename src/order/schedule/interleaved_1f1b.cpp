@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interleaved 1F1B (Narayanan et al., 2104.04473): chunk c of actor r is stage c*p+r. Micro-batches go in bunches of G (--group, p unless
 // said) through chunk 0, then 1, ...; an actor runs 2(p-1-r)+(v-1)G chunk-forwards, then a forward and a backward in turn.
 //

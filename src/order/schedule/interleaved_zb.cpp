@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interleaved zero bubble: interleaved-1f1b with the backward split as ZB-H1's (Qi et al., 2401.10241; torch.distributed.pipelining's
 // InterleavedZeroBubble). Actor r runs p-1-r+(v-1)G chunk-forwards, then a forward, an input gradient and, from the r-th round on, the
 // oldest weight gradient in turn; the drain goes on without forwards.

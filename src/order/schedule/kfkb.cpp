@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // kFkB (Ada-Grouper, 2303.01675): 1f1b in bunches of k micro-batches, k forwards and k backwards in turn. While one micro-batch of a bunch
 // is on its way the next computes, so that k = 2 hides a latency of up to F where 1f1b waits in every round.
 //

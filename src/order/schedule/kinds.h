@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Properties that several kinds of actions have in common.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerPipe's delays (Unnikrishnan and Parhi, 2108.06629): where forwards and backwards have processors of their own, one behind the other,
 // stage i has its backward 2(p-1-i) steps behind its forward, twice PipeDream's, and what a step reads is as many updates late.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZB-H1 for a window of steps, each drained before the next begins, as without a window: all read the newest version. What the window is
 // for is that the next step's data are there: NestPipe (2604.06956) looks its rows of embeddings up while this step computes
 // (lower/lookups.cpp). The backward is split because the table's stage is first: once the dense stages have given it their gradients of

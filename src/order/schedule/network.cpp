@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "penstock/network.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options that shape a table, a row each. The keys of configurations, the flags of the command line, the arguments of Python and the
 // checks of tables that are read from files all come from these rows, so a new option is its member of ScheduleOptions with its row here,
 // and the generator that reads it.

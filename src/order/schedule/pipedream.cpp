@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipeDream (Narayanan et al., SOSP 2019; 1806.03377): 1F1B that is never drained. A stage is updated as soon as it has gone back through a
 // step's micro-batches, while those of the next steps are under way. An F reads the newest parameters in its row, a B those that its F read
 // (weight stashing): with one micro-batch a step, sample x goes through version max(0, x - (p-1-i)) of stage i.

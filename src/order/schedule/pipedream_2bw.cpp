@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipeDream-2BW (Narayanan et al., 2006.09503): PipeDream of m micro-batches a step in which all of a step read one version, that before
 // the last: W(b+1) = W(b) - rate * gradient(W(max(0, b-1))). So two versions are enough, and a step's gradient is of one set of parameters.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipeOptim (Guan et al., 2312.00839): PipeDream in which forwards alone are predicted: each reads what the stage's parameters are
 // predicted to be at its own step's update, from the newest in its row; a backward reads the newest as they are.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ring, or a tree, by its slowest link.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Self-conditioning (Chen et al., 2208.04202, as DiffusionPipe has it, 2405.01248, section 4): a micro-batch goes forward through all
 // stages, without a backward, and what comes out enters the first stage again, beside the micro-batch, for the forward and backward that
 // train. The first way's stages are stages of their own here, 0 to p-1, on the actors of those that train.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One micro-batch after the other, with no two stages at work at once: the reference every other schedule is compared with.
 //
 // Bubble (1 - 1/p) of the time; peak one micro-batch of activations.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences cut into slices (TeraPipe, Li et al., 2102.07988). Causal attention of a slice reads the keys and values of the slices before
 // it, and these get gradients from those behind: so a slice is a stage that the slice before it feeds. But for what a stage has once for
 // all its slices, its parameters and the sum of its gradients, nothing else needs to know of slices.

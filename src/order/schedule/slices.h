@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slices of stages (penstock/schedule.h): what the files that make, check and time such tables share.
 #pragma once
 

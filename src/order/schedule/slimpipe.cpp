@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SlimPipe (2504.14519): 1F1B over n equal slices of each sequence. Actor i runs n+2(p-1-i) slices forward, then a slice back and a slice
 // forward in turn; a micro-batch goes back from its last slice to its first, as each needs the gradients of its keys and values from those
 // behind it.

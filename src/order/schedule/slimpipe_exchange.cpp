@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SlimPipe with its exchange of attention (2504.14519): slimpipe over stages of which attention is one of its own, and of the attention of
 // later slices whole blocks, queries with the keys and values of one earlier slice, go to actors that are at earlier slices, as many as
 // make loads differ by at most one block (exchange_blocks.h). Of --chunks layers of an actor stage 2q is what stands before the attention

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts the activations and the parameters that live on each actor of a timed table.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TeraPipe (Li et al., 2102.07988): sequences are cut into slices, and as attention is causal a slice needs only those before it: actors
 // work on slices of one sequence at once. All slices of all micro-batches go forward, then back in the reverse order.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Traits of the schedules in the registry, by name. Throws Error for an unknown one.
 #pragma once
 

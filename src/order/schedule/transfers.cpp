@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables that say where transfers start: CrossPipe's order of communication (2507.00217).
 #include "schedule/transfers.h"
 

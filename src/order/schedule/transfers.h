@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transfers of a table that says where they start.
 #pragma once
 

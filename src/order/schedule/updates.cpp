@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimiser without a barrier (Qi et al., 2401.10241, section 4, of which this is the part without clipping): an actor that is done with
 // a stage updates it while others still compute.
 #include <map>

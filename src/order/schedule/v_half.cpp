@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // V-Half (Qi et al., Pipeline Parallelism with Controllable Memory, 2405.15362): ZB-V's placement, but the second chunk's F follows so
 // soon that a micro-batch lives half as long. One building block, in which F goes two steps per actor down and one up, and I the
 // same, repeats every 6 steps; running it as early as possible closes the gaps at both ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // V-Min (Qi et al., Pipeline Parallelism with Controllable Memory, 2405.15362): ZB-V's placement with the shortest life of a
 // micro-batch: F goes one step per actor down and up, then I the same. This building block repeats every 6 steps; running it as early
 // as possible closes the gaps at both ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of validate(): validate.cpp checks a table by itself, and validate_model.cpp that it does what a model asks of it.
 #pragma once
 

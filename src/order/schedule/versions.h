@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The versions of parameters in a table for a window of training steps. A stage's parameters have version k behind its k-th U of the table.
 // Which one an action reads is what the table says, never an accident of timing, so how stale a gradient is, and how many versions an actor
 // keeps, is known before anything runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where each piece of work of a table stands, what it needs, and the one walk over a table in an order in which it can run:
 // validity, times and drawings are read off it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // XPipe (Guan et al., 1911.04610; with one micro-batch a step SpecTrain, 1809.02839): PipeDream in which parameters are predicted. A step's
 // forwards and backwards read what a stage's parameters are predicted to be when actor 0 begins the step's last backward, so that all
 // stages aim at one version: F from the newest when the step's first micro-batch comes, B from the newest when it goes back. By how many

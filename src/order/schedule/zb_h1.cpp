@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZB-H1 (Qi et al., Zero Bubble, 2401.10241): the backward is split, input gradients go out at once, and weight gradients fill the
 // idle time of the drain. Actor r runs p-r forwards, then for each micro-batch j: I(j), W(j-r), the next F; then the remaining W.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZB-H2 (Qi et al., Zero Bubble, 2401.10241): ZB-H1 with so many forwards ahead that the fill leaves no idle time either. Actor r runs
 // 2(p-r)-1 forwards, then for each micro-batch j: I(j), W(j-2r), the next F; then the remaining W.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZB-V (Qi et al., Pipeline Parallelism with Controllable Memory, 2405.15362): stages go down the actors and come back, actor r has
 // r and 2p-1-r, so that the last stage's backward starts where the first forward did, and each F, I and W of a chunk fills the gaps of
 // the other's. The order is that of torch.distributed.pipelining's ScheduleZBVZeroBubble.

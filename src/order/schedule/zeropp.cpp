@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZeroPP (2402.03791): a pipeline across nodes whose actors hold sharded parameters. Micro-batches go in units of U (--unit, m unless
 // said): an actor runs chunk 0 forward for all of the unit, then chunk 1, ...; then back through the chunks in reverse, input gradients
 // first, as the others wait for them. Weight gradients fill what idle time there is, also between the next unit's forwards, which memory of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random local search, once for rows, tables and plans: what is changed is the caller's, whether a change stays is said here.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lower bound on the time that a placement's work takes.
 #pragma once
 

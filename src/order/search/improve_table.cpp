@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes whole tables faster: their orders, and what they recompute and offload.
 #include <algorithm>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // List schedules of micro-batches that differ: they enter the pipeline in a given order, and a policy says what an actor prefers.
 #pragma once
 

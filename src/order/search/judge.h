@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The questions that every search asks of a table, and of the time that it has.
 #pragma once
 

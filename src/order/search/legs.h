@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search's view of the work: which order each actor runs it in, and what that order takes.
 #pragma once
 

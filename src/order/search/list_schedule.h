@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // List schedules: each time, the actor that can start something first starts what a policy prefers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends are actions of rows like others to improve_table: one that stands later leaves its link to another actor's, or to what the row
 // makes next. Receives are put last, where nothing waits for them.
 #include "search/order_transfers.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search where the table may say when transfers start (SearchProblem::order_transfers), as CrossPipe's does (2507.00217).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Branch and bound over the orders of all rows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a table keep a memory limit: recomputes some micro-batches, offloads others.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "search/search_classes.h"
 
 #include <algorithm>

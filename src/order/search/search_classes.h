@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search where micro-batches differ in what they cost (TableCosts::first).
 #pragma once
 

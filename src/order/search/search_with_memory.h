@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search where tables do more for memory than to choose an order: recompute, offload, or shard parameters.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dnn-partitioning's JSON (Tarnawski et al., NeurIPS 2020). There an operator is several nodes, forward and backward. Nodes of one colour
 // share a device: they become one node of the graph, which has the order of the forward ones. What each of them sends stays an output of
 // its own. Times on host processors are passed over: stages are on devices.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Structures of GraphPipe's models (Jeon et al., ASPLOS 2025): operators with shapes and floating-point operations, but no times.
 #include <algorithm>
 #include <cmath>

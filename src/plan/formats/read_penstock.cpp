@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Penstock's own form of a model's graph: everything that PlanGraph holds, as JSON. A node is referred to by its index in the list.
 #include "base/text.h"
 #include "formats/read.h"

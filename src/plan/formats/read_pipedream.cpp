@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipeDream's profiles: one line per node, and one per edge (these begin with a tab; in DAPPLE's profiles also with blanks).
 #include <algorithm>
 #include <charconv>

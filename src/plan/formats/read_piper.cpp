@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Piper's JSON (Tarnawski et al., NeurIPS 2021): nodes with a list of ways to run for each tensor-parallel degree.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors format: 8 bytes little-endian header length, a JSON header, the tensors' bytes.
 // https://huggingface.co/docs/safetensors
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan within the memory of its devices, as a run of it takes that.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans as marks of the step's ops: stages, and what of each node is computed again or swapped.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step's nodes merged into fewer that are planned as one each, and plans of merged nodes as plans of the step's own.
 #pragma once
 

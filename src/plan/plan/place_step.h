@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan put on a step: what compile() makes of both.
 #pragma once
 

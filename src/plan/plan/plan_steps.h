@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training step planned among several sizes of micro-batches.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of a training step that may be cut into micro-batches of several sizes.
 #pragma once
 

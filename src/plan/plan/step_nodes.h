@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A traced step as a graph for planning, and planned stages as marks in the step.
 //
 // A node is a longest run of forward ops of the loop that one module made (Op::origin) and that adds no order: an op that reads something

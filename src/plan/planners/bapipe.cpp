@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BaPipe (Zhao et al., 2012.12544): a chain of stages balanced over devices of unequal speeds, and the schedule that it needs.
 //
 // Each stage has one device; its load is its forward and backward at that device's speed. Where links limit, cuts move to places where

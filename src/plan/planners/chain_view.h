@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A planning problem as planners of chains see it: the nodes in one topological order, of which stages take consecutive pieces.
 #pragma once
 

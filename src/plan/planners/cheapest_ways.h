@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses one way to run each of several nodes, so that all fit and the sum of costs is least (a multiple-choice knapsack).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DAPPLE (Fan et al., 2007.01045): a chain of stages with replicas, placed on the hosts of a cluster.
 //
 // Partial plans grow from the front: the first j atoms lie on n devices in stages, the rest is one replicated stage on all other devices,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DAPPLE's formula for the latency of a step (2007.01045).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DawnPiper (Peng et al., 2505.05856): a chain of single-device stages cut between any two nodes, with recomputation and swap where the
 // memory asks for them.
 //

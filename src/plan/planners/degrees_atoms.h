@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A costed graph as a row of atoms, and its cut into even pieces.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a choice of degrees puts its groups of devices, and over which links these speak.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulates a step under one choice of degrees: its table with collectives, what its actions cost, and what its devices hold.
 #pragma once
 

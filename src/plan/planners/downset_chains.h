@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chains of stages on equal workers, each stage what one downset has more than the one before it.
 #pragma once
 

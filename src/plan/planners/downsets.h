@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Downsets of a graph: sets of nodes that hold, with each node, all that it reads. Stages in order are differences of nested ones.
 #pragma once
 

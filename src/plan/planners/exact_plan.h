@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the best plan of a small graph by trying all.
 #pragma once
 

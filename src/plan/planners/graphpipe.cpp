@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GraphPipe (2406.17145): stages that branch and join. None is slower per sample than a target, the least that can be kept, and the longest
 // path through them is as short as possible, because what a step takes beyond its bottleneck depends on the depth of the pipeline and not
 // on its number of stages.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The candidates from which GraphPipe's planner chooses.
 #pragma once
 

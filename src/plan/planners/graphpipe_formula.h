@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GraphPipe's formula for stages of any nodes, and small changes that make stages better by it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search goes from the sinks to the sources. A state is a position of the line, with all nodes after it (up to the end, or to the end
 // of the branches in hand) already in stages. The ways of a state differ in what matters to the rest: devices, what is in flight, and the
 // longest path; none is better than another in all of them. Before a position ends either

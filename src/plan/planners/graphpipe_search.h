@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GraphPipe's dynamic program (2406.17145, section 5). It finds stages of a line, none slower than a target, with the shortest longest path
 // through them.
 #pragma once

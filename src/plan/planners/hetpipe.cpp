@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HetPipe (Park et al., 2005.14038): virtual workers of unequal devices. Each worker is a pipeline, and the workers are data parallel.
 //
 // All workers are alike: each has as many devices of every kind (the paper's "equal distribution"), and a stage has one device of each

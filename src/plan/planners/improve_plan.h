@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans to begin with, and small changes that make them better.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses among more downsets than can be looked at in pairs those at which a good plan's stages begin and end.
 #pragma once
 

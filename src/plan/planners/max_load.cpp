@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner of the smallest largest load (Tarnawski et al., NeurIPS 2020). It splits the forward graph into contiguous sets, one for each
 // device. A device's load is the time of its nodes plus that of each output that crosses its border, counted once.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planners that take micro-batches of one size (PlannerInfo::smallest_size), asked for others.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipeDream's planner (Narayanan et al., SOSP 2019). Stages are differences of nested downsets, each on several workers that take
 // micro-batches in turn. The search is exact and goes level by level through the cluster's hierarchy. A plan's value is the time between
 // two micro-batches.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Piper's planner (Tarnawski et al., NeurIPS 2021). Stages are differences of nested downsets, each with a degree of data and of tensor
 // parallelism and a way to run each of its nodes, such that no device holds more than its memory. A plan's value is the time between two
 // micro-batches.

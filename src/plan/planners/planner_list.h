@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of planners, one per file; planners.cpp has their names.
 #pragma once
 

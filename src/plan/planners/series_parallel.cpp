@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decomposition. A set of nodes that falls apart into unconnected pieces is a parallel. A connected one is a series if some cut of a
 // topological order has every node of the one side before every node of the other. That is so if and only if each sink of the first side
 // has an edge to each source of the second: no third node can stand between two such. For all cuts at once this takes sums over three kinds

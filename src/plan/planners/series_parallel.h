@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A graph as a tree of series and parallel components, which a planner can take apart.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SPP (Luo et al., Efficient Pipeline Planning, 2204.10562): a chain of stages with replicas on a cluster whose links differ by the pair.
 //
 // RDO puts the devices into a line whose neighbours are well connected, by recursive minimum cuts (device_order). PRM cuts the layers into

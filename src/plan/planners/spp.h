@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two parts of SPP's planner (2204.10562).
 #pragma once
 

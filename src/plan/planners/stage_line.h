@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A costed graph's nodes in a line, with the costs of a stage on any interval of it: sums are differences of prefix sums.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The costs of a stage: sums over its nodes, at any size of the micro-batch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cluster for planners that assume equal devices and one bandwidth: the worst of each.
 #pragma once
 

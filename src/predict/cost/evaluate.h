@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluates a plan by its step under the table simulator.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose published figures time work on a cluster.
 #pragma once
 

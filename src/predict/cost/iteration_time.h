@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GraphPipe's formula for the time of a step of stages that branch and join.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds how many GPUs and parameter servers a training is worth: Distributed Training Large-Scale Deep Architectures (1709.06622,
 // lemmas 3.1 and 3.2), and the same figures by simulating what the lemmas describe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The error for a graph that does not fit, with the memory that would do.
 #pragma once
 

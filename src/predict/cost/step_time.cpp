@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan's step without a table: what the table simulator would say, and what it cannot fall below.
 #include <algorithm>
 

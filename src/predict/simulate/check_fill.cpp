@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a fill of idle time is one.
 #include <algorithm>
 #include <cmath>

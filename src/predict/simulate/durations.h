@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From measured costs to what the simulator counts with.
 #pragma once
 

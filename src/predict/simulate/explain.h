@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a step takes as long as it does: read off a timeline, whether of a table, of a program or measured.
 #pragma once
 

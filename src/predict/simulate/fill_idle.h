@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frozen layers in the idle time of a step: DiffusionPipe (Tian et al., 2405.01248, section 5). What a step reads of layers that are not
 // trained, as encoders, needs no gradient and none of the step's parameters, so the step before it can compute it where its devices wait.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps whose idle time has frozen layers, as timelines.
 #pragma once
 

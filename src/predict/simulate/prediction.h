@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The prediction of a program by costs and a network, whatever they come from; penstock/predict.h has the usual ones.
 #pragma once
 

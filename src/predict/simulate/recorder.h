@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects what simulated devices do, as a timeline.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicts the seconds of a task on a device that nobody has measured here, by the roofline of published figures (Williams et al.,
 // Roofline, CACM 2009).
 #pragma once

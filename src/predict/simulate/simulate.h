@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program interpreter under virtual time: what a program will take on devices and links that are described by numbers.
 #pragma once
 

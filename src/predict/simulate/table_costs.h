@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table's costs from what `penstock profile` measured.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine that a table runs on, by a few numbers: what an actor's share of the work takes, links, and what disturbs them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A timed table as a timeline: activities with their causes, and memory in activations.
 #include <map>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions that the threads of a block do together, and elements that a thread has at once: for kernels.cu and for generated kernels.
 
 template <class E, int n>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that generated kernels are written with (torch/chain_text.h), beside prelude.cuh or its like for the host: functions that
 // the formulas of ops use, as ATen computes them.
 #include "blocks.cuh"

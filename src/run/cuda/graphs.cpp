@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captures are made by CUDA's own calls and not by at::cuda::CUDAGraph. That one also captures the state of random generators, which no
 // kernel of ours reads: an operator that does is refused, and its step is issued. And where a capture fails, which is no error here, some
 // of its versions leave the allocator as if it went on.

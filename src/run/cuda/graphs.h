@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs of CUDA: the work of streams, recorded once and launched any number of times.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of our own for devices: one text, which a device's compiler reads and, for tests, the host's (tests/standin/emulate.h). A host launches
 // them by name (torch/device_kernels.h), with blocks of a multiple of 32 threads, at most 1,024, in one dimension. Tensors are dense. Where
 // one thread reads and writes the same element, a result may lie over an operand. All is computed in f32, and no sum depends on which

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device "cuda", a library beside the program: loading it loads libtorch for CUDA, and registers that with libtorch. It is linked to no
 // CUDA runtime: the one that libtorch has brought is found when it is loaded.
 #include <c10/core/DeviceGuard.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own kernels (kernels.cu) on NVIDIA's cards: loaded and launched by the driver, which is found as the program runs. No header of
 // CUDA's is needed.
 #pragma once

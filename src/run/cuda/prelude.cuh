@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names that kernels are written with, as a device's compiler has it; tests/standin/emulate.h has the same for the host's.
 #pragma once
 

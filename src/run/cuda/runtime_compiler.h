@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiles kernels for a card as the program runs, by NVIDIA's NVRTC, which is loaded when it is wanted first. No header of CUDA's is
 // needed.
 #pragma once

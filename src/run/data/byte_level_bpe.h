@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019), as Hugging Face's tokenizer.json describes it: the tokenizers
 // of GPT-2, Llama 3 and Qwen.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "data/class_images_dataset.h"
 
 #include <algorithm>

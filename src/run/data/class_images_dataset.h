@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images with a class each, from files in the binary format of CIFAR-10: for each image a byte that says its class, and then three planes
 // of size x size bytes, red, green and blue, each row by row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbered samples to train on: real text, or synthetic data where the model reads none.
 #pragma once
 

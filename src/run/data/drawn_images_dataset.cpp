@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawn images with texts that describe them.
 #include <array>
 #include <cmath>

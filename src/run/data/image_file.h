@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images in the two formats that need no library: PPM (P6, colours) and PGM (P5, grey), both binary, with one byte for a value.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts with images in front: samples of different numbers of images, from files or drawn.
 #pragma once
 

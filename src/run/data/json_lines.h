@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files named *.jsonl, whose lines are objects of JSON. Lines may have further keys than are read.
 #pragma once
 

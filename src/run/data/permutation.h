@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A seeded permutation of 0 .. n-1 that needs no table: samples are shuffled without holding them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The places of samples in the rows of a batch, and the ports that say so (Model::Batch).
 #pragma once
 

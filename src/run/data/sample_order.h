@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which order samples are read: a fixed share of them, equal for every seed and spread evenly, is kept for validation; each epoch passes
 // once over the rest in its own order.
 #pragma once

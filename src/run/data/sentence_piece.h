@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizers that SentencePiece trained (Kudo & Richardson 2018), read by its own library.
 #pragma once
 

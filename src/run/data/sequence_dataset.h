@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences that have lengths of their own as a data set: their order, and how they fill a model's ports.
 #pragma once
 

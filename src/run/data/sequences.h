@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbered sequences of tokens that have lengths of their own: documents, or pairs of an input and what is to follow on it.
 #pragma once
 

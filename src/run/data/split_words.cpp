@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "data/split_words.h"
 
 #include <utf8proc.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts text into the pieces inside which byte-level tokenizers merge: words, numbers, runs of signs and of blanks.
 #pragma once
 

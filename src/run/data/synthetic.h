@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Synthetic data for the ports that no real data fills. A value depends on the run's seed, the sample's number, the port's name and the
 // element's place only. How a response depends on its inputs, and the pattern of a class, do not even depend on the seed: they are the
 // task.

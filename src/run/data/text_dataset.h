@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text files as a data set of samples of equal length.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of tokens, as nanoGPT and Megatron-LM write them: FILE.bin has numbers of two or four bytes, least significant first, one after the
 // other. FILE.idx beside it says where documents lie (Megatron's indexed data set, version 1); without one each ends with the token for
 // that.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns text into tokens and back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where tokens come from: numbered from 0 on, in a file or in memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "devices/altered_executors.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executors that do one thing otherwise, to see what that changes.
 #pragma once
 

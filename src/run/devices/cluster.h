@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All devices of a run, wherever they are: threads of this process, or other processes. The controller (rank 0) holds a Cluster
 // and tells every device the same things by messages; each device's worker (worker.h) obeys. In one process the messages are handed to
 // its thread, between processes they go through the rendezvous store.

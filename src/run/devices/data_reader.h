@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data of a device that are read ahead of it, while it computes: the first lane of NestPipe (2604.06956).
 #pragma once
 

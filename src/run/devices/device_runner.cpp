@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "devices/device_runner.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One device's part of a step: drives the interpreter with an executor and a transport.
 #pragma once
 

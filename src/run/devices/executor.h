@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One device's memory and compute, and the wires between devices. The runtime knows no torch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An executor that leaves everything to another one: the base of those that change one thing.
 #pragma once
 

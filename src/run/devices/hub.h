@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hub connects the devices of one process.
 #pragma once
 

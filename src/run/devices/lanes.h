@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work of an asynchronous device while its host goes on: lanes of work, and events that lanes and the host can wait for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that are recorded as their devices issue them, and then done again by one call instead of one for each instruction.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of what the members of a group hold, with the same bits wherever they are made.
 #pragma once
 

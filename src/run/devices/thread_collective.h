@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives between the threads of one process: the last member to arrive does the work, block by block, and those that wait for it help.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "devices/thread_transport.h"
 
 #include <algorithm>

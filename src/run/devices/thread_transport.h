@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers between the threads of one process: whichever end comes second copies the bytes from the sender's slot into the
 // receiver's. No buffer between, no thread of its own. Collectives: thread_collective.h.
 #pragma once

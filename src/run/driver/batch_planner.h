@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner of a run's batches, where each has a program of its own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs whose samples have lengths of their own: each batch gets its own micro-batches, order and program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches' programs as a stream: a thread of its own plans and lowers the next ones while a step runs.
 #pragma once
 

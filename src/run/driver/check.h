@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The check of `penstock check`: one step sequentially and one pipelined, from the same state and batch, must have equal loss and
 // gradients.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `penstock check` of a configuration: the step that `train` would do next, from the same state, on the same data, cut as `train` cuts it,
 // beside one on a single device.
 #pragma once

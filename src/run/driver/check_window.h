@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The check of `penstock check` for tables of several steps: run actor by actor and in one row, on one device (of each worker), a window
 // must leave the same parameters, as both read the versions that the table says.
 #pragma once

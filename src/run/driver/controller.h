@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The controller's side of a cluster, whatever carries the messages.
 #pragma once
 

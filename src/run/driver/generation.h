@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Continues a text with a model, one token after the other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which devices have the present value of each state.
 //
 // A program leaves all copies that it has alike, which the verifier proves. But programs need not have a state on the same devices: a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages between the controller and a device. In one process they are passed as they are, between processes as bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of each step's measurements.
 #pragma once
 

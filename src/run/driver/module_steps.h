@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs whose samples are texts with images: each batch gets its own shapes, parts of images, table and program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a picture with a model, taking noise away step by step.
 #pragma once
 

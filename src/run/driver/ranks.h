@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of one run, and the facts that each tells the others.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets only one process at a time write into a training run's folder.
 #pragma once
 

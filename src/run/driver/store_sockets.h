@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets what c10d's TCPStore leaves open: at which port and where its server listens, and how long its client may wait.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All devices as threads of this process: the default.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One device: owns executor, transport and data, and obeys the controller.
 #pragma once
 

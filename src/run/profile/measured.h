@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A recorded step as the simulator's input, and as a timeline.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of a configuration's model by measured costs: nodes and links are measured on this machine, and then the best plans themselves.
 #pragma once
 

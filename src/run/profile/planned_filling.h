@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which layers of a trained backbone are a stage, and what the frozen stages in front take over these: DiffusionPipe's planner (2405.01248,
 // section 4; batch/stage_split.h), where a predicted step says what layers take.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lengths of a pipeline's slices: TeraPipe's planner (batch/slice_sequences.h), where predicted steps say what slices take.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the devices of a cluster form HetPipe's virtual workers (Park et al., 2005.14038): which are a worker and in which order, which
 // layers each has, how many micro-batches are in flight, and how late a worker may take in what the others did. The original names three
 // ways to group devices (equal distribution, node partition, hybrid) and takes the layers' cut from an integer program; here all of it is

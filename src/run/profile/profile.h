@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures the costs of a program's tasks and of the links between its devices.
 #pragma once
 

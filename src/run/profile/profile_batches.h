@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures batches whose micro-batches have shapes of their own, and fits what any of them takes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cluster for profiling: its devices can run their tasks without communication, each by itself or all at once, with everything else
 // unchanged.
 #pragma once

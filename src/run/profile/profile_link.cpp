@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures what a transfer takes, with two devices that answer each other.
 #include <algorithm>
 #include <limits>

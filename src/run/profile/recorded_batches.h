@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Consecutive steps whose batches had programs of their own, as they were predicted and as they ran.
 #pragma once
 

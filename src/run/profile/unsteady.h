@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the measured times that are too uneven to predict with.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configurations that differ in the values of some keys: each is compiled, proven and predicted whole, and the fastest that fits comes
 // first.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Costs that only whole steps can tell.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A workbench: devices, data and kernels that a configuration's programs are measured with.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints. Each is a folder `checkpoint-STEP` with device-<n>.safetensors, which hold the state under the model's own names, and
 // manifest.json. They know nothing of stages or schedules. The folder gets its name when everything in it is on disk, so a folder with that
 // name is whole; a folder without a manifest is no checkpoint. A tensor whose owners hold pieces of it (program/piece.h) is stored in these

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counter-based random draws, functions of key and index: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
 // 2011).
 #pragma once

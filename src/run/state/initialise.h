@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Initial values of parameters: draws that depend on the run's seed and the parameter's name only, never on the device that holds it.
 #pragma once
 

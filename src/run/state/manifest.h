@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // manifest.json of a checkpoint: text in, text out. Its last member is a checksum of every byte before it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a tensor's values can be trained on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where parameters lie that other programs saved: one safetensors file, or a folder of Hugging Face's save_pretrained, whole or in shards.
 #pragma once
 

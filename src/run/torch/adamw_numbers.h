@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers of an op of AdamW's family, as its attributes say them.
 #pragma once
 

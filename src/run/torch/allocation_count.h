@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes that kernels allocate beside the arenas that a program plans, and the most of them at once.
 #pragma once
 

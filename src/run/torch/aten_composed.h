@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The helpers that the files of aten_kernels.h share.
 #pragma once
 

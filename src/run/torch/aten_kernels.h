@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops as ATen's operators compute them, on any device: for memory that the host cannot read (Kernel::bind_device). Each waits for nothing
 // and reads no number on the host, so that a step made of them can be recorded.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>

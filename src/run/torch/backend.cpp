@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/backend.h"
 
 #include "torch/choose.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All that commands need of libtorch, as functions: a library that a program loads can give them (cli/backend.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A task bound to memory: the list of calls that run it.
 #pragma once
 

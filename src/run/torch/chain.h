@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chains: ops that follow each other in a task, of which one generated kernel computes all (docs/gpu.md). Their values have the same number
 // of elements. A sum, mean or largest over the last dims makes rows of these: then some values have one element for each row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/chain_formulas.h"
 
 #include <c10/util/BFloat16.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formulas of what ops compute of one element, as expressions of C (cuda/chain.cuh).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of a chain's kernel, in the dialect of cuda/prelude.cuh with cuda/chain.cuh.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the library that computes each matrix product: it is measured once per machine, kept in a file, and written into the program.
 #pragma once
 

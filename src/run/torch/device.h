@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device of libtorch that an executor works on, and copies between its memory and the host's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that Penstock needs of a device and libtorch has no interface for, as the device's own library gives them.
 #pragma once
 

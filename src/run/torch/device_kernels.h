@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops bound to our own kernels for devices (src/run/cuda/kernels.cu).
 #pragma once
 

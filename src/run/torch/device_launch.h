@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches of our own kernels (src/run/cuda/kernels.cu) on a device that has them.
 #pragma once
 

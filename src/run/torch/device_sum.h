@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of what several members of a group give, on a device that works on streams.
 #pragma once
 

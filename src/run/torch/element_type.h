@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers that tell a kernel what its data are; nvcc reads this, too.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tasks run by libtorch's kernels and by our own where those are faster.
 #pragma once
 

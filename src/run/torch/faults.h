@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel on a device may find data wrong, such as an index outside of its table, while no host looks. It notes that on the device, the
 // step goes on with an index that there is, and the host is told at the step's end. A recorded step does the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data that are given as tensors by name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/gloo_cluster.h"
 
 #include <c10/util/Exception.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Devices as processes: rank n is device n, rank 0 is the controller too. Data goes over Gloo or NCCL, commands over the rendezvous store.
 #pragma once
 

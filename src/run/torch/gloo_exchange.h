@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives made of messages between the members of a group, over c10d's Gloo.
 #pragma once
 

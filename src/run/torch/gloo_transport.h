@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers between processes over c10d's Gloo.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel is a function that gets one op and the memory of its operands and results, and returns the call to make each time the op runs.
 // Everything that can be decided before the first step (attributes, strides, which library) is decided there; the call itself looks nothing
 // up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The grid and the arguments that a kernel of our own is launched with.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels whose text is made as the program runs, compiled for one device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products. The op's attribute "kernel" names the library that computes it: "mkl" (ATen's own choice), "onednn" or "penstock";
 // without it, ours where it can. Where oneDNN cannot, ATen chooses.
 #include <ATen/ops/addmm.h>

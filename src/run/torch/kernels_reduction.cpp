@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/amax.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/mean.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

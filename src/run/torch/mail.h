@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between the processes of a run, over the rendezvous store.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Costs of programs on this machine, measured without a configuration.
 #pragma once
 

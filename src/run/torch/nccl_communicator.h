@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One communicator of NCCL: some devices that send each other tensors in one order.
 #pragma once
 

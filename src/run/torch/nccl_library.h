@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's NCCL, which moves tensors between GPUs of different processes, as its library gives it when it is loaded. What is declared here
 // are facts of its binary interface from its documentation (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html); nothing is
 // linked to it.

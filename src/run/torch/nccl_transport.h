@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers and collectives between processes over NCCL, as work on streams of the device: no host waits for any of them.
 //
 // Each pair of devices has a communicator and a stream for each direction, each group a communicator, and all groups of a device share one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device of a rank: a worker on a thread of its own, connected to those of the other ranks over Gloo or NCCL.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the elements of a member's part of a row stand in the whole row, as attributes of dropout say.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport of the host's memory for devices whose memory is their own: what is sent goes through the host, and what is received too.
 #pragma once
 

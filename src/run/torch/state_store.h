@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device's training state, kept by name; it outlives programs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/stream_hub.h"
 
 #include <ATen/core/Tensor.h>

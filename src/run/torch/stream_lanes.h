@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lanes of a device of libtorch that works on streams of its own while its host goes on: each lane is a stream.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records the steps of a program on devices whose work is on streams: all that they issue becomes one graph.
 #pragma once
 

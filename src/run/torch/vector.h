@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own loops over f32 and bf16, compiled for several instruction sets, for operations for which libtorch has no lean kernel. Sizes are
 // counted in elements. Memory is dense unless a stride says otherwise and may be unaligned. Outputs may be the same memory as an
 // elementwise input, and otherwise do not overlap. All loops are deterministic and compute in f32, with a relative error of about 1e-6;

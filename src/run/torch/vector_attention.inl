@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention head by head, over blocks of queries and of keys (FlashAttention-2, Dao 2023): a block of scores stays near the first-level
 // cache and is never written out. Scores have keys as rows and queries as columns. So the highest ones and the sums are taken down the
 // rows, without sums over lanes; what is made of the scores is the packed panel that products over keys read; and a causal mask leaves out

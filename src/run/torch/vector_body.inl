@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All loops of one instruction set: included by vector_<set>.cpp, which is compiled for that set.
 #include <math.h>
 

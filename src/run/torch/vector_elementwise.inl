@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elementwise loops and sums over rows.
 
 // out[i] = f(x[i], ...) over n elements, two vectors at a time.

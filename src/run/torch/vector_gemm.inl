@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matrix product. Panels of kColumns columns of b are packed (kDepth words of each, dense), so that the inner loop streams one panel
 // while a block of rows of a stays in the second-level cache; a tile of c is kept in registers. Where b has dense rows, the first tile of a
 // panel packs it as it multiplies, since its multiplications leave time for the stores. Weights and their gradients are too large for the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of f32 and the functions on them. Included by each vector_<set>.cpp inside its anonymous namespace; nothing here may come from
 // the standard library, because an inline function compiled for AVX-512 must not be the copy that the linker keeps for everybody.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random masks. The bits are those of philox() in philox.h, several blocks at a time.
 
 constexpr int kBlocks = kLanes / 2;  // one block per 64-bit lane

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that work row by row: a row stays in the first-level cache for all of its passes.
 
 // Sum over a row of f(c, read), where read(p + c) is a vector; all that is read is of one type. Elements past the end read as `past`, for

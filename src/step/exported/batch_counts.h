@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Losses that take a number from the whole batch's data, as the mean over the targets that count does.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers that a module updates, carried from micro-batch to micro-batch.
 #pragma once
 

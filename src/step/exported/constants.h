@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values of a graph that are the same in every run, as masks over positions are.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of gradients as one op each, where a joint graph has additions of two.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The divisors of the losses of a step whose micro-batches have sizes of their own.
 #pragma once
 

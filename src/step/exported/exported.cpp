@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading what an exporter wrote.
 #include "exported/exported.h"
 

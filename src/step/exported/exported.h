@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module of another framework as its exporter wrote it: the joint forward and backward graph of one micro-batch as text, and a header
 // that says what the graph's inputs and outputs are. docs/pytorch.md describes the form.
 #pragma once

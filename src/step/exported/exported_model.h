@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An exported module as a model: everything that works with models trains it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules write out some of what Penstock has an op for, and so do their gradients. Each expression is found by its last op, and what only
 // it needs is left to dead code elimination.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An exported module's micro-batch for given sizes, as plans run it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expressions of several ops, and the one op of ours that they are.
 #pragma once
 

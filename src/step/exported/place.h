@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names an op in messages about joint graphs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random ops of a joint graph, drawn by counters.
 #pragma once
 

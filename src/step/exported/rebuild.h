@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a graph anew, op by op, with other ops in some places.
 #pragma once
 

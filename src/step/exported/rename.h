@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops by name become ops of Penstock's, which its kernels, planners and layouts know.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Losses of classes. The mean over the targets that count becomes a sum that is divided by their number, so that the number can be that of
 // a whole batch (batch_counts.h).
 #include "exported/rename_rows.h"

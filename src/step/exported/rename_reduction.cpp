@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exported/rename_rows.h"
 #include "ops/infer.h"
 

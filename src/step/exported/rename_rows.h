@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of names: which ops of ours an op of ATen's is. A file for each family, as in src/step/ops.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relation of the values of a micro-batch's graph to those of the whole batch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which dims of operands and results of ops by name are the samples'.
 #pragma once
 

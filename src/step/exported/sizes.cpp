@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expressions of sizes, and numbers put in their place.
 #include <algorithm>
 #include <cctype>

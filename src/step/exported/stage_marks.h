@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stages of an exported graph, by the paths of the modules that begin them.
 #pragma once
 

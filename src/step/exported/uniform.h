@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the samples lie in what is no plain op on rows: fixed values beside them, indices, and micro-batches of one sample.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading one graph with a cursor that stands inside a larger text (a program).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Structural hash and equality. Both are computed from one canonical form, so they agree by construction.
 #include <cmath>
 #include <cstring>

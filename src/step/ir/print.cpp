@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form of a graph. Results are numbered in order; inputs keep their names, made unique where they are not.
 #include <algorithm>
 #include <unordered_map>

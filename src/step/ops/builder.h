@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Appends ops to a graph under the current marks (stage, phase, origin, sequence).
 #pragma once
 

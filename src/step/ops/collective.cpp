@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops that all members of a mesh axis run together, each with an operand of its own. Attributes: `axis`, its name; `size`, its number of
 // members.
 #include "base/text.h"

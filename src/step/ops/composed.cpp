@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions that are other ops put together: they have no names of their own in a graph, and types, gradients and layouts of their parts.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Convolution over sequences, images and volumes [n, channels, ...] with one to three dims of places, and max pooling over images.
 #include <algorithm>
 #include <numeric>

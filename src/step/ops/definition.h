@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The meaning of one op: result types, gradient, cost, aliasing. One table per family (one file each), looked up by name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of products by letters, as products of matrices.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops that read and write places that indices name, and those that give such indices. libtorch's dispatcher computes them, by their names.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers that the families' inference functions share: checks with one form of message, and shape rules.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A graph that is there already becomes part of one that is being traced.
 #pragma once
 

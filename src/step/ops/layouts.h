@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for what the members of an axis can compute of an op on parts of its operands: those that several families share, and who asks
 // them. Most say which dims of operands and results are one dim of the op, as the letters of an einsum do.
 #pragma once

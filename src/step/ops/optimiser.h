@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Properties of an optimiser's op (OpDefinition::update), and an update in two halves: one that is made before it is known by how much
 // the gradient must be clipped, and one that validates it (Qi et al., 2401.10241, section 4).
 #pragma once

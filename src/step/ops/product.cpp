@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/builder.h"
 #include "ops/definition.h"
 #include "ops/infer.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images [n, channels, ...] of other sizes: average pooling and interpolation. libtorch's dispatcher computes them, by their names.
 #include <algorithm>
 #include <string>

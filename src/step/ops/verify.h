@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph verifier: structure (checked by ir) and types (checked by ops).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ways in which a learning rate falls (train.decay): a list with a row for each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one data port that no data source gives.
 #pragma once
 

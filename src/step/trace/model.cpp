@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The defaults of Model's functions.
 #include "penstock/error.h"
 #include "penstock/trace.h"

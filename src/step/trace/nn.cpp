@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The modules of nn. A parameter has the master dtype, an activation the dtype that the model chooses.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimiser as graph code: learning rate, gradient norm, clipping.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of optimisers(). Scalars are f64 until a tensor is multiplied by them: 1 - beta^step loses digits where beta is next to one.
 #include <algorithm>
 #include <cmath>

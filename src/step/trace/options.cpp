@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions with which a model reads the [model] table of a configuration.
 #include <cmath>
 

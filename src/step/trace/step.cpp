@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training, gradient, evaluation and generation steps of a model.
 #include "penstock/step.h"
 

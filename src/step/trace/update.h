@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimiser's update of a training step's state.
 #pragma once
 

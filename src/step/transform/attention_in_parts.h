@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over a sequence of which each member of an axis has a part, and reads keys and values part by part (as ring attention does,
 // 2310.01889, but each part goes straight to who needs it). What queries make of some keys and of others is joined exactly by the
 // logsumexps of both; the backward of a part needs nothing but the whole's logsumexp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives that a user writes into a model (penstock/ops.h). Along their axis no layout is decided: the user has said what each member
 // does, on values of its own. Other axes of the mesh treat these ops as any other.
 #pragma once

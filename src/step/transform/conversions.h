@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions between the layouts of one axis, as ops that a member runs: packing, a collective along dim 0 of flat tensors of one length
 // on all members, unpacking. Devices move equal pieces that are multiples of 64 bytes, so what is uneven is filled up with zeros on the
 // way.

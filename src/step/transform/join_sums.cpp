@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small sums over an axis, side by side: a message costs as much as some ten thousand numbers, and a block's norms and biases are a few
 // hundred (torch's DTensor sends each by itself).
 #include <map>

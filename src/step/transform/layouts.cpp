@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides layouts along one axis, in the order of the graph; hints about what is wanted of a value flow against it first.
 #include "transform/layouts.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named axes of a mesh, one after the other: along one axis every value of a step gets a layout, and each member of the axis a step of its
 // own on what it has, with the collectives that this needs (Shardy's factors, openxla/shardy docs/propagation.md; GSPMD, 2105.04663).
 //

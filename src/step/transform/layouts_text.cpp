@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of layouts: what each value is, and what is sent for it.
 #include <map>
 

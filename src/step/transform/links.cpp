@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes stages send each other values in parts: each member of an axis sends its own, and the members of the stage that reads gather them.
 //
 //   %v: whole on all members, or a term, made in stage A        %part = constrain(%v) in A: split, so a term is reduce-scattered

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the step of one member of an axis, of a step whose layouts are decided.
 #include <algorithm>
 #include <tuple>

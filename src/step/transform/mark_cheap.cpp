@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ops a backward computes again because they cost little for the bytes that they take.
 //
 // A forward pays, on average, so many flops for each byte that it keeps for its backward. An op that makes its results for fewer is cheap.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph -> graph passes, one per file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds a new graph out of another one's parts, and keeps which new value each old one became.
 #pragma once
 

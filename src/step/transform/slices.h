@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences of which a stage works on one slice after the other (TeraPipe, 2102.07988). In a causal model a token needs none behind it, so
 // while one stage works on a slice, the next one works on the slice before: a slice is to a pipeline what a micro-batch is.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ops behind a step's loop that update a table of embeddings, where they could as well update some of its rows.
 #pragma once
 

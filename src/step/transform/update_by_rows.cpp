@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of embeddings that an update can change by the rows that a step has read alone: plain SGD leaves the others as they are, and what
 // goes element by element does where it is asked to be lazy. A gradient of all rows is mostly zeros, and is cleared, scaled, squared and
 // added in full, which for a table of a million rows takes many times as long as the step. The loop gives a row of gradients for each index

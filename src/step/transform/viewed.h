@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values that view others: what is converted of a view can be converted of what it views, which lies in memory and may be converted anyway.
 #pragma once
 

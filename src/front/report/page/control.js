@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looking around: pointer, wheel, keys, and the tip for what is pointed at.
 'use strict';
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawing: only what is visible, and never more boxes than pixels.
 'use strict';
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers and words of a page beside the picture: the figures above it, the legend, and the devices' table below.
 'use strict';
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page's data as typed arrays, and finding things in them by time.
 'use strict';
 

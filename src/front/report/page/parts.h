@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a page: the files of this folder, as the build put them into the program.
 #pragma once
 
