@@ -293,11 +293,18 @@ function bindFilters() {
 
 // ---- Beginning.
 
+// The longest name of a row and the share beside it have room, unless a name is very long.
+function roomForNames() {
+  picture.font = '13px system-ui, sans-serif';
+  const widest = Math.max(0, ...timelines.flatMap((timeline) => timeline.devices.map((name) => picture.measureText(name).width)));
+  return Math.max(view.width < 800 ? 104 : 150, Math.min(220, view.width / 3, widest + 58));
+}
+
 function resize() {
   pane.style.height = Math.min(chart.clientHeight, content.offsetHeight) + 'px';
   view.width = pane.clientWidth;
   view.height = pane.clientHeight;
-  view.left = view.width < 800 ? 104 : 150;
+  view.left = roomForNames();
   view.scale = devicePixelRatio;
   for (const context of [picture, overlay]) {
     context.canvas.width = Math.round(view.width * view.scale);
