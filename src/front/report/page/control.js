@@ -239,7 +239,8 @@ const keys = {
   '-': () => zoom(1 / 0.7, (view.from + view.to) / 2),
   0: fit, Home: fit,
   m: () => toggle('memory'), t: () => toggle('transfers'), c: () => toggle('path'), d: () => toggle('byDevice'),
-  n: () => found.hits.length ? stepFound(1) : selectNext(1), N: () => stepFound(-1), '/': () => document.getElementById('find').focus(), p: () => selectNext(-1), w: selectCause,
+  n: () => found.hits.length ? stepFound(1) : selectNext(1), N: () => stepFound(-1), '/': () => document.getElementById('find').focus(),
+  p: () => selectNext(-1), w: selectCause,
   Escape: () => { selected = null; tip.hidden = true; drawOverlay(); },
 };
 

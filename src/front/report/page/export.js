@@ -11,21 +11,24 @@ class SvgContext {
   }
   colourOf(style) { return style.colour || style; }
   fillRect(x, y, width, height) {
-    this.parts.push(`<rect x="${rounded(x)}" y="${rounded(y)}" width="${rounded(Math.max(0, width))}" height="${rounded(Math.max(0, height))}" fill="${this.colourOf(this.fillStyle)}"/>`);
+    this.parts.push(`<rect x="${rounded(x)}" y="${rounded(y)}" `
+      + `width="${rounded(Math.max(0, width))}" height="${rounded(Math.max(0, height))}" fill="${this.colourOf(this.fillStyle)}"/>`);
   }
   fillText(text, x, y, room = Infinity) {
     const measured = this.canvas.getContext('2d');
     measured.font = this.font;
     const squeezed = measured.measureText(text).width > room ? ` textLength="${rounded(room)}" lengthAdjust="spacingAndGlyphs"` : '';
     const anchor = {left: 'start', center: 'middle', right: 'end'}[this.textAlign];
-    this.parts.push(`<text x="${rounded(x)}" y="${rounded(y)}" text-anchor="${anchor}"${squeezed} style="font: ${escaped(this.font)}" fill="${this.fillStyle}">${escaped(text)}</text>`);
+    this.parts.push(`<text x="${rounded(x)}" y="${rounded(y)}" text-anchor="${anchor}"${squeezed} `
+      + `style="font: ${escaped(this.font)}" fill="${this.fillStyle}">${escaped(text)}</text>`);
   }
   beginPath() { this.path = ''; }
   moveTo(x, y) { this.path += `M${rounded(x)} ${rounded(y)}`; }
   lineTo(x, y) { this.path += `${this.path ? 'L' : 'M'}${rounded(x)} ${rounded(y)}`; }
   fill() { this.parts.push(`<path fill="${this.colourOf(this.fillStyle)}" d="${this.path}"/>`); }
   stroke() {
-    this.parts.push(`<path fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}" stroke-opacity="${this.globalAlpha}" d="${this.path}"/>`);
+    this.parts.push(`<path fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}" `
+      + `stroke-opacity="${this.globalAlpha}" d="${this.path}"/>`);
   }
   rect(x, y, width, height) { this.area = `<rect x="${x}" y="${y}" width="${Math.max(0, width)}" height="${Math.max(0, height)}"/>`; }
   save() { this.groups.push(0); }
@@ -56,8 +59,9 @@ function activityRows() {
   return timelines.flatMap((timeline) => Array.from({length: timeline.count}, (_, i) => {
     const {device, peer, lane, stage, microbatch, bytes} = timeline.columns, to = isTransfer(timeline, i);
     return {
-      timeline: timeline.title, device: timeline.devices[device[i]], to: to ? timeline.devices[peer[i]] : '', lane: ['compute', 'transfer', 'host'][lane[i]],
-      label: labelOf(timeline, i), what: wordsOf(timeline, i), stage: stage[i] < 0 ? '' : stageOf(timeline, i), microbatch: microbatch[i] < 0 ? '' : microbatch[i],
+      timeline: timeline.title, device: timeline.devices[device[i]], to: to ? timeline.devices[peer[i]] : '',
+      lane: ['compute', 'transfer', 'host'][lane[i]], label: labelOf(timeline, i), what: wordsOf(timeline, i),
+      stage: stage[i] < 0 ? '' : stageOf(timeline, i), microbatch: microbatch[i] < 0 ? '' : microbatch[i],
       begin: timeline.begin[i], end: timeline.end[i], bytes: bytes[i],
     };
   }));

@@ -21,13 +21,13 @@ function find(text) {
     });
     found.hits.sort(([t, i], [u, k]) => timelines[t].begin[i] - timelines[u].begin[k]);
   }
-  sayFound(sought);
+  sayFound(sought !== '');
   drawOverlay();
 }
 
-function sayFound(sought) {
+function sayFound(isSought) {
   const count = found.hits.length, box = document.getElementById('found');
-  box.textContent = !sought ? '' : found.at < 0 ? count + ' found' : found.at + 1 + ' of ' + count;
+  box.textContent = !isSought ? '' : found.at < 0 ? count + ' found' : found.at + 1 + ' of ' + count;
 }
 
 // To the next hit (step: 1) or the one before it (-1), around the ends.
@@ -35,7 +35,7 @@ function stepFound(step) {
   const count = found.hits.length;
   if (!count) return;
   found.at = found.at < 0 ? (step > 0 ? 0 : count - 1) : (found.at + step + count) % count;
-  sayFound('yes');
+  sayFound(true);
   selectByKey(...found.hits[found.at]);
 }
 
