@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of timelines in a real browser: it runs without errors, draws, and answers to mouse and keyboard."""
 
+import csv
+import io
 import json
+import pathlib
+import re
 import statistics
 import sys
 import unittest
+import xml.etree.ElementTree
 
 import timelines
 from browser import Browser, browser_profile
 from support import ProgramTest, run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Page(ProgramTest):
@@ -290,16 +297,106 @@ class Page(ProgramTest):
         self.browser.press("ArrowRight")
         self.assertEqual(self.browser.evaluate("[view.from, view.to]"), view)
 
+    def test_boxes_are_found_by_what_they_say(self):
+        self.open(timelines.write(self.folder / "t.json", 4, 12))
+        found = lambda text: self.browser.evaluate(f"(find({text!r}), found.hits.map(([t, i]) => labelOf(timelines[t], i)))")
+        self.assertEqual(found("F1"), ["F1"] * 4)  # and not F10
+        self.assertEqual(set(found("stage 2, micro-batch 3")), {"F3", "I3", "W3", "2->3", "2->1"})
+        self.assertEqual(found("no such (thing"), [])
+        self.assertEqual(self.browser.evaluate("document.getElementById('found').textContent"), "0 found")
+        self.assertEqual(len(found("TRANS")), len(timelines.step(4, 12)["activities"]["lane"]) - self.browser.evaluate("timelines[0].columns.lane.filter((lane) => lane !== kTransfer).length"))
+        # From box to box, and around the ends; the keys of the text box are its own.
+        self.browser.press("/")
+        self.browser.evaluate("document.getElementById('find').value = ''")
+        for key in "f2":
+            self.browser.press(key)
+        said = []
+        for _ in range(5):
+            self.browser.evaluate("document.getElementById('find').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))")
+            said.append(self.browser.evaluate("[found.at, labelOf(timelines[0], selected.chain[0]), document.getElementById('found').textContent]"))
+        self.assertEqual(said, [[i % 4, "F2", f"{i % 4 + 1} of 4"] for i in range(5)])
+        self.browser.evaluate("document.getElementById('find').blur()")
+        self.browser.press("N")
+        self.assertEqual(self.browser.evaluate("found.at"), 3)
+        self.browser.press("n")
+        self.assertEqual(self.browser.evaluate("found.at"), 0)
+        self.assertEqual(self.data("errors"), "")
+
+    def test_files_are_saved(self):
+        title = 'a, "b" & <c>'
+        self.open(timelines.write(self.folder / "t.json", 2, 3, title=title))
+        columns = timelines.step(2, 3)["activities"]
+        rows = list(csv.DictReader(io.StringIO(self.browser.evaluate("csvText()"))))
+        self.assertEqual([float(row["end"]) for row in rows], columns["end"])
+        self.assertEqual({row["timeline"] for row in rows}, {title})
+        self.assertEqual([row["label"] for row in rows if row["lane"] == "compute"][:2], ["F0", "F1"])
+        self.assertEqual(json.loads(self.browser.evaluate("jsonText()"))[0]["what"], "forward of stage 0, micro-batch 0")
+        svg = xml.etree.ElementTree.fromstring(self.browser.evaluate("svgText()"))
+        texts = [part.text for part in svg.iter("{http://www.w3.org/2000/svg}text")]
+        for text in ("device 1", "F2", "I0", "W2"):
+            self.assertIn(text, texts)
+        self.assertEqual(svg.find("{http://www.w3.org/2000/svg}title").text, title)
+        self.assertGreater(self.colours("picture"), 20)  # the canvas is drawn on as before
+        # A click makes the file.
+        names = self.browser.evaluate("""new Promise((done) => {
+            const names = [];
+            HTMLAnchorElement.prototype.click = function () { names.push(this.download); if (names.length === 4) done(names); };
+            for (const button of document.querySelectorAll('#export button')) button.click();
+        })""")
+        self.assertEqual(sorted(names), [f"a_b_c_.{extension}" for extension in ("csv", "json", "png", "svg")])
+        self.assertEqual(self.data("errors"), "")
+
+    def test_contrast(self):
+        """Of texts on their ground, of letters on boxes, and of areas of memory that lie on each other, in bright and dark."""
+        def luminance(colour):
+            parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+            return sum(w * (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4) for w, p in zip((0.2126, 0.7152, 0.0722), parts))
+
+        def ratio(one, other):
+            low, high = sorted(luminance(colour) + 0.05 for colour in (one, other))
+            return high / low
+
+        css = (ROOT / "src/front/report/page/page.css").read_text()
+        bright, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", line)) for line in css.splitlines() if ":root" in line)
+        self.assertGreater(len(dark), 6)
+        for name, colours in (("light", bright), ("dark", {**bright, **dark})):
+            for ink in ("ink", "faint", "alarm"):
+                for ground in ("ground", "stripe"):
+                    self.assertGreaterEqual(ratio(colours[ink], colours[ground]), 4.5, (name, ink, ground))
+            self.assertGreaterEqual(ratio(colours["ink"], colours["bar"]), 4.5, name)
+            self.open(timelines.write(self.folder / "t.json", 2, 3), dark=name == "dark")
+            memory = [entry[name] for entry in self.browser.evaluate("page.memory")]
+            self.assertEqual(self.browser.evaluate("colours.memory"), memory)
+            for one, other in zip(memory, memory[1:]):
+                self.assertGreaterEqual(ratio(one, other), 3, (name, one, other))
+            for colour in memory:
+                self.assertGreaterEqual(ratio(colour, colours["stripe"]), 3, (name, colour))
+        for look in self.browser.evaluate("page.looks"):
+            if look["letter"] != "~":  # transfers have no letters
+                self.assertGreaterEqual(ratio(look["colour"], "#000000"), 4.5, look["meaning"])
+
+    def test_a_plan_says_its_memory(self):
+        plan = self.folder / "plan.json"
+        result = run("plan", ROOT / "examples/graphs/two-encoders.json", "--devices", 2, "--bandwidth", 1e9, "--batch", 4, "--no-replicas", "--seconds", 1, "--out", plan)
+        self.assertEqual(result.code, 0, result.err)
+        self.open(plan)
+        self.assertEqual(self.texts("#devices tbody th"), ["stage 0 (device 0)", "stage 1 (device 1)"])
+        self.assertNotIn("\u2013", self.texts("#devices td:last-child"))
+
     def test_narrow_windows(self):
-        """Nothing of a page is wider than the window."""
+        """Nothing of a page is wider than the window, and the picture can be scrolled to its right end."""
         long = "a cluster with a name that is as long as paths of configurations may be/" * 4
-        self.browser.resize(700, 900)
         self.addCleanup(self.browser.resize, 1400, 900)
-        for actors, names in ((2, "short"), (32, long)):
+        for width, actors, names in ((700, 2, "short"), (700, 32, long), (400, 2, long)):
+            self.browser.resize(width, 900)
             files = [timelines.write(self.folder / f"{seed}.json", actors, 8, seed=seed, title=names) for seed in range(2)]
             for shown in (files[:1], files):
                 self.open(*shown, dark=actors == 32)
                 self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), True)
+                self.assertGreaterEqual(self.browser.evaluate("view.width"), 600)
+                self.browser.evaluate("chart.scrollLeft = 10000")
+                right = self.browser.evaluate("pane.getBoundingClientRect().right - chart.getBoundingClientRect().right")
+                self.assertLessEqual(abs(right), 20)
 
     def test_64_devices_and_256_microbatches(self):
         self.open(timelines.write(self.folder / "t.json", 64, 256))

@@ -12,7 +12,9 @@ namespace penstock {
 namespace {
 
 TEST(TimelineHtml, ThePageNeedsNothingElse) {
-  const std::string page = timeline_html({"page", {test::small_timeline()}, {}});
+  std::string page = timeline_html({"page", {test::small_timeline()}, {}});
+  const std::string own = "url(#";  // within a picture
+  for (std::size_t at = page.find(own); at != std::string::npos; at = page.find(own)) page.erase(at, own.size());
   for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "fetch("})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
 }

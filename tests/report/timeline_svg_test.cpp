@@ -33,7 +33,7 @@ TEST(TimelineSvg, ChunksOfADeviceDiffer) {
   EXPECT_EQ(timeline_svg(timeline).find("class=\"chunks\""), std::string::npos);
   timeline.activities[1].stage = 2;  // the second forward on device 0
   const std::string svg = timeline_svg(timeline);
-  for (const char* part : {"class=\"F\"", "class=\"F c1\"", ">0F0</text>", ">2F1</text>", ".c1 { fill-opacity: ", "class=\"chunks\""})
+  for (const char* part : {"class=\"F\"", "class=\"F c1\"", ">0F0</text>", ">2F1</text>", ".F.c1 { fill: ", "class=\"chunks\""})
     EXPECT_NE(svg.find(part), std::string::npos) << part;
 }
 

@@ -228,7 +228,7 @@ Sketch value_sketch(const HeldValue& value) {
   return {out, y + 12};
 }
 
-// On a page the colours are the page's, which has a dark look too; a picture on its own is black on white.
+// On a page the colours are the page's; a picture on its own has them from here, for a bright and a dark ground.
 constexpr const char* kMeshStyle =
     "<style>\n.mesh text { font: 12px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #1a1a1a; fill: var(--ink, #1a1a1a); white-space: "
     "pre; "
@@ -238,7 +238,11 @@ constexpr const char* kMeshStyle =
     ".mesh .box { fill: #f4f5f7; fill: var(--stripe, #f4f5f7); stroke: #888; stroke-width: .8; }\n"
     ".mesh .part { stroke: #555; stroke-width: .8; }\n.mesh .hatched { fill: url(#mesh-hatch); }\n"
     ".mesh .level, .mesh .group { fill: none; stroke-width: 1.6; }\n.mesh .between { stroke: #1a1a1a; stroke: var(--ink, #1a1a1a); }\n"
-    ".mesh .ground { fill: #fff; fill: var(--ground, #fff); stroke: none; }\n</style>\n"
+    ".mesh .ground { fill: #fff; fill: var(--ground, #fff); stroke: none; }\n"
+    "@media (prefers-color-scheme: dark) {\n.mesh text { fill: #e6e9ee; fill: var(--ink, #e6e9ee); }\n"
+    ".mesh .small { fill: #98a2b0; fill: var(--faint, #98a2b0); }\n.mesh .on { fill: #1a1a1a; }\n"
+    ".mesh .box { fill: #191d23; fill: var(--stripe, #191d23); }\n.mesh .between { stroke: #e6e9ee; stroke: var(--ink, #e6e9ee); }\n"
+    ".mesh .ground { fill: #14171c; fill: var(--ground, #14171c); }\n}\n</style>\n"
     "<defs><pattern id=\"mesh-hatch\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><path d=\"M0 8L8 0\" stroke=\"#555\" "
     "stroke-width=\".8\"/></pattern></defs>\n";
 
@@ -257,9 +261,10 @@ std::string mesh_svg(const MeshPicture& picture) {
     y += sketch.height + 14;
   }
   const std::string size = concat("width=\"", px(kPictureWidth), "\" height=\"", px(y), "\"");
-  return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", px(kPictureWidth), " ", px(y), "\" ", size, ">\n<title>",
-                escape_markup(picture.title), "</title>\n", kMeshStyle, "<g class=\"mesh\">\n<rect class=\"ground\" ", size, "/>\n",
-                said("title", kSide, 26, picture.title),
+  const std::string what = concat(picture.mesh.devices.size(), " devices in groups, as the axes ", text_of(picture.mesh), " make them",
+                                  picture.values.empty() ? "" : "; below, which part of each tensor they have", ".");
+  return concat(open_svg(px(kPictureWidth), px(y), picture.title, what), kMeshStyle, "<g class=\"mesh\">\n<rect class=\"ground\" ", size,
+                "/>\n", said("title", kSide, 26, picture.title),
                 said("small", kSide, 46, concat("mesh: ", text_of(picture.mesh), "; beside each axis what it sends in a step")), body,
                 "</g>\n</svg>\n");
 }

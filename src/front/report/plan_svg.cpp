@@ -252,7 +252,7 @@ struct Drawing {
   double width = 0, height = 0;
 };
 
-// On a page the colours are the page's, which has a dark look too; a picture on its own is black on white.
+// On a page the colours are the page's; a picture on its own has them from here, for a bright and a dark ground.
 constexpr const char* kStyle =
     "<style>\n.plan text { font: 12px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #1a1a1a; fill: var(--ink, #1a1a1a); }\n"
     ".plan .title { font: 600 17px system-ui, sans-serif; }\n.plan .name { font-weight: 600; }\n"
@@ -261,7 +261,12 @@ constexpr const char* kStyle =
     ".plan .box { fill: #f4f5f7; fill: var(--stripe, #f4f5f7); stroke: #888; stroke-width: .8; }\n"
     ".plan .load { fill: #0072b2; stroke: none; }\n"
     ".plan .edge { fill: none; stroke: #777; stroke-width: 1.2; marker-end: url(#plan-tip); }\n"
-    ".plan .ground { fill: #fff; fill: var(--ground, #fff); stroke: none; }\n</style>\n"
+    ".plan .ground { fill: #fff; fill: var(--ground, #fff); stroke: none; }\n"
+    "@media (prefers-color-scheme: dark) {\n.plan text { fill: #e6e9ee; fill: var(--ink, #e6e9ee); }\n"
+    ".plan .figure, .plan .bytes, .plan .small { fill: #98a2b0; fill: var(--faint, #98a2b0); }\n"
+    ".plan .bytes { stroke: #14171c; stroke: var(--ground, #14171c); }\n"
+    ".plan .box { fill: #191d23; fill: var(--stripe, #191d23); }\n.plan .load { fill: #56b4e9; }\n"
+    ".plan .ground { fill: #14171c; fill: var(--ground, #14171c); }\n}\n</style>\n"
     "<defs><marker id=\"plan-tip\" markerWidth=\"7\" markerHeight=\"8\" refX=\"6\" refY=\"4\" orient=\"auto\"><path d=\"M0 0L7 4L0 8z\" "
     "fill=\"#777\"/></marker></defs>\n";
 
@@ -293,10 +298,12 @@ std::string picture(const PlanFile& plan, const std::string& below = {}, double 
   std::string titles;
   for (std::size_t i = 0; i < lines.size(); ++i) titles += line_at("title", 8, 24 + 22 * static_cast<double>(i), lines[i]);
   const std::string size = concat("width=\"", decimal(width), "\" height=\"", decimal(height + below_height), "\"");
-  return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", decimal(width), " ", decimal(height + below_height), "\" ",
-                size, ">\n<title>", escape_markup(heading), "</title>\n", kStyle, "<g class=\"plan\">\n<rect class=\"ground\" ", size,
-                "/>\n", titles, line_at("small", 8, 42 + down, summary(plan)), "\n<g transform=\"translate(0 ", decimal(down), ")\">\n",
-                drawing.body, "</g>\n</g>\n",
+  const std::string what =
+      concat(counted(static_cast<std::int64_t>(plan.stages.size()), "stage"), " as boxes, with lines for what one sends to the next",
+             below.empty() ? "" : "; the simulated step below", ".");
+  return concat(open_svg(decimal(width), decimal(height + below_height), heading, what), kStyle,
+                "<g class=\"plan\">\n<rect class=\"ground\" ", size, "/>\n", titles, line_at("small", 8, 42 + down, summary(plan)),
+                "\n<g transform=\"translate(0 ", decimal(down), ")\">\n", drawing.body, "</g>\n</g>\n",
                 below.empty() ? "" : concat("<g transform=\"translate(0 ", decimal(height), ")\">", below, "</g>"), "</svg>\n");
 }
 

@@ -43,7 +43,8 @@ ordered_json appearance(const std::vector<Timeline>& timelines) {
   for (const Timeline& timeline : timelines) chunks = std::max(chunks, most_chunks(stages_by_device(timeline)));
   out["shades"] = chunk_shades(chunks);
   for (std::size_t i = 0; i < kMemoryClasses; ++i)
-    out["memory"].push_back({{"name", name(static_cast<MemoryClass>(i))}, {"colour", memory_colours[i]}});
+    out["memory"].push_back(
+        {{"name", name(static_cast<MemoryClass>(i))}, {"light", memory_colours[i].light}, {"dark", memory_colours[i].dark}});
   return out;
 }
 
@@ -74,6 +75,7 @@ ordered_json figures_of(const Timeline& timeline) {
 std::string data_of(const Page& page) {
   ordered_json look = appearance(page.timelines);
   for (const Timeline& timeline : page.timelines) look["figures"].push_back(figures_of(timeline));
+  if (!page.peaks.empty() && !page.timelines.empty()) look["figures"][0]["peaks"] = page.peaks;
   std::string out = look.dump();
   out.pop_back();
   out += concat(",\"timelines\":[", join(page.timelines, ",\n", timeline_data), "]}");

@@ -22,7 +22,12 @@ const std::array<Look, kLooks> looks = {{
     {"frozen", 'z', "#d8c3a5", "M3 4h2", "frozen layers"},
 }};
 
-const std::array<std::string_view, kMemoryClasses> memory_colours = {"#2b3a55", "#4a6087", "#6d87b3", "#94abcf", "#bccbe4", "#dde4f1"};
+const std::array<MemoryColour, kMemoryClasses> memory_colours = {{{"#1d3a66", "#456aab"},
+                                                                  {"#5b8fc7", "#b8d4f2"},
+                                                                  {"#44286b", "#8358bb"},
+                                                                  {"#a27fc9", "#e0cdf7"},
+                                                                  {"#0f4a3c", "#2d7a65"},
+                                                                  {"#3f9c86", "#a8e0cf"}}};
 
 std::size_t look_of(Kind kind) {
   switch (kind) {
@@ -82,6 +87,17 @@ std::vector<double> chunk_shades(std::size_t chunks) {
   std::vector<double> out(chunks, 0);
   for (std::size_t chunk = 1; chunk < chunks; ++chunk)
     out[chunk] = kPalest * (chunks == 2 ? 0.75 : static_cast<double>(chunk) / static_cast<double>(chunks - 1));
+  return out;
+}
+
+std::string in_shade(std::string_view colour, double shade) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out = "#";
+  for (const std::size_t from : {1, 3, 5}) {
+    const double byte = std::stoi(std::string(colour.substr(from, 2)), nullptr, 16);
+    const auto mixed = static_cast<std::size_t>(std::lround(byte + shade * (255 - byte)));
+    out += {kDigits[mixed / 16], kDigits[mixed % 16]};
+  }
   return out;
 }
 
@@ -174,6 +190,11 @@ std::string escape_markup(std::string_view text) {
       out += c;
   }
   return out;
+}
+
+std::string open_svg(const std::string& width, const std::string& height, std::string_view title, std::string_view description) {
+  return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" viewBox=\"0 0 ", width, " ", height, "\" width=\"", width,
+                "\" height=\"", height, "\">\n<title>", escape_markup(title), "</title>\n<desc>", escape_markup(description), "</desc>\n");
 }
 
 }  // namespace penstock

@@ -37,8 +37,15 @@ std::size_t chunk_of(const std::vector<std::vector<std::int32_t>>& stages, const
 // Returns how much white is mixed into the colours of each chunk, so that the chunks of a device look different.
 std::vector<double> chunk_shades(std::size_t chunks);
 
-// Colours of the memory classes, from dark to light.
-extern const std::array<std::string_view, kMemoryClasses> memory_colours;
+// Returns the colour ("#rrggbb") with so much white mixed into it: 0 none, 1 white.
+std::string in_shade(std::string_view colour, double shade);
+
+// Colours of the memory classes, on a white and on a dark ground. Dark and light ones take turns, so that areas that lie on each other have
+// a contrast of 3:1 at least.
+struct MemoryColour {
+  std::string_view light, dark;
+};
+extern const std::array<MemoryColour, kMemoryClasses> memory_colours;
 
 // The time at which everything has ended: the makespan, or later; 1 for an empty timeline, so that it can be divided by.
 double end_of(const Timeline& timeline);
@@ -68,5 +75,8 @@ TimeAxis time_axis(double end, int count, bool seconds);
 
 // Escapes text for HTML and SVG.
 std::string escape_markup(std::string_view text);
+
+// The beginning of a picture as SVG, up to its description for those who do not see it.
+std::string open_svg(const std::string& width, const std::string& height, std::string_view title, std::string_view description);
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "report/table.h"
 #include "report/timeline_parts.h"
 
@@ -205,26 +206,65 @@ std::string legend(const TimelinePicture& picture, bool arrows_left_out) {
   return out;
 }
 
-std::string style(std::size_t chunks) {
-  std::string css =
-      "text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }\n.title { font-size: 17px; font-weight: 600; }\n"
-      ".label, .time { text-anchor: middle; pointer-events: none; }\n.time, .small { font-size: 11px; fill: #555; }\n"
-      ".tick { stroke: #0002; }\n.arrow { fill: none; stroke: #333; stroke-opacity: .45; stroke-width: .8; }\n"
-      ".peak { fill: #d55e00; }\n.host, .transfer { stroke: none; }\n"
-      "rect { stroke: #0006; stroke-width: .6; }\n.ground { fill: #fff; stroke: none; }\n.idle { fill: #f4f5f7; stroke: none; }\n";
-  std::string patterns;
-  for (const Look& look : looks) {
-    css += concat(".", look.name, " { fill: ", look.pattern.empty() ? std::string(look.colour) : concat("url(#", look.name, ")"), "; }\n");
-    if (look.pattern.empty()) continue;
-    patterns +=
-        concat("<pattern id=\"", look.name, "\" width=\"", kPatternTile, "\" height=\"", kPatternTile,
-               "\" patternUnits=\"userSpaceOnUse\"><path fill=\"", look.colour, "\" d=\"M0 0h", kPatternTile, "v", kPatternTile, "h-",
-               kPatternTile, "z\"/><path fill=\"none\" stroke=\"#000\" stroke-opacity=\".4\" d=\"", look.pattern, "\"/></pattern>\n");
-  }
-  for (std::size_t i = 0; i < kMemoryClasses; ++i) css += concat(".m", i, " { fill: ", memory_colours[i], "; }\n");
+// The classes that boxes have: looks, and looks in the shade of a chunk.
+std::set<std::string> styles_in(const std::vector<TimelinePicture>& pictures) {
+  std::set<std::string> out;
+  for (const TimelinePicture& picture : pictures)
+    for (const Activity& activity : picture.timeline.activities) {
+      out.insert(picture.style(activity));
+      out.emplace(looks[look_of(activity)].name);  // which thin boxes have, and the legend
+    }
+  return out;
+}
+
+constexpr const char* kInk =
+    "text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }\n.title { font-size: 17px; font-weight: 600; }\n"
+    ".label { fill: #000; paint-order: stroke; stroke-width: 3px; }\n.label, .time { text-anchor: middle; pointer-events: none; }\n"
+    ".time, .small { font-size: 11px; fill: #555; }\n"
+    ".tick { stroke: #0002; }\n.arrow { fill: none; stroke: #333; stroke-opacity: .45; stroke-width: .8; }\n"
+    ".peak { fill: #d55e00; }\n.host, .transfer { stroke: none; }\n"
+    "rect { stroke: #0006; stroke-width: .6; }\n.ground { fill: #fff; stroke: none; }\n.idle { fill: #f4f5f7; stroke: none; }\n";
+constexpr const char* kDarkInk =
+    "text { fill: #e6e9ee; }\n.time, .small { fill: #98a2b0; }\n.tick { stroke: #fff3; }\n.arrow { stroke: #c3ccd8; }\n"
+    ".ground { fill: #14171c; }\n.idle { fill: #22272f; }\n";
+
+std::string style(const std::vector<TimelinePicture>& pictures) {
+  std::size_t chunks = 1;
+  for (const TimelinePicture& picture : pictures) chunks = std::max(chunks, picture.chunks);
   const std::vector<double> shades = chunk_shades(chunks);
-  for (std::size_t chunk = 1; chunk < chunks; ++chunk) css += concat(".c", chunk, " { fill-opacity: ", decimal(1 - shades[chunk]), "; }\n");
-  return concat("<style>\n", css, "</style>\n<defs>\n", patterns, "</defs>\n");
+  const std::set<std::string> styles = styles_in(pictures);
+  std::string css = kInk, dark = kDarkInk, patterns;
+  for (const Look& look : looks) {
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      if (!styles.contains(chunk == 0 ? std::string(look.name) : concat(look.name, " c", chunk))) continue;
+      const std::string colour = in_shade(look.colour, shades[chunk]),
+                        id = chunk == 0 ? std::string(look.name) : concat(look.name, "-", chunk);
+      const std::string selector = chunk == 0 ? concat(".", look.name) : concat(".", look.name, ".c", chunk);
+      css += concat(selector, " { fill: ", look.pattern.empty() ? colour : concat("url(#", id, ")"), "; }\n");
+      if (look.pattern.empty()) continue;
+      css += concat(selector, " + .label { stroke: ", colour, "; }\n");  // keeps the pattern's lines away from the letters
+      patterns +=
+          concat("<pattern id=\"", id, "\" width=\"", kPatternTile, "\" height=\"", kPatternTile,
+                 "\" patternUnits=\"userSpaceOnUse\"><path fill=\"", colour, "\" d=\"M0 0h", kPatternTile, "v", kPatternTile, "h-",
+                 kPatternTile, "z\"/><path fill=\"none\" stroke=\"#000\" stroke-opacity=\".4\" d=\"", look.pattern, "\"/></pattern>\n");
+    }
+  }
+  for (std::size_t i = 0; i < kMemoryClasses; ++i) {
+    css += concat(".m", i, " { fill: ", memory_colours[i].light, "; }\n");
+    dark += concat(".m", i, " { fill: ", memory_colours[i].dark, "; }\n");
+  }
+  return concat("<style>\n", css, "@media (prefers-color-scheme: dark) {\n", dark, "}\n</style>\n<defs>\n", patterns, "</defs>\n");
+}
+
+// The picture in words.
+std::string description(const Timeline& timeline) {
+  std::vector<std::string> kinds;
+  const std::array<bool, kLooks> there = looks_in(timeline);
+  for (std::size_t look = 0; look < kLooks; ++look)
+    if (there[look]) kinds.emplace_back(looks[look].meaning);
+  return concat("A row of boxes for each of ", counted(static_cast<std::int64_t>(timeline.devices.size()), "device"), ", over ",
+                time_text(timeline.makespan, timeline.seconds), " from left to right", kinds.empty() ? "" : ": ", join(kinds, ", "),
+                timeline.memory.empty() ? "" : "; below them the memory in use on each", ".");
 }
 
 std::string device_rows(const TimelinePicture& picture) {
@@ -254,32 +294,34 @@ std::string drawing(const TimelinePicture& picture) {
                 legend(picture, arrows_left_out));
 }
 
-std::string svg_of(const std::string& title, std::size_t chunks, double height, const std::string& drawn) {
-  const std::string wide = decimal(kWidth), high = decimal(height);
-  return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", wide, " ", high, "\" width=\"", wide, "\" height=\"", high,
-                "\">\n<title>", escape_markup(title), "</title>\n", style(chunks), "<rect class=\"ground\" width=\"", wide, "\" height=\"",
-                high, "\"/>\n", drawn, "</svg>\n");
+// One below the other, on the scale of the longest.
+std::string svg_of(const std::vector<const Timeline*>& timelines) {
+  double end = 0, height = 0;
+  for (const Timeline* timeline : timelines) end = std::max(end, end_of(*timeline));
+  std::vector<TimelinePicture> pictures;
+  pictures.reserve(timelines.size());
+  for (const Timeline* timeline : timelines) pictures.emplace_back(*timeline, end);
+  std::string drawn;
+  for (const TimelinePicture& picture : pictures) {
+    drawn += height == 0 ? drawing(picture) : concat("<g transform=\"translate(0 ", decimal(height), ")\">\n", drawing(picture), "</g>\n");
+    height += picture.legend_bottom();
+  }
+  const auto title = [](const Timeline* timeline) { return timeline->title; };
+  const auto words = [](const Timeline* timeline) { return description(*timeline); };
+  return concat(open_svg(decimal(kWidth), decimal(height), join(timelines, ", ", title), join(timelines, " ", words)), style(pictures),
+                "<rect class=\"ground\" width=\"", decimal(kWidth), "\" height=\"", decimal(height), "\"/>\n", drawn, "</svg>\n");
 }
 
 }  // namespace
 
 std::string timeline_svg(const Timeline& timeline) {
-  const TimelinePicture picture(timeline, end_of(timeline));
-  return svg_of(timeline.title, picture.chunks, picture.legend_bottom(), drawing(picture));
+  return svg_of({&timeline});
 }
 
 std::string timelines_svg(const std::vector<Timeline>& timelines) {
-  double end = 0, height = 0;
-  for (const Timeline& timeline : timelines) end = std::max(end, end_of(timeline));
-  std::size_t chunks = 1;
-  std::string drawn;
-  for (const Timeline& timeline : timelines) {
-    const TimelinePicture picture(timeline, end);
-    drawn += concat("<g transform=\"translate(0 ", decimal(height), ")\">\n", drawing(picture), "</g>\n");
-    height += picture.legend_bottom();
-    chunks = std::max(chunks, picture.chunks);
-  }
-  return svg_of(join(timelines, ", ", [](const Timeline& timeline) { return timeline.title; }), chunks, height, drawn);
+  std::vector<const Timeline*> all;
+  for (const Timeline& timeline : timelines) all.push_back(&timeline);
+  return svg_of(all);
 }
 
 }  // namespace penstock

@@ -232,6 +232,18 @@ bool evaluate(const PlanProblem& problem, Plan& plan) {
   return figures.fit();
 }
 
+namespace {
+
+// The devices of a stage in the name of its row, where many would take all of the room.
+std::string place_text(const std::vector<int>& devices) {
+  constexpr std::size_t kMostNamed = 4;
+  if (devices.size() == 1) return concat("device ", devices[0]);
+  return devices.size() > kMostNamed ? concat(devices.size(), " devices")
+                                     : concat("devices ", join(devices, ",", [](int device) { return std::to_string(device); }));
+}
+
+}  // namespace
+
 Timeline timeline_of(const PlanProblem& problem, const Plan& plan) {
   const PlanFigures figures = figures_of(problem, plan.stages);
   const StageShape shape = shape_of(problem.graph, plan.stages);
@@ -243,7 +255,8 @@ Timeline timeline_of(const PlanProblem& problem, const Plan& plan) {
   timeline.title = concat(problem.graph.name, ", planned by ", plan.planner);
   timeline.seconds = true;
   timeline.memory.clear();  // memory counts micro-batches here, not bytes
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) timeline.devices[s] = concat("stage ", s);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    timeline.devices[s] = concat("stage ", s, " (", place_text(plan.stages[s].devices), ")");
   for (Activity& activity : timeline.activities) activity.bytes = 0;  // bytes mean nothing, as links were given their times instead
   return timeline;
 }

@@ -88,12 +88,13 @@ function drawOverlay() {
   overlay.clearRect(0, 0, view.width, view.height);
   withClip(overlay, () => {
     if (options.path) timelines.forEach(drawPath);
+    drawFound();
     if (selected) for (const i of selected.chain) outline(timelines[selected.t], selected.t, i, colours.ink, 2);
     if (!pointer || grip) return;
     overlay.fillStyle = colours.faint;
     overlay.fillRect(Math.round(pointer.x), 0, 1, view.height);
-    const found = at(pointer);
-    if (found && found.i >= 0) outline(timelines[found.t], found.t, found.i, colours.ink, 2.5);
+    const here = at(pointer);
+    if (here && here.i >= 0) outline(timelines[here.t], here.t, here.i, colours.ink, 2.5);
   });
 }
 
@@ -140,6 +141,8 @@ function selectByKey(t, i) {
   const timeline = timelines[t], row = rows[rowOf[t][timeline.columns.device[i]]], span = view.to - view.from;
   if (timeline.begin[i] < view.from || timeline.end[i] > view.to) look(timeline.begin[i] - span / 2, timeline.begin[i] + span / 2);
   if (row.y < chart.scrollTop || row.y + row.height > chart.scrollTop + view.height - kAxis) chart.scrollTop = row.y - view.height / 2;
+  const middle = toX((timeline.begin[i] + timeline.end[i]) / 2);
+  if (middle < chart.scrollLeft || middle > chart.scrollLeft + chart.clientWidth) chart.scrollLeft = middle - chart.clientWidth / 2;
   drawOverlay();
   const place = placeOf(t, i), box = pane.getBoundingClientRect();
   putTip(describe(timeline, i), box.left + place.x, box.top + place.y + place.height);
@@ -218,8 +221,8 @@ function onUp(event) {
   grip = null;
   pane.classList.remove('moving');
   if (!clicked) return;
-  const found = at(pointer);
-  select(found ? found.t : 0, found ? found.i : -1);
+  const here = at(pointer);
+  select(here ? here.t : 0, here ? here.i : -1);
   drawOverlay();
   showTip(event);
 }
@@ -237,7 +240,8 @@ const keys = {
   '-': () => zoom(1 / 0.7, (view.from + view.to) / 2),
   0: fit, Home: fit,
   m: () => toggle('memory'), t: () => toggle('transfers'), c: () => toggle('path'), d: () => toggle('byDevice'),
-  n: () => selectNext(1), p: () => selectNext(-1), w: selectCause,
+  n: () => found.hits.length ? stepFound(1) : selectNext(1), N: () => stepFound(-1), '/': () => document.getElementById('find').focus(),
+  p: () => selectNext(-1), w: selectCause,
   Escape: () => { selected = null; tip.hidden = true; drawOverlay(); },
 };
 
@@ -291,11 +295,18 @@ function bindFilters() {
 
 // ---- Beginning.
 
+// The longest name of a row and the share beside it have room, unless a name is very long.
+function roomForNames() {
+  picture.font = '13px system-ui, sans-serif';
+  const widest = Math.max(0, ...timelines.flatMap((timeline) => timeline.devices.map((name) => picture.measureText(name).width)));
+  return Math.max(view.width < 800 ? 104 : 150, Math.min(220, view.width / 3, widest + 58));
+}
+
 function resize() {
   pane.style.height = Math.min(chart.clientHeight, content.offsetHeight) + 'px';
   view.width = pane.clientWidth;
   view.height = pane.clientHeight;
-  view.left = view.width < 800 ? 104 : 150;
+  view.left = roomForNames();
   view.scale = devicePixelRatio;
   for (const context of [picture, overlay]) {
     context.canvas.width = Math.round(view.width * view.scale);
@@ -332,8 +343,10 @@ makeDevices();
 chooseSize();
 resize();
 bindFilters();
+bindFind();
+bindExport();
 new ResizeObserver(resize).observe(chart);
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { readColours(); redraw(); });
+isDark.addEventListener('change', () => { readColours(); makeLegend(); redraw(); });
 chart.addEventListener('scroll', redraw);
 pane.addEventListener('wheel', onWheel, {passive: false});
 pane.addEventListener('pointerdown', onDown);
@@ -343,7 +356,7 @@ pane.addEventListener('pointercancel', () => { grip = null; });
 pane.addEventListener('pointerleave', onLeave);
 pane.addEventListener('dblclick', fit);
 window.addEventListener('keydown', (event) => {
-  const typing = event.target.matches && event.target.matches('select, input[type=range]');  // which have keys of their own
+  const typing = event.target.matches && event.target.matches('select, input[type=range], input[type=search]');  // which have keys of their own
   if (event.ctrlKey || event.metaKey || event.altKey || typing || !keys[event.key]) return;
   event.preventDefault();
   keys[event.key]();

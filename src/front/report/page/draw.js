@@ -8,7 +8,8 @@ const kManyColumns = 200;  // from so many such columns on the page says what th
 const kPatterned = 5;      // from this width on boxes have their pattern
 
 const chart = document.getElementById('chart'), content = document.getElementById('content'), pane = document.getElementById('pane');
-const picture = document.getElementById('picture').getContext('2d'), overlay = document.getElementById('overlay').getContext('2d');
+let picture = document.getElementById('picture').getContext('2d');  // another context while draw() makes an SVG
+const overlay = document.getElementById('overlay').getContext('2d');
 
 const view = {from: 0, to: lastTime, width: 0, height: 0, left: 150, scale: 1};  // scale: pixels of the screen in one of the page
 const options = {memory: mostMemory > 0, transfers: true, path: false, byDevice: false, size: 1, stretch: 1};  // stretch: of memory, beside size
@@ -72,7 +73,7 @@ function patternOf(colour, path) {
   context.fillRect(0, 0, page.tile, page.tile);
   context.strokeStyle = '#0006';
   context.stroke(new Path2D(path));
-  return context.createPattern(tile, 'repeat');
+  return Object.assign(context.createPattern(tile, 'repeat'), {colour});
 }
 
 // A tone is what a box is filled with: its look in the shade of its chunk, or that of what the filters leave out. `packed`: a pixel.
@@ -87,10 +88,13 @@ const tones = page.looks.flatMap((look) => page.shades.map((shade) => makeTone(i
 const kOther = tones.length;
 const toneOf = (timeline, i) => isChosen(timeline, i) ? timeline.look[i] * page.shades.length + timeline.chunk[i] : kOther;
 
+const isDark = matchMedia('(prefers-color-scheme: dark)');
+
 function readColours() {
   const style = getComputedStyle(root);
-  for (const name of ['ground', 'ink', 'faint', 'line', 'stripe', 'wire', 'other'])
+  for (const name of ['ground', 'ink', 'faint', 'line', 'stripe', 'wire', 'other', 'alarm'])
     colours[name] = style.getPropertyValue('--' + name).trim();
+  colours.memory = page.memory.map((memoryClass) => memoryClass[isDark.matches ? 'dark' : 'light']);
   tones[kOther] = makeTone(colours.other, '');
 }
 
@@ -195,7 +199,7 @@ function drawMemory(timeline, row, floor) {
   const memory = timeline.memory[row.device], scale = row.memory / mostMemory, steps = memorySteps(memory);
   const right = Math.min(view.width - kRight, toX(timeline.last));
   for (let c = page.memory.length; c-- > 0;) {
-    picture.fillStyle = page.memory[c].colour;
+    picture.fillStyle = colours.memory[c];
     picture.beginPath();
     let top = floor;
     for (const [x, i] of steps) {
@@ -328,10 +332,11 @@ function withClip(context, draw) {
   context.restore();
 }
 
-function draw() {
-  const begin = performance.now();
-  const shown = visibleRows();
+// Onto this context. Returns how many boxes and columns were drawn, and whether the arrows were.
+function drawPicture(context) {
+  const shown = visibleRows(), canvas = picture;
   let drawn = 0, arrows = true;
+  picture = context;
   columnsDrawn = 0;
   picture.fillStyle = colours.ground;
   picture.fillRect(0, 0, view.width, view.height);
@@ -346,6 +351,12 @@ function draw() {
   picture.clip();
   for (const row of shown) drawNames(row, toY(row));
   picture.restore();
+  picture = canvas;
+  return {drawn, arrows};
+}
+
+function draw() {
+  const begin = performance.now(), {drawn, arrows} = drawPicture(picture);
   document.getElementById('arrows-hidden').hidden = arrows;
   document.getElementById('shared').hidden = columnsDrawn < kManyColumns;
   drawOverlay();

@@ -4,6 +4,12 @@
 
 const busyShare = (timeline, device) => timeline.makespan > 0 ? timeline.figures.busy[device] / timeline.makespan : 0;
 
+// The curve's, or what a plan says.
+function peakOf(timeline, device) {
+  const memory = timeline.memory[device];
+  return memory ? memory.total[memory.peak] : timeline.figures.peaks?.[device] ?? 0;
+}
+
 function shareText(share) {
   return (100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0) + ' %';
 }
@@ -47,7 +53,7 @@ function figuresOf(timeline, t) {
     out.push([busy.length <= 4 ? 'devices compute' : busy.length + ' devices compute', text, 'the share of the step in which each computes']);
   }
   out.push(['critical path', pathText(timeline), 'what the step\u2019s length is made of, from its end back through what each activity waited for']);
-  const peaks = timeline.memory.map((memory) => memory ? memory.total[memory.peak] : 0), highest = peaks.indexOf(Math.max(...peaks));
+  const peaks = timeline.devices.map((_, device) => peakOf(timeline, device)), highest = peaks.indexOf(Math.max(...peaks));
   if (peaks[highest] > 0)
     out.push(['highest memory peak', amountText(peaks[highest], timeline.seconds) + ', ' + timeline.devices[highest], 'what is in use at once; places in memory may take more']);
   return out;
@@ -86,7 +92,7 @@ function makeDevices() {
       const stages = new Set(timeline.figures.stages[device].map((stage) => partOf(timeline, stage)[0]));
       const cells = [[...stages].join(', '), shareText(share),
         ...idleParts.map(([part]) => shareText(timeline.makespan > 0 ? idle[part] / timeline.makespan : 0)),
-        memory ? amountText(memory.total[memory.peak], timeline.seconds) : '\u2013'].map((text) => element('td', text));
+        peakOf(timeline, device) > 0 ? amountText(peakOf(timeline, device), timeline.seconds) : '\u2013'].map((text) => element('td', text));
       cells[1].style.setProperty('--share', 100 * Math.min(1, share) + '%');
       cells[1].className = 'bar';
       body.append(element('tr', '', element('th', name), ...cells));
@@ -114,6 +120,7 @@ function addToLegend(list, fills, text) {
 const kMostSamples = 4;  // of the shades of one kind
 
 function makeLegend() {
+  for (const list of ['kinds', 'classes']) document.getElementById(list).replaceChildren();
   const chunks = page.shades.length, samples = Math.min(chunks, kMostSamples);
   page.looks.forEach((entry, look) => {
     const there = timelines.filter((timeline) => timeline.look.includes(look));
@@ -131,6 +138,6 @@ function makeLegend() {
   page.memory.forEach((memoryClass, c) => {
     const there = (memory) => memory && memory.tops[c].some((top, i) => top > (c ? memory.tops[c - 1][i] : 0));
     if (!timelines.some((timeline) => timeline.memory.some(there))) return;
-    addToLegend('classes', [memoryClass.colour], 'memory: ' + memoryClass.name);
+    addToLegend('classes', [colours.memory[c]], 'memory: ' + memoryClass.name);
   });
 }
