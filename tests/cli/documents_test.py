@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 from support import PROGRAM, ProgramTest, run, sampled
@@ -151,6 +152,10 @@ class Documents(ProgramTest):
             for path in re.findall(r"`(\w+/[\w/.]+)`", row.rpartition(" | ")[2]):
                 with self.subTest(row.split(" | ")[0]):
                     self.assertTrue((REPOSITORY / path).is_file() or any((REPOSITORY / "src").glob(f"**/{path}")), path)
+
+    def test_the_chart_is_of_its_table(self):
+        drawn = subprocess.run([sys.executable, REPOSITORY / "site/performance_chart.py"], capture_output=True, encoding="utf-8", check=True).stdout
+        self.assertEqual(drawn, (REPOSITORY / "docs/performance.svg").read_text())
 
     def test_readme(self):
         self.run_document("README.md", 8)

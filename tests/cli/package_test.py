@@ -154,6 +154,8 @@ class PackageTest(ProgramTest):
         version = subprocess.run([prefix / "bin/penstock", "--version"], capture_output=True, encoding="utf-8")
         self.assertEqual(version.returncode, 0, version.stderr)
         self.assertRegex(version.stdout, r"^penstock \d+\.\d+ \((commit [0-9a-f]+(, changed)?, )?libtorch \d+\.\d+\)\n$")
+        self.assertIn(".TH", (prefix / "share/man/man1/penstock-train.1").read_text())
+        self.assertIn("penstock", (prefix / "share/bash-completion/completions/penstock").read_text())
         small = [prefix / "bin/penstock", "check", "--set", "layers=2", "--set", "width=16", "--set", "heads=2", "--set", "context=16", "--text", self.text]
         checked = subprocess.run(small, capture_output=True, encoding="utf-8", timeout=300)
         self.assertEqual(checked.returncode, 0, checked.stderr)
