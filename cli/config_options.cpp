@@ -151,7 +151,6 @@ void check_is_config(const std::string& file, const ModelRegistry& models) {
   std::error_code ignored;
   if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) return;  // which reading it says
   if (file.ends_with(".csv") || file.ends_with(".rules")) fail("a schedule's table", concat("--schedule ", file));
-  if (file.ends_with(".safetensors")) fail("a file of parameters", concat("--init ", file));
   if (file.ends_with(".json")) fail("JSON", concat("a plan is taken by --plan ", file, "; a configuration is TOML (penstock config)"));
   if (file.empty() || std::filesystem::exists(file, ignored)) return;
   if (models.contains(file)) fail("a model's name", concat("--set model.name=", file));

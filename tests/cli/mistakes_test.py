@@ -208,7 +208,7 @@ ROWS = [
     # Files of another kind, and empty ones.
     ("train table.csv", ["table.csv is a schedule's table", "--schedule table.csv"], REFUSED),
     ("train other.json", ["other.json is JSON", "--plan other.json"], REFUSED),
-    ("train broken.safetensors", ["broken.safetensors is a file of parameters", "--init broken.safetensors"], REFUSED),
+    ("train broken.safetensors", ["broken.safetensors"], REFUSED),
     ("train --plan other.json", ["other.json is no plan", "penstock plan CONFIG"], REFUSED),
     ("train --plan table.csv", ["table.csv:1:2: this is not JSON", "penstock plan CONFIG"], REFUSED),
     ("train --text empty.txt", ["empty.txt is empty", "some kilobytes"], REFUSED),
