@@ -371,6 +371,23 @@ class Page(ProgramTest):
                 self.assertGreaterEqual(ratio(one, other), 3, (name, one, other))
             for colour in memory:
                 self.assertGreaterEqual(ratio(colour, colours["stripe"]), 3, (name, colour))
+            for look in self.browser.evaluate("page.looks"):
+                grounds = [colours["ground"]] + [colours["stripe"]] * (look["letter"] != "~")  # transfers lie below the stripe
+                for ground in grounds:
+                    self.assertGreaterEqual(max(ratio(look[part], ground) for part in ("colour", "edge")), 3, (name, look["meaning"], ground))
+        picture = self.folder / "t.svg"
+        self.assertEqual(run("show", self.folder / "t.json", "--out", picture).code, 0)
+        style = picture.read_text()
+        looks = self.browser.evaluate("page.looks")
+        self.assertIn("rect.I { stroke: #827b24; }", style)
+        self.assertLessEqual(set(re.findall(r"rect\.\w+ \{ stroke: (#\w+)", style)), {look["edge"] for look in looks})
+        grounds = re.findall(r"\.(idle|ground) \{ fill: (#\w+);", style)
+        self.assertEqual(len(grounds), 4)  # bright and dark
+        for name, ground in grounds:
+            for look in looks:
+                if name == "ground" or look["letter"] != "~":
+                    best = max(ratio(look[part], {"#fff": "#ffffff"}.get(ground, ground)) for part in ("colour", "edge"))
+                    self.assertGreaterEqual(best, 3, (look["meaning"], ground))
         for look in self.browser.evaluate("page.looks"):
             if look["letter"] != "~":  # transfers have no letters
                 self.assertGreaterEqual(ratio(look["colour"], "#000000"), 4.5, look["meaning"])

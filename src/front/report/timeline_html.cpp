@@ -33,8 +33,11 @@ ordered_json appearance(const std::vector<Timeline>& timelines) {
                       {"updateLook", look_of(Kind::U)},
                       {"tile", kPatternTile}};
   for (const Look& look : looks)
-    out["looks"].push_back(
-        {{"letter", std::string(1, look.letter)}, {"colour", look.colour}, {"pattern", look.pattern}, {"meaning", look.meaning}});
+    out["looks"].push_back({{"letter", std::string(1, look.letter)},
+                            {"colour", look.colour},
+                            {"edge", look.edge},
+                            {"pattern", look.pattern},
+                            {"meaning", look.meaning}});
   for (int kind = 0; kind <= static_cast<int>(Kind::RECV_B); ++kind) {
     out["lookOfKind"].push_back(look_of(static_cast<Kind>(kind)));
     out["words"][name(static_cast<Kind>(kind))] = words(static_cast<Kind>(kind));
