@@ -392,6 +392,20 @@ class Page(ProgramTest):
             if look["letter"] != "~":  # transfers have no letters
                 self.assertGreaterEqual(ratio(look["colour"], "#000000"), 4.5, look["meaning"])
 
+    def test_curves_fit_the_window_and_take_its_colours(self):
+        run_folder = self.folder / "run"
+        run_folder.mkdir()
+        timelines.write(run_folder / "timeline.json", 2, 3)
+        lines = [{"step": step, "loss": 5 / step, "tokens_per_second": 900 + step % 9} for step in range(1, 400)]
+        (run_folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.addCleanup(self.browser.resize, 1400, 900)
+        for width, dark in ((1400, False), (700, True)):
+            self.browser.resize(width, 900)
+            self.open(run_folder, dark=dark)
+            self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), True)
+            ground = "getComputedStyle(document.querySelector('.curves .ground')).fill === getComputedStyle(document.body).backgroundColor"
+            self.assertEqual(self.browser.evaluate(ground), True)
+
     def test_a_plan_says_its_memory(self):
         plan = self.folder / "plan.json"
         result = run("plan", ROOT / "examples/graphs/two-encoders.json", "--devices", 2, "--bandwidth", 1e9, "--batch", 4, "--no-replicas", "--seconds", 1, "--out", plan)

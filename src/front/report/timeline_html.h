@@ -18,6 +18,7 @@ struct Page {
   std::string title;
   std::vector<Timeline> timelines;  // drawn one under the other, or grouped by device, on one scale of time; none: there is no chart
   std::vector<PageSection> sections;
+  std::string warning = {};        // a line above all; "": none
   std::string picture = {};        // SVG that stands above the timelines; "": none
   std::vector<double> peaks = {};  // bytes, by row of the first timeline, which has no memory over time; empty: unknown
 };
