@@ -138,7 +138,9 @@ std::string page(const Shown& shown, const ShowArguments& arguments) {
       sections.push_back({concat("Loss and ", run.steps.back().counted, "/s of ", run.folder), metrics_svg(run.steps)});
   for (const std::string& section : arguments.sections) sections.push_back(read_section(section));
   const std::string titles = join(shown.timelines, ", ", [](const Timeline& t) { return t.title; });
-  return timeline_html({arguments.title.empty() ? titles : arguments.title, shown.timelines, std::move(sections), shown.warning});
+  Page page{arguments.title.empty() ? titles : arguments.title, shown.timelines, std::move(sections)};
+  page.warning = shown.warning;
+  return timeline_html(page);
 }
 
 std::string svg(const std::vector<Timeline>& timelines) {
