@@ -371,9 +371,40 @@ class Page(ProgramTest):
                 self.assertGreaterEqual(ratio(one, other), 3, (name, one, other))
             for colour in memory:
                 self.assertGreaterEqual(ratio(colour, colours["stripe"]), 3, (name, colour))
+            for look in self.browser.evaluate("page.looks"):
+                grounds = [colours["ground"]] + [colours["stripe"]] * (look["letter"] != "~")  # transfers lie below the stripe
+                for ground in grounds:
+                    self.assertGreaterEqual(max(ratio(look[part], ground) for part in ("colour", "edge")), 3, (name, look["meaning"], ground))
+        picture = self.folder / "t.svg"
+        self.assertEqual(run("show", self.folder / "t.json", "--out", picture).code, 0)
+        style = picture.read_text()
+        looks = self.browser.evaluate("page.looks")
+        self.assertIn("rect.I { stroke: #827b24; }", style)
+        self.assertLessEqual(set(re.findall(r"rect\.\w+ \{ stroke: (#\w+)", style)), {look["edge"] for look in looks})
+        grounds = re.findall(r"\.(idle|ground) \{ fill: (#\w+);", style)
+        self.assertEqual(len(grounds), 4)  # bright and dark
+        for name, ground in grounds:
+            for look in looks:
+                if name == "ground" or look["letter"] != "~":
+                    best = max(ratio(look[part], {"#fff": "#ffffff"}.get(ground, ground)) for part in ("colour", "edge"))
+                    self.assertGreaterEqual(best, 3, (look["meaning"], ground))
         for look in self.browser.evaluate("page.looks"):
             if look["letter"] != "~":  # transfers have no letters
                 self.assertGreaterEqual(ratio(look["colour"], "#000000"), 4.5, look["meaning"])
+
+    def test_curves_fit_the_window_and_take_its_colours(self):
+        run_folder = self.folder / "run"
+        run_folder.mkdir()
+        timelines.write(run_folder / "timeline.json", 2, 3)
+        lines = [{"step": step, "loss": 5 / step, "tokens_per_second": 900 + step % 9} for step in range(1, 400)]
+        (run_folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.addCleanup(self.browser.resize, 1400, 900)
+        for width, dark in ((1400, False), (700, True)):
+            self.browser.resize(width, 900)
+            self.open(run_folder, dark=dark)
+            self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), True)
+            ground = "getComputedStyle(document.querySelector('.curves .ground')).fill === getComputedStyle(document.body).backgroundColor"
+            self.assertEqual(self.browser.evaluate(ground), True)
 
     def test_a_plan_says_its_memory(self):
         plan = self.folder / "plan.json"

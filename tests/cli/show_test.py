@@ -2,6 +2,7 @@
 """penstock show: every format, what it says of bad files, and a run's own timeline."""
 
 import json
+import pathlib
 import unittest
 import xml.etree.ElementTree
 
@@ -117,12 +118,79 @@ class Show(ProgramTest):
         self.assertEqual(run("show", self.timeline, "--columns", 0).code, 2)
         self.assertIn("penstock show runs/gpt --out step.svg", run("show", "--help").out)
 
+    def run_folder(self, name, batch=16, context=128, rate=1000, seed=0):
+        """A folder as a run leaves it, of 30 steps."""
+        folder = self.folder / name
+        folder.mkdir()
+        timelines.write(folder / "timeline.json", 2, 3, seed=seed)
+        (folder / "config.toml").write_text(f"[model]\ncontext = {context}.0\n[train]\nbatch = {batch}\n")
+        lines = [{"step": step, "loss": 5 / step, "tokens_per_second": rate} for step in range(1, 31)]
+        lines[-1]["validation_loss"] = 0.5
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return folder
+
+    def test_curves_of_a_run(self):
+        folder, page = self.run_folder("run"), self.folder / "page.html"
+        self.assertEqual(run("show", folder, "--out", page).code, 0)
+        for part in ("tokens/s of ", "<title>made up</title>", "<title>Loss and tokens/s of 30 steps</title>", 'class="line loss"', 'class="validation"'):
+            self.assertIn(part, page.read_text())
+        metrics = folder / "metrics.jsonl"
+        metrics.write_text(metrics.read_text().replace('"step": 7,', '"stop": 7,'))
+        self.assert_fails(run("show", folder, "--out", page), "metrics.jsonl:7: the line is no step's metrics", '"stop": 7', "--resume")
+        metrics.unlink()
+        self.assertEqual(run("show", folder, "--out", page).code, 0)
+        self.assertNotIn("Loss and", page.read_text())
+
+    def test_runs_are_named_and_their_batches_compared(self):
+        one, other = self.run_folder("one"), self.run_folder("other", rate=2500, seed=1)
+        result = run("show", one, other)
+        self.assertEqual((result.code, result.err), (0, ""))
+        self.assertIn(f"{one}: made up, 1.0 k tokens/s", result.out)
+        self.assertIn(f"{other}: made up, 2.5 k tokens/s", result.out)
+        wider, page = self.run_folder("wider", batch=32), self.folder / "page.html"
+        result = run("show", one, wider, "--out", page)
+        said = f"{one} and {wider} have other batches, so their steps' times do not compare: train.batch = 16, model.context = 128; and train.batch = 32"
+        self.assertIn("warning: " + said, result.err)
+        self.assertIn(f'<p class="warning">{said}', page.read_text())
+        longer = self.run_folder("longer", context=256)
+        self.assertIn("model.context = 256", run("show", one, other, longer).err)
+
+    def test_against(self):
+        faster, page, text = timelines.write(self.folder / "b.json", 2, 3, seed=1, title="another", jitter=0), self.folder / "p.html", self.folder / "p.txt"
+        result = run("show", self.timeline, "--against", faster)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("A: made up\nB: another\n", result.out)
+        self.assertRegex(result.out, r"\nforward +0 +\d.* ms +3 ms +-")
+        self.assertRegex(result.out, r"\npeak of device 1 +\d")
+        for out in (page, text):
+            self.assertEqual(run("show", self.timeline, "--against", faster, "--out", out).code, 0)
+            self.assertIn("A: made up\nB: another\n", out.read_text())
+        self.assertIn("<h2>Difference</h2>", page.read_text())
+        report = run("show", self.timeline, "--against", faster, "--json").json()["difference"]
+        self.assertAlmostEqual(next(entry["b"] for entry in report["times"] if (entry["kind"], entry["stage"]) == ("forward", 0)), 0.003)
+        wide = timelines.write(self.folder / "wide.json", 4, 3)
+        self.assertIn("They have other devices: A has 2 devices, B 4 devices.", run("show", self.timeline, "--against", wide).out)
+
+    def test_what_has_no_difference(self):
+        units = self.folder / "units.json"
+        units.write_text(self.timeline.read_text().replace('"seconds": true', '"seconds": false'))
+        self.assert_fails(run("show", self.timeline, "--against", units), "one is in seconds, the other is not")
+        self.assert_fails(run("show", self.timeline, self.timeline, "--against", self.timeline), "--against compares one timeline, not 2")
+        self.assert_fails(run("show", self.timeline, "--against", self.timeline, "--out", "p.svg"), "p.svg: a difference is text", ".html")
+        plan = self.folder / "plan.json"
+        graph = pathlib.Path(__file__).resolve().parents[2] / "examples/graphs/two-encoders.json"
+        made = run("plan", graph, "--devices", 2, "--bandwidth", 1e9, "--batch", 4, "--no-replicas", "--seconds", 1, "--out", plan)
+        self.assertEqual(made.code, 0, made.err)
+        self.assert_fails(run("show", plan, "--against", self.timeline), "plan.json is a plan: --against compares timelines")
+
     def test_a_run_leaves_its_timeline(self):
         self.train("run", 2)
         report = run("show", self.folder / "run" / "timeline.json", "--json").json()
         self.assertEqual(report["devices"], 2)
         self.assertEqual(run("show", self.folder / "run", "--json").json(), report)
         self.assert_fails(run("show", self.folder), "has no timeline.json: it is no run's folder")
+        self.assertEqual(run("show", self.folder / "run", "--out", self.folder / "run.html").code, 0)
+        self.assertIn("<title>Loss and tokens/s of 2 steps</title>", (self.folder / "run.html").read_text())
         file = json.loads((self.folder / "run" / "timeline.json").read_text())
         phases = {event["ph"] for event in file["traceEvents"]}
         self.assertLessEqual({"X", "M", "s", "f"}, phases)

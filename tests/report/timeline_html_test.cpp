@@ -56,6 +56,12 @@ TEST(TimelineHtml, FiguresAreThoseOfTheExplanation) {
   EXPECT_EQ(figures["stages"], nlohmann::json({{0}, {1}}));
 }
 
+TEST(TimelineHtml, AWarningStandsAboveTheChart) {
+  EXPECT_EQ(timeline_html({"page", {test::small_timeline()}, {}}).find("<p class=\"warning\">"), std::string::npos);
+  const std::string page = timeline_html({.title = "page", .timelines = {test::small_timeline()}, .sections = {}, .warning = "a < b"});
+  EXPECT_LT(page.find("<p class=\"warning\">a &lt; b</p>"), page.find("id=\"chart\""));
+}
+
 TEST(TimelineHtml, ThePlanStandsInAFrameOfItsOwn) {
   EXPECT_EQ(timeline_html({"page", {test::small_timeline()}, {}}).find("class=\"picture\""), std::string::npos);
   const std::string page = timeline_html({"page", {test::small_timeline()}, {}, "<svg></svg>"});

@@ -33,8 +33,11 @@ ordered_json appearance(const std::vector<Timeline>& timelines) {
                       {"updateLook", look_of(Kind::U)},
                       {"tile", kPatternTile}};
   for (const Look& look : looks)
-    out["looks"].push_back(
-        {{"letter", std::string(1, look.letter)}, {"colour", look.colour}, {"pattern", look.pattern}, {"meaning", look.meaning}});
+    out["looks"].push_back({{"letter", std::string(1, look.letter)},
+                            {"colour", look.colour},
+                            {"edge", look.edge},
+                            {"pattern", look.pattern},
+                            {"meaning", look.meaning}});
   for (int kind = 0; kind <= static_cast<int>(Kind::RECV_B); ++kind) {
     out["lookOfKind"].push_back(look_of(static_cast<Kind>(kind)));
     out["words"][name(static_cast<Kind>(kind))] = words(static_cast<Kind>(kind));
@@ -86,10 +89,15 @@ std::string framed(const std::string& svg, std::string_view name) {
   return concat("<div class=\"picture\" tabindex=\"0\" role=\"group\" aria-label=\"", escape_markup(name), "\">", svg, "</div>");
 }
 
+// What stands between the title and the chart.
+std::string head_of(const Page& page) {
+  return concat(page.warning.empty() ? "" : concat("<p class=\"warning\">", escape_markup(page.warning), "</p>\n"),
+                page.picture.empty() ? "" : framed(page.picture, "plan"));
+}
+
 // The chart and its script.
 std::string chart_of(const Page& page, const std::string& title, const std::string& sections) {
-  const std::string picture = page.picture.empty() ? "" : framed(page.picture, "plan");
-  return concat(replace_all(replace_all(page_parts::body, "[[title]]", title), "[[picture]]", picture), sections,
+  return concat(replace_all(replace_all(page_parts::body, "[[title]]", title), "[[head]]", head_of(page)), sections,
                 "<script type=\"application/json\" id=\"data\">", data_of(page), "</script>\n<script>\n", page_parts::script,
                 "</script>\n");
 }
@@ -108,8 +116,7 @@ std::string timeline_html(const Page& page) {
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
       title, "</title>\n<style>\n", page_parts::style, "</style>\n</head>\n<body>\n",
-      page.timelines.empty() ? concat("<h1>", title, "</h1>\n", page.picture.empty() ? "" : framed(page.picture, "plan"), sections)
-                             : chart_of(page, title, sections),
+      page.timelines.empty() ? concat("<h1>", title, "</h1>\n", head_of(page), sections) : chart_of(page, title, sections),
       "</body>\n</html>\n");
 }
 

@@ -20,6 +20,7 @@ struct Page {
   std::vector<PageSection> sections;
   std::string picture = {};        // SVG that stands above the timelines; "": none
   std::vector<double> peaks = {};  // bytes, by row of the first timeline, which has no memory over time; empty: unknown
+  std::string warning = {};        // a line above all; "": none
 };
 
 // A page that needs nothing else: no other files, no network. It contains the activities as columns of numbers (timeline_data); its script

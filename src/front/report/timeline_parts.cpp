@@ -11,15 +11,15 @@
 namespace penstock {
 
 const std::array<Look, kLooks> looks = {{
-    {"F", 'F', "#56b4e9", "", "forward"},
-    {"B", 'B', "#e69f00", "", "backward"},
-    {"I", 'I', "#f0e442", "M1.5 2h1M5.5 6h1", "input gradients"},
-    {"W", 'W', "#009e73", "M-1 1L1 -1M0 8L8 0M7 9L9 7", "weight gradients"},
-    {"R", 'R', "#d55e00", "M0 0L8 8M0 8L8 0", "recomputation"},
-    {"update", 'U', "#cc79a7", "M0 2H8M0 6H8", "before and after the loop"},
-    {"transfer", '~', "#0072b2", "", "communication"},
-    {"host", '-', "#999999", "", "starting transfers, data"},
-    {"frozen", 'z', "#d8c3a5", "M3 4h2", "frozen layers"},
+    {"F", 'F', "#56b4e9", "#3c7ea3", "", "forward"},
+    {"B", 'B', "#e69f00", "#a16f00", "", "backward"},
+    {"I", 'I', "#f0e442", "#827b24", "M1.5 2h1M5.5 6h1", "input gradients"},
+    {"W", 'W', "#009e73", "#00795a", "M-1 1L1 -1M0 8L8 0M7 9L9 7", "weight gradients"},
+    {"R", 'R', "#d55e00", "#a84a00", "M0 0L8 8M0 8L8 0", "recomputation"},
+    {"update", 'U', "#cc79a7", "#8f5476", "M0 2H8M0 6H8", "before and after the loop"},
+    {"transfer", '~', "#0072b2", "#0072b2", "", "communication"},
+    {"host", '-', "#999999", "#777777", "", "starting transfers, data"},
+    {"frozen", 'z', "#d8c3a5", "#847765", "M3 4h2", "frozen layers"},
 }};
 
 const std::array<MemoryColour, kMemoryClasses> memory_colours = {{{"#1d3a66", "#456aab"},

@@ -18,6 +18,7 @@ struct Look {
   std::string_view name;  // as an identifier
   char letter;            // in text
   std::string_view colour;
+  std::string_view edge;     // a darker tone around a box: bright colours would not stand out from a white ground (3:1 at least)
   std::string_view pattern;  // an SVG path, stroked over each tile of kPatternTile units; empty: none
   std::string_view meaning;
 };

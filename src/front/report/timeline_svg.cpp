@@ -222,8 +222,8 @@ constexpr const char* kInk =
     ".label { fill: #000; paint-order: stroke; stroke-width: 3px; }\n.label, .time { text-anchor: middle; pointer-events: none; }\n"
     ".time, .small { font-size: 11px; fill: #555; }\n"
     ".tick { stroke: #0002; }\n.arrow { fill: none; stroke: #333; stroke-opacity: .45; stroke-width: .8; }\n"
-    ".peak { fill: #d55e00; }\n.host, .transfer { stroke: none; }\n"
-    "rect { stroke: #0006; stroke-width: .6; }\n.ground { fill: #fff; stroke: none; }\n.idle { fill: #f4f5f7; stroke: none; }\n";
+    ".peak { fill: #d55e00; }\n"
+    "rect { stroke: #0006; }\n.ground { fill: #fff; stroke: none; }\n.idle { fill: #f4f5f7; stroke: none; }\n";
 constexpr const char* kDarkInk =
     "text { fill: #e6e9ee; }\n.time, .small { fill: #98a2b0; }\n.tick { stroke: #fff3; }\n.arrow { stroke: #c3ccd8; }\n"
     ".ground { fill: #14171c; }\n.idle { fill: #22272f; }\n";
@@ -240,6 +240,7 @@ std::string style(const std::vector<TimelinePicture>& pictures) {
       const std::string colour = in_shade(look.colour, shades[chunk]),
                         id = chunk == 0 ? std::string(look.name) : concat(look.name, "-", chunk);
       const std::string selector = chunk == 0 ? concat(".", look.name) : concat(".", look.name, ".c", chunk);
+      css += concat("rect", selector, " { stroke: ", look.edge, "; }\n");  // paths are of boxes without room for an edge
       css += concat(selector, " { fill: ", look.pattern.empty() ? colour : concat("url(#", id, ")"), "; }\n");
       if (look.pattern.empty()) continue;
       css += concat(selector, " + .label { stroke: ", colour, "; }\n");  // keeps the pattern's lines away from the letters
@@ -303,7 +304,8 @@ std::string svg_of(const std::vector<const Timeline*>& timelines) {
   for (const Timeline* timeline : timelines) pictures.emplace_back(*timeline, end);
   std::string drawn;
   for (const TimelinePicture& picture : pictures) {
-    drawn += height == 0 ? drawing(picture) : concat("<g transform=\"translate(0 ", decimal(height), ")\">\n", drawing(picture), "</g>\n");
+    drawn += pictures.size() == 1 ? drawing(picture)
+                                  : concat("<g transform=\"translate(0 ", decimal(height), ")\">\n", drawing(picture), "</g>\n");
     height += picture.legend_bottom();
   }
   const auto title = [](const Timeline* timeline) { return timeline->title; };

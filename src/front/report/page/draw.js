@@ -5,7 +5,7 @@
 const kRight = 14, kAxis = 30, kHead = 26, kGap = 12, kStrip = 6, kPeak = 7, kMemory = 36, kMostArrows = 2500;
 const kThin = 3;           // boxes below this many pixels share columns of one pixel
 const kManyColumns = 200;  // from so many such columns on the page says what they are
-const kPatterned = 5;      // from this width on boxes have their pattern
+const kPatterned = 5;      // from this width on boxes have their pattern and their edge
 
 const chart = document.getElementById('chart'), content = document.getElementById('content'), pane = document.getElementById('pane');
 let picture = document.getElementById('picture').getContext('2d');  // another context while draw() makes an SVG
@@ -77,14 +77,15 @@ function patternOf(colour, path) {
 }
 
 // A tone is what a box is filled with: its look in the shade of its chunk, or that of what the filters leave out. `packed`: a pixel.
-function makeTone(colour, path) {
+// `edge`: the colour around a box.
+function makeTone(colour, path, edge) {
   const bytes = new Uint8ClampedArray([...bytesOf(colour), 255]);
-  return {colour, fill: patternOf(colour, path), packed: new Uint32Array(bytes.buffer)[0], patterned: path !== ''};
+  return {colour, edge, fill: patternOf(colour, path), packed: new Uint32Array(bytes.buffer)[0], patterned: path !== ''};
 }
 
 const inShade = (colour, shade) =>
   '#' + bytesOf(colour).map((byte) => Math.round(byte + shade * (255 - byte)).toString(16).padStart(2, '0')).join('');
-const tones = page.looks.flatMap((look) => page.shades.map((shade) => makeTone(inShade(look.colour, shade), look.pattern)));
+const tones = page.looks.flatMap((look) => page.shades.map((shade) => makeTone(inShade(look.colour, shade), look.pattern, look.edge)));
 const kOther = tones.length;
 const toneOf = (timeline, i) => isChosen(timeline, i) ? timeline.look[i] * page.shades.length + timeline.chunk[i] : kOther;
 
@@ -95,7 +96,7 @@ function readColours() {
   for (const name of ['ground', 'ink', 'faint', 'line', 'stripe', 'wire', 'other', 'alarm'])
     colours[name] = style.getPropertyValue('--' + name).trim();
   colours.memory = page.memory.map((memoryClass) => memoryClass[isDark.matches ? 'dark' : 'light']);
-  tones[kOther] = makeTone(colours.other, '');
+  tones[kOther] = makeTone(colours.other, '', colours.other);
 }
 
 // ---- One row.
@@ -148,12 +149,22 @@ function drawLabel(timeline, i, x0, x1, y, height) {
   picture.textAlign = 'center';
   const x = (Math.max(x0, view.left) + Math.min(x1, view.width - kRight)) / 2;
   if (tone.patterned) {
-    const plate = Math.min(x1 - x0, 7 * text.length + 4);
+    const plate = Math.min(x1 - x0 - 3, 7 * text.length + 4);
     picture.fillStyle = tone.colour;
-    picture.fillRect(x - plate / 2, y + Math.max(0, height / 2 - 8), plate - 1, Math.min(16, height));
+    picture.fillRect(x - plate / 2, y + Math.max(1, height / 2 - 8), plate, Math.min(16, height - 2));
   }
   picture.fillStyle = '#000';
   picture.fillText(text, x, y + height / 2 + 4);
+}
+
+// A wide box has an edge, so that bright ones stand out from the ground.
+function drawBox(context, tone, x, y, width, height) {
+  const edge = Math.max(1, Math.round(view.scale)) / view.scale, isFramed = width >= kPatterned && height > 3 * edge;
+  context.fillStyle = isFramed ? tone.edge : tone.colour;
+  context.fillRect(x, y, width, height);
+  if (!isFramed) return;
+  context.fillStyle = tone.fill;
+  context.fillRect(x + edge, y + edge, width - 2 * edge, height - 2 * edge);
 }
 
 // Returns how many boxes and columns were drawn.
@@ -169,8 +180,7 @@ function drawLane(timeline, lane, y, height, labels) {
   if (anyThin) drawn += drawThin(y, height);
   for (let k = 0; k < wide.length; k += 3) {
     const i = wide[k], x0 = snap(wide[k + 1]), x1 = snap(wide[k + 2]), tone = toneOf(timeline, i);
-    picture.fillStyle = x1 - x0 >= kPatterned ? tones[tone].fill : tones[tone].colour;
-    picture.fillRect(x0, y, x1 - x0 - 1 / view.scale, height);  // apart from the next one
+    drawBox(picture, tones[tone], x0, y, x1 - x0 - 1 / view.scale, height);  // apart from the next one
     if (labels && tone !== kOther) drawLabel(timeline, i, x0, x1, y, height);
   }
   return drawn + wide.length / 3;

@@ -105,15 +105,12 @@ function makeDevices() {
 
 // ---- The legend.
 
-function addToLegend(list, fills, text) {
-  const sample = document.createElement('canvas'), context = sample.getContext('2d'), each = fills.length > 1 ? 14 : 22;
-  sample.width = each * fills.length;
+function addToLegend(list, samples, text) {
+  const sample = document.createElement('canvas'), context = sample.getContext('2d'), each = samples.length > 1 ? 14 : 22;
+  sample.width = each * samples.length;
   sample.height = 15;
   sample.style.width = sample.width + 'px';
-  fills.forEach((fill, i) => {
-    context.fillStyle = fill;
-    context.fillRect(i * each, 0, each, 15);
-  });
+  samples.forEach((tone, i) => drawBox(context, tone, i * each, 0, each, 15));
   document.getElementById(list).append(element('span', '', sample, text));
 }
 
@@ -126,9 +123,9 @@ function makeLegend() {
     const there = timelines.filter((timeline) => timeline.look.includes(look));
     if (!there.length) return;
     const shaded = there.some((timeline) => timeline.chunk.some((chunk, i) => chunk && timeline.look[i] === look));
-    const fills = Array.from({length: shaded ? samples : 1},
-      (_, k) => tones[look * chunks + (samples > 1 ? Math.round(k * (chunks - 1) / (samples - 1)) : 0)].fill);
-    addToLegend('kinds', fills, entry.letter + ' ' + entry.meaning);
+    const drawn = Array.from({length: shaded ? samples : 1},
+      (_, k) => tones[look * chunks + (samples > 1 ? Math.round(k * (chunks - 1) / (samples - 1)) : 0)]);
+    addToLegend('kinds', drawn, entry.letter + ' ' + entry.meaning);
   });
   const sliced = timelines.some((timeline) => timeline.slices > 1);
   if (chunks > 1)
@@ -138,6 +135,6 @@ function makeLegend() {
   page.memory.forEach((memoryClass, c) => {
     const there = (memory) => memory && memory.tops[c].some((top, i) => top > (c ? memory.tops[c - 1][i] : 0));
     if (!timelines.some((timeline) => timeline.memory.some(there))) return;
-    addToLegend('classes', [colours.memory[c]], 'memory: ' + memoryClass.name);
+    addToLegend('classes', [makeTone(colours.memory[c], '', colours.memory[c])], 'memory: ' + memoryClass.name);
   });
 }
