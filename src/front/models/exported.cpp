@@ -188,7 +188,8 @@ Exported read_file_of(const std::string& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   const auto& metadata = file.metadata();
   if (!metadata.contains("header") || !metadata.contains("graph"))
-    throw Error(concat(path, " is no exported module"), {}, concat("penstock.export(...).save(FILE) writes one in Python; a file of parameters is taken by --init ", path));
+    throw Error(concat(path, " is no exported module"), {},
+                concat("penstock.export(...).save(FILE) writes one in Python; a file of parameters is taken by --init ", path));
   return read_exported(metadata.at("header"), metadata.at("graph"), path);
 }
 
