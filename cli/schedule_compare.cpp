@@ -28,15 +28,10 @@ struct Row {
   std::string refused;  // why there is no such table; empty: there is one
   Schedule schedule;
   TableTime time;
+  SearchProblem problem{};      // its work and limits
   double peak = 0, copies = 1;  // peak: activations; copies: of each stage's parameters
   bool fits = false;            // whether it fits into the memory limit
 };
-
-bool has(const Schedule& schedule, Kind kind) {
-  return std::any_of(schedule.actors.begin(), schedule.actors.end(), [&](const std::vector<Action>& row) {
-    return std::any_of(row.begin(), row.end(), [&](const Action& action) { return action.kind == kind; });
-  });
-}
 
 double copies_of(const Schedule& schedule) {
   std::set<std::pair<std::int32_t, std::size_t>> homes;
@@ -95,43 +90,42 @@ std::vector<RegisteredTable> chosen_tables(const SearchArguments& arguments, con
 }
 
 // Where that is allowed, recomputes or offloads what a table holds beyond the limit.
-void relieve_row(const SearchProblem& problem, Row& row) {
-  if (!problem.recompute && !problem.offload) return;
-  std::optional<Schedule> relieved = relieve(problem, row.schedule);
+void relieve_row(Row& row) {
+  if (!row.problem.recompute && !row.problem.offload) return;
+  std::optional<Schedule> relieved = relieve(row.problem, row.schedule);
   if (!relieved) return;
   row.schedule = std::move(*relieved);
   if (const std::int64_t count = count_of(row.schedule, Kind::R)) row.title += concat(", ", count, " recomputed");
   if (const std::int64_t count = count_of(row.schedule, Kind::OFFLOAD)) row.title += concat(", ", count, " offloaded");
 }
 
-Row row_of(const SearchArguments& arguments, RegisteredTable&& table) {
+// The table's row where what it takes is known; else it is refused with what costs lack.
+Row row_of(const SearchNumbers& search, const TableNumbers& numbers, RegisteredTable&& table) {
   Row row{table.name, table.title(), table.options.chunks, table.refused, std::move(table.schedule), {}};
   if (!row.refused.empty()) return row;
   try {
-    const SearchProblem problem = problem_of(arguments, row.schedule.stages());
-    if (has(row.schedule, Kind::I) && !problem.split) {
-      row.refused = "its I and W were not measured";
-      return row;
-    }
-    row.schedule = as_sharded(arguments.simulate, std::move(row.schedule));
-    relieve_row(problem, row);
-    row.time = time_table(row.schedule, problem.shape, problem.costs, {.network = problem.network, .disturbance = {}, .record = true});
+    row.schedule = sharded_by(numbers, std::move(row.schedule));
+    row.problem = problem_of(row.schedule, search, numbers);
   } catch (const Error& error) {
-    if (arguments.simulate.costs.empty()) throw;
+    if (!numbers.measured) throw;
     row.refused = split(error.what(), '\n')[0];
     return row;
   }
+  relieve_row(row);
+  row.time =
+      time_table(row.schedule, row.problem.shape, row.problem.costs, {.network = row.problem.network, .disturbance = {}, .record = true});
   row.peak = *std::max_element(row.time.peak_live.begin(), row.time.peak_live.end());
   row.copies = copies_of(row.schedule);
-  row.fits = row.peak <= arguments.memory_limit * (1 + 1e-9);
+  row.fits = row.peak <= search.activation_limit * (1 + 1e-9);
   return row;
 }
 
 // The rows within the limit by time, then those beyond it by time, then the refused ones.
 std::vector<Row> rows_of(const SearchArguments& arguments, const std::vector<std::string>& named) {
   std::vector<Row> rows;
-  problem_of(arguments, arguments.shape().actors);  // throws where the flags are wrong
-  for (RegisteredTable& table : chosen_tables(arguments, named)) rows.push_back(row_of(arguments, std::move(table)));
+  const TableNumbers numbers = machine_numbers(arguments);
+  const SearchNumbers search = search_numbers(arguments);
+  for (RegisteredTable& table : chosen_tables(arguments, named)) rows.push_back(row_of(search, numbers, std::move(table)));
   const auto order = [](const Row& row) { return std::tuple{!row.refused.empty(), !row.fits, row.time.makespan, row.peak}; };
   std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return order(a) < order(b); });
   return rows;
@@ -176,10 +170,8 @@ void compare_command(const SearchArguments& arguments, const std::vector<std::st
   }
   std::cout << text_of(arguments, rows);
   if (!arguments.simulate.show) return;
-  for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()) && rows[i].refused.empty(); ++i) {
-    const SearchProblem problem = problem_of(arguments, rows[i].schedule.stages());
-    std::cout << "\n" << rows[i].title << "\n" << drawing_of(arguments, problem, rows[i].schedule);
-  }
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()) && rows[i].refused.empty(); ++i)
+    std::cout << "\n" << rows[i].title << "\n" << drawing_of(arguments, rows[i].problem, rows[i].schedule);
 }
 
 }  // namespace

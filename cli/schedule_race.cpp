@@ -79,8 +79,7 @@ std::optional<RacedSearch> raced_search(const SearchArguments& arguments, const 
   options.race = {.rounds = race.rounds, .steps = race.steps, .restart = [&] { cluster->set_state(state); }};
   options.model = race.config;
   options.progress = [&race](const std::string& text) { race.log.say(text); };
-  return raced_search([&](int chunks) { return problem_of(arguments, arguments.shape().actors * chunks); }, table_steps(bench, *cluster),
-                      options);
+  return raced_search([&](int chunks) { return problem_of(arguments, chunks); }, table_steps(bench, *cluster), options);
 }
 
 nlohmann::json race_json(const RacedSearch& raced) {

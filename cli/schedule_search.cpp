@@ -25,59 +25,9 @@
 #include "report/table.h"
 #include "report/timeline_text.h"
 #include "search/relieve.h"
-#include "simulate/table_costs.h"
 
 namespace penstock {
 namespace {
-
-// A table that runs one micro-batch after the other, with B, or with I and W; it shows which costs there are.
-Schedule probe(const SearchArguments& arguments, int stages, bool split) {
-  ScheduleOptions options = arguments.shape();
-  options.window = 1;
-  options.chunks = stages / options.actors;
-  Schedule schedule = make_schedule("sequential", options);
-  if (!split) return schedule;
-  schedule.name = options.chunks == 1 ? "zb-h1" : "SCHEDULE.csv";  // the schedule to profile if I and W were not measured
-  for (auto& row : schedule.actors) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (row[i].kind != Kind::B) continue;
-      row[i].kind = Kind::W;
-      Action input = row[i];
-      input.kind = Kind::I;
-      row.insert(row.begin() + static_cast<std::ptrdiff_t>(i++), input);
-    }
-  }
-  return schedule;
-}
-
-// Sets the costs of the kinds of backward that were measured: B, or I and W, or both; at least one of these is required.
-void set_measured_costs(const SearchArguments& arguments, int stages, SearchProblem& problem) {
-  const SimulateArguments& flags = arguments.simulate;
-  const Costs costs = parse_costs(read_file(flags.costs), flags.costs);
-  const CostContext context{.file = flags.costs, .backend = flags.backend};
-  problem.costs = table_costs_of(costs, probe(arguments, stages, false), context);
-  try {
-    const TableCosts split = table_costs_of(costs, probe(arguments, stages, true), context);
-    for (std::size_t s = 0; s < split.stages.size(); ++s)
-      for (const Kind kind : {Kind::I, Kind::W})
-        problem.costs.stages[s].time[static_cast<std::size_t>(kind)] = split.stages[s].time[static_cast<std::size_t>(kind)];
-  } catch (const Error&) {
-    problem.split = false;
-  }
-  set_bytes(flags, 1, problem.costs);
-  set_memory_costs(flags, static_cast<double>(problem.actors) / stages, problem.costs);
-  const bool needs_links = problem.actors > 1 && !flags.latency;
-  problem.network = network_of(flags, problem.actors, needs_links ? network_of(costs, context) : Network{});
-}
-
-void set_costs(const SearchArguments& arguments, int stages, SearchProblem& problem) {
-  const SimulateArguments& flags = arguments.simulate;
-  const double share = static_cast<double>(problem.actors) / stages;
-  problem.costs = uniform_costs(stages, unit_costs(flags), flags.per_stage ? 1 : share);
-  for (StageCosts& stage : problem.costs.stages) stage.live = share;
-  set_memory_costs(flags, share, problem.costs);
-  problem.network = network_of(flags, problem.actors, {});
-}
 
 void check_shape(const SearchArguments& arguments, bool measures) {
   ScheduleOptions shape = arguments.shape();
@@ -90,14 +40,15 @@ void check_shape(const SearchArguments& arguments, bool measures) {
       throw Error(concat(flag, ": a search orders whole micro-batches of trained stages, their backwards whole or apart as is faster"), {},
                   concat("leave out ", flag));
   if (window < 1) throw Error(concat("--window ", window, ": a table is for 1 step or more"));
-  if (arguments.staleness < 0) throw Error(concat("--staleness ", arguments.staleness, ": it is 0 updates or more"));
+  if (arguments.search.staleness < 0) throw Error(concat("--staleness ", arguments.search.staleness, ": it is 0 updates or more"));
   if (window == 1) return;
   if (measures)
     throw Error("--measure runs tables of one step", {concat("--window ", window)},
                 "leave one of them out, and train with the table of --out");
-  if (arguments.copies > 1)
-    throw Error(concat("--copies ", arguments.copies, ": in a table for several steps each stage is on one actor"), {}, "leave it out");
-  if (arguments.order_transfers)
+  if (arguments.search.copies > 1)
+    throw Error(concat("--copies ", arguments.search.copies, ": in a table for several steps each stage is on one actor"), {},
+                "leave it out");
+  if (arguments.search.order_transfers)
     throw Error(concat("--order-transfers: where transfers start is said in tables of one step, not of ", window), {},
                 "leave one of --order-transfers and --window out");
   if (shape.forward_only) throw Error("--forward-only has no updates, of which --window is", {}, "leave one of them out");
@@ -127,7 +78,7 @@ nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& res
                         {"activation_limit", nullptr},
                         {"generator", nullptr},
                         {"table", print(schedule)}};
-  if (std::isfinite(arguments.memory_limit)) out["activation_limit"] = arguments.memory_limit;
+  if (std::isfinite(arguments.search.activation_limit)) out["activation_limit"] = arguments.search.activation_limit;
   if (!result.generator.empty()) out["generator"] = {{"name", result.generator}, {"makespan", result.generator_time}};
   return out;
 }
@@ -161,7 +112,7 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
 
 RacedSearch predicted_search(const SearchArguments& arguments) {
   RacedSearch found;
-  found.problem = problem_of(arguments, arguments.shape().actors * arguments.shape().chunks);
+  found.problem = problem_of(arguments, arguments.shape().chunks);
   found.result = search_schedule(found.problem, {.seed = arguments.seed, .seconds = checked("--seconds", arguments.seconds)});
   return found;
 }
@@ -183,10 +134,6 @@ void search_command(const SearchArguments& arguments, const RaceArguments& race)
   if (arguments.simulate.show) std::cout << "\n" << drawing_of(arguments, found->problem, result.schedule);
 }
 
-}  // namespace
-
-namespace {
-
 // A plain number: a limit with a unit of bytes is meant for another command.
 double activation_limit(const std::string& text) {
   if (const std::optional<double> limit = parse_number<double>(text)) return *limit;
@@ -202,7 +149,8 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
   add_cost_options(command, arguments.simulate);
   command
       .add_option_function<std::string>(
-          "--activation-limit,--memory-limit", [&arguments](const std::string& text) { arguments.memory_limit = activation_limit(text); },
+          "--activation-limit,--memory-limit",
+          [&arguments](const std::string& text) { arguments.search.activation_limit = activation_limit(text); },
           "Micro-batches' activations that an actor may hold at once: a number of micro-batches, not of bytes [unlimited]")
       ->type_name("X");
   command.add_option("--allow", arguments.allowed, "What may keep a table within the limit [what has a time]")
@@ -212,41 +160,34 @@ void add_search_options(CLI::App& command, SearchArguments& arguments) {
   add_json_flag(command, arguments.simulate.json);
 }
 
-SearchProblem problem_of(const SearchArguments& arguments, int stages) {
-  const SimulateArguments& flags = arguments.simulate;
-  check_bytes(flags);
-  check_size(flags.table, 4096, 1 << 14);  // takes some seconds for all named schedules
-  if (!flags.costs.empty() && (flags.forward || flags.backward || flags.input || flags.weight || flags.per_stage))
-    throw Error(concat("--costs ", flags.costs, " says what each stage takes"), {},
-                "leave out --forward, --backward, --input, --weight and --per-stage");
-  if (!(arguments.memory_limit > 0))
-    throw Error(concat("--activation-limit ", number(arguments.memory_limit), ": an actor holds more than 0 activations"));
-  SearchProblem problem;
-  problem.actors = arguments.shape().actors;
-  problem.copies = arguments.copies;
-  problem.microbatches = arguments.shape().microbatches * arguments.shape().window;
-  problem.steps = arguments.shape().window;
-  problem.staleness = arguments.staleness;
-  problem.shape = chain(stages, arguments.shape().forward_only);
-  problem.memory_limit = arguments.memory_limit;
+TableNumbers machine_numbers(const SearchArguments& arguments) {
+  check_size(arguments.simulate.table, 4096, 1 << 14);  // takes some seconds for all named schedules
+  return table_numbers(arguments.simulate, arguments.shape().actors);
+}
+
+SearchNumbers search_numbers(const SearchArguments& arguments) {
+  SearchNumbers search = arguments.search;
+  if (!(search.activation_limit > 0))
+    throw Error(concat("--activation-limit ", number(search.activation_limit), ": an actor holds more than 0 activations"));
   const auto allows = [&](const char* what, bool timed) {
-    return arguments.allowed.empty() ? timed
-                                     : std::find(arguments.allowed.begin(), arguments.allowed.end(), what) != arguments.allowed.end();
+    return arguments.allowed.empty() ? timed : std::ranges::find(arguments.allowed, what) != arguments.allowed.end();
   };
-  problem.recompute = allows("recompute", flags.recompute.has_value());
-  problem.offload = allows("offload", flags.offload.has_value());
-  problem.sharded = flags.gather.has_value();
-  problem.order_transfers = arguments.order_transfers;
-  flags.costs.empty() ? set_costs(arguments, stages, problem) : set_measured_costs(arguments, stages, problem);
-  return problem;
+  search.recompute = allows("recompute", arguments.simulate.numbers.recompute.has_value());
+  search.offload = allows("offload", arguments.simulate.numbers.offload.has_value());
+  return search;
+}
+
+SearchProblem problem_of(const SearchArguments& arguments, int chunks) {
+  const TableNumbers numbers = machine_numbers(arguments);
+  ScheduleOptions shape = arguments.shape();
+  shape.chunks = chunks;
+  return problem_of(shape, search_numbers(arguments), numbers);
 }
 
 std::string drawing_of(const SearchArguments& arguments, const SearchProblem& problem, const Schedule& schedule) {
   const TableTime time =
       time_table(schedule, problem.shape, problem.costs, {.network = problem.network, .disturbance = {}, .record = true});
-  Timeline timeline = timeline_of(schedule, problem.shape, problem.costs, time);
-  timeline.seconds = !arguments.simulate.costs.empty();
-  if (timeline.seconds) timeline.memory.clear();  // it counts micro-batches, but would be read as bytes
+  const Timeline timeline = drawn_table(schedule, problem.shape, problem.costs, time, !arguments.simulate.costs.empty());
   return timeline_text({timeline}, {100, terminal_of(stdout).colour});
 }
 
@@ -267,14 +208,14 @@ void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
   add_search_options(*command, *arguments);
   begin_group(*command, groups::kSearch);
   add_race_options(*command, *race);
-  command->add_option("--copies", arguments->copies, "Copies of a stage's parameters at most; 2 allows bidirectional tables")
+  command->add_option("--copies", arguments->search.copies, "Copies of a stage's parameters at most; 2 allows bidirectional tables")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
-      ->add_option("--staleness", arguments->staleness,
+      ->add_option("--staleness", arguments->search.staleness,
                    "Of a table for several steps: by how many updates parameters that are read may be late")
       ->capture_default_str();
-  command->add_flag("--order-transfers", arguments->order_transfers,
+  command->add_flag("--order-transfers", arguments->search.order_transfers,
                     "The table may say where sends and receives start, in place of as soon as they can");
   command->add_option("--seconds", arguments->seconds, "Seconds after which the search ends at the latest")->capture_default_str();
   command->add_option("--seed", arguments->seed, "Seed of the random moves")->capture_default_str();

@@ -3,22 +3,19 @@
 #pragma once
 
 #include <CLI/App.hpp>
-#include <limits>
 #include <string>
 
 #include "cli/simulate.h"
 #include "penstock/search.h"
+#include "simulate/table_machine.h"
 
 namespace penstock {
 
 struct SearchArguments {
-  SimulateArguments simulate;  // it uses table.options, costs, links, show and json
-  double memory_limit = std::numeric_limits<double>::infinity();
-  double seconds = 10;
-  int copies = 1;
-  int staleness = 1;
+  SimulateArguments simulate;        // it uses table.options, numbers, costs, links, show and json
+  SearchNumbers search;              // without what --allow says
   std::vector<std::string> allowed;  // --allow
-  bool order_transfers = false;
+  double seconds = 10;
   std::uint64_t seed = 0;
   std::string out;
 
@@ -27,8 +24,11 @@ struct SearchArguments {
 // Adds the flags for shape, costs, links, --activation-limit, --show and --json.
 void add_search_options(CLI::App& command, SearchArguments& arguments);
 
-// The problem for a chain of `stages` stages. Throws Error for flags that contradict each other and for costs that were not measured.
-SearchProblem problem_of(const SearchArguments& arguments, int stages);
+// The numbers of the machine, and what the search may do. They throw Error for flags that are wrong, or contradict each other.
+TableNumbers machine_numbers(const SearchArguments& arguments);
+SearchNumbers search_numbers(const SearchArguments& arguments);
+// The search for a chain of so many stages of each actor. Throws Error as these, and for costs that were not measured.
+SearchProblem problem_of(const SearchArguments& arguments, int chunks);
 
 // The schedule drawn for the terminal.
 std::string drawing_of(const SearchArguments& arguments, const SearchProblem& problem, const Schedule& schedule);

@@ -28,14 +28,15 @@ void simulate_command(const SimulateArguments& arguments) {
 }
 
 void add_share_options(CLI::App& command, SimulateArguments& arguments) {
-  command.add_option("--stage-times", arguments.stage_times, "How the times of stages compare: 1,3,2 [alike]")->delimiter(',');
-  command.add_option("--slice-times", arguments.slice_times, "How the times of each stage's slices compare: 1,2,3 [alike]")->delimiter(',');
+  command.add_option("--stage-times", arguments.numbers.stage_times, "How the times of stages compare: 1,3,2 [alike]")->delimiter(',');
+  command.add_option("--slice-times", arguments.numbers.slice_times, "How the times of each stage's slices compare: 1,2,3 [alike]")
+      ->delimiter(',');
 }
 
 void add_disturbance_options(CLI::App& command, SimulateArguments& arguments) {
-  command.add_flag("--atomic-pairs", arguments.atomic_pairs, "A fused pair begins and ends as one; else one after the other");
-  command.add_option("--jitter", arguments.jitter, "Part by which each time may be longer or shorter, drawn by --seed [0]");
-  command.add_option("--seed", arguments.seed, "Seed of the jitter")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_flag("--atomic-pairs", arguments.numbers.atomic_pairs, "A fused pair begins and ends as one; else one after the other");
+  command.add_option("--jitter", arguments.numbers.jitter, "Part by which each time may be longer or shorter, drawn by --seed [0]");
+  command.add_option("--seed", arguments.numbers.seed, "Seed of the jitter")->check(CLI::NonNegativeNumber)->capture_default_str();
   command.add_option("--straggler", arguments.stragglers, "Actors that are held back: 2=2, actor 2 at half its speed [none]")
       ->type_name("ACTOR=FACTOR")
       ->take_all()

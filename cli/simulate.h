@@ -15,21 +15,16 @@
 #include "penstock/trace.h"
 #include "simulate/explain.h"
 #include "simulate/simulate.h"
+#include "simulate/table_machine.h"
 
 namespace penstock {
 
 struct SimulateArguments {
-  TableChoice table;  // what to simulate: NAME, FILE.csv, FILE.rules, a program's file, or CONFIG.toml
-  std::optional<double> forward, backward, input, weight;
-  std::optional<double> recompute, offload, kept, gather, reduce, parameters;
-  std::optional<double> latency, bandwidth, bytes;
-  std::vector<std::string> links;  // each "A-B:latency=L[,bandwidth=B]"
-  bool per_stage = false, atomic_pairs = false;
-  std::vector<double> stage_times, slice_times;  // relative to one another; empty: alike
-  double jitter = 0;
-  std::uint64_t seed = 0;
+  TableChoice table;                    // what to simulate: NAME, FILE.csv, FILE.rules, a program's file, or CONFIG.toml
+  TableNumbers numbers;                 // what flags of numbers say; numbers_of and table_numbers add what follows
+  std::vector<std::string> links;       // each "A-B:latency=L[,bandwidth=B]"
   std::vector<std::string> stragglers;  // each "ACTOR=FACTOR"
-  std::string costs, backend = "threads";
+  std::string costs;
   // These are for programs and configurations.
   std::vector<std::string> figures;  // the name of a device's published figures, and a file of them
   std::string link;                  // the name of a link's
@@ -55,22 +50,12 @@ void add_cost_options(CLI::App& command, SimulateArguments& arguments);
 
 // The value of a flag that is a number, finite and not negative. Throws Error that names the flag.
 double checked(const std::string& flag, double value);
-// `network` with --latency and --bandwidth in place of its own, and the links of --link. Throws Error that names the flag.
-Network network_of(const SimulateArguments& arguments, std::int32_t devices, Network network);
-// The costs that --forward to --weight and --bytes give. B takes I and W together, unless it is given; I and W take half of B each, unless
-// they are given.
-UnitCosts unit_costs(const SimulateArguments& arguments);
-// Puts --recompute-time to --parameters, for stages that are each `share` of an actor, into costs that came from flags or were measured, of
-// each stage or of each of its `slices`. Throws Error that names the flag.
-void set_memory_costs(const SimulateArguments& arguments, double share, TableCosts& costs, std::int32_t slices = 1);
-// Puts --bytes, of one transfer of a micro-batch or of each of its `slices`, into measured costs. Throws Error that names the flag.
-void set_bytes(const SimulateArguments& arguments, std::int32_t slices, TableCosts& costs);
-// The schedule as the flags want it: with --gather under fully sharded parameters.
-Schedule as_sharded(const SimulateArguments& arguments, Schedule schedule);
-// Throws Error where --bytes and a bandwidth are not given together.
-void check_bytes(const SimulateArguments& arguments);
-// The disturbance that --jitter, --seed and --straggler describe. Throws Error that names the flag.
-Disturbance disturbance_of(const SimulateArguments& arguments, std::int32_t devices);
+// The numbers that flags give, for so many actors or devices, without measured costs. Throws Error that names the flag of one that is out
+// of range, or that names an actor that there is not.
+TableNumbers numbers_of(const SimulateArguments& arguments, std::int32_t actors);
+// The numbers of a table's machine, with what --costs measured. Throws Error beside for flags that say nothing without each other, or the
+// same twice, and for a file that holds no costs.
+TableNumbers table_numbers(const SimulateArguments& arguments, std::int32_t actors);
 
 nlohmann::json json_of(const Timeline& timeline, const Explanation& explanation);
 // A table that shows for each device where its idle time goes.

@@ -98,7 +98,8 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
     throw Error(concat("how long do the tasks of ", arguments.table.what, " take?"), {},
                 "--costs FILE, which penstock profile CONFIG --out FILE measures; or --figures NAME, for published figures of a device");
   Costs costs;
-  CostContext context{.backend = arguments.backend};
+  const TableNumbers numbers = numbers_of(arguments, static_cast<std::int32_t>(setting.program.devices.size()));
+  CostContext context{.backend = numbers.backend};
   if (!device.empty()) context.roofline = table.device(device);
   if (!arguments.costs.empty()) {
     context.file = arguments.costs;
@@ -106,18 +107,18 @@ void add_costs(const SimulateArguments& arguments, Setting& setting) {
   }
   setting.durations = durations_of(setting.program, costs, context);
   setting.kernel_bytes = kernel_bytes(setting.program, costs);
-  const auto devices = static_cast<std::int32_t>(setting.program.devices.size());
-  disturb(setting.durations, setting.program, disturbance_of(arguments, devices));
+  disturb(setting.durations, setting.program, {.jitter = numbers.jitter, .seed = numbers.seed, .slowdown = numbers.slowdown});
+  const bool connected = setting.program.devices.size() == 1 || numbers.latency || numbers.bandwidth;
   Network network;
   if (!arguments.link.empty())
     network.link = table.link(arguments.link);
-  else if (!arguments.costs.empty() && devices > 1 && !arguments.latency && !arguments.bandwidth)
+  else if (!connected && !arguments.costs.empty())
     network = network_of(costs, context);
-  else if (devices > 1 && !arguments.latency && !arguments.bandwidth)
+  else if (!connected)
     throw Error("what connects the devices?", {}, "--network NAME, for published figures of a link, or --latency and --bandwidth");
   network.host = host_link(costs, context);
-  setting.network = network_of(arguments, devices, std::move(network));
-  const auto overhead = costs.step_overhead.find(arguments.backend);
+  setting.network = with_given_links(numbers, std::move(network));
+  const auto overhead = costs.step_overhead.find(numbers.backend);
   if (overhead != costs.step_overhead.end()) setting.overhead = overhead->second;
 }
 

@@ -47,35 +47,6 @@ py::list actions_of(const Schedule& schedule) {
   return rows;
 }
 
-// A table's step on a machine.
-struct SimulatedTable {
-  Schedule schedule;
-  StageShape shape;
-  TableMachine machine;
-  TableTime time;
-  double dependencies = 0;  // the longest chain of needs
-  Timeline timeline;
-};
-
-SimulatedTable simulated(const Schedule& given, const TableNumbers& numbers) {
-  SimulatedTable out{.schedule = sharded_by(numbers, given), .shape = {}, .machine = {}, .time = {}, .timeline = {}};
-  out.shape = shape_of(out.schedule);
-  validate(out.schedule, out.shape);
-  out.machine = machine_of(out.schedule, numbers);
-  out.machine.options.record = true;
-  out.time = time_table(out.schedule, out.shape, out.machine.costs, out.machine.options);
-  out.machine.options.record = false;
-  out.dependencies = dependency_bound(out.schedule, out.shape, out.machine.costs, out.machine.options);
-  out.timeline = timeline_of(out.schedule, out.shape, out.machine.costs, out.time);
-  out.timeline.seconds = numbers.measured.has_value();
-  if (out.timeline.seconds) out.timeline.memory.clear();  // it counts micro-batches, but would be read as bytes
-  return out;
-}
-
-double largest_of(const std::vector<double>& values) {
-  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-}
-
 // The names of `penstock simulate --json`.
 py::dict figures_of(const SimulatedTable& table) {
   py::list actors, versions, late;
@@ -93,7 +64,7 @@ py::dict figures_of(const SimulatedTable& table) {
     actors.append(figures);
   }
   py::dict bounds, out;
-  bounds["busiest_device"] = largest_of(table.time.busy);
+  bounds["busiest_device"] = table.time.busy.empty() ? 0.0 : *std::max_element(table.time.busy.begin(), table.time.busy.end());
   bounds["critical_path"] = table.dependencies;
   out["kind"] = "table";
   out["name"] = table.schedule.name;
@@ -103,7 +74,7 @@ py::dict figures_of(const SimulatedTable& table) {
   out["steps"] = table.schedule.steps;
   out["makespan"] = table.time.makespan;
   out["bubble"] = table.time.bubble();
-  out["lower_bound"] = std::max(largest_of(table.time.busy), table.dependencies);
+  out["lower_bound"] = table.lower_bound();
   out["lower_bounds"] = bounds;
   out["actors"] = actors;
   out["busy"] = table.time.busy;
@@ -113,39 +84,13 @@ py::dict figures_of(const SimulatedTable& table) {
   return out;
 }
 
-// The size of a problem, and which tables a search may make; TableNumbers say the machine.
-struct SearchNumbers {
-  int actors = 2, microbatches = 4, chunks = 1, window = 1;
-  double memory_limit = std::numeric_limits<double>::infinity();
-  int copies = 1, staleness = 1;
-  bool forward_only = false, recompute = false, offload = false, order_transfers = false;
-};
-
-SearchProblem problem_of(const SearchNumbers& search, int stages, const TableNumbers& numbers) {
-  SearchProblem problem;
-  problem.actors = search.actors;
-  problem.microbatches = search.microbatches * search.window;
-  problem.steps = search.window;
-  problem.shape = chain(stages, search.forward_only);
-  problem.memory_limit = search.memory_limit;
-  problem.copies = search.copies;
-  problem.staleness = search.staleness;
-  problem.recompute = search.recompute;
-  problem.offload = search.offload;
-  problem.sharded = numbers.gather.has_value();
-  problem.order_transfers = search.order_transfers;
-  TableMachine machine = machine_of_chain(stages, search.actors, numbers, problem.split);
-  problem.costs = std::move(machine.costs);
-  problem.network = machine.options.network;
-  return problem;
-}
-
 // (the table, figures by the names of `penstock schedule search --json`)
-py::tuple search_table(const SearchNumbers& search, const TableNumbers& numbers, double seconds, std::uint64_t seed) {
+py::tuple search_table(const std::map<std::string, OptionValue>& shape, const SearchNumbers& search, const TableNumbers& numbers,
+                       double seconds, std::uint64_t seed) {
   SearchResult found;
   {
     const py::gil_scoped_release release;
-    found = search_schedule(problem_of(search, search.actors * search.chunks, numbers), {.seed = seed, .seconds = seconds});
+    found = search_schedule(problem_of(options_from(shape), search, numbers), {.seed = seed, .seconds = seconds});
   }
   py::dict out;
   out["makespan"] = found.time.makespan;
@@ -173,30 +118,15 @@ py::tuple search_table(const SearchNumbers& search, const TableNumbers& numbers,
   return py::make_tuple(std::move(found.schedule), out);
 }
 
-std::optional<Schedule> relieved(const Schedule& given, const TableNumbers& numbers, double limit, bool recompute, bool offload) {
+std::optional<Schedule> relieved(const Schedule& given, const SearchNumbers& search, const TableNumbers& numbers) {
   Schedule schedule = sharded_by(numbers, given);
-  SearchProblem problem;
-  problem.shape = shape_of(schedule);
-  problem.actors = static_cast<int>(schedule.actors.size());
-  problem.microbatches = schedule.microbatches();
-  problem.memory_limit = limit;
-  problem.recompute = recompute;
-  problem.offload = offload;
-  problem.sharded = numbers.gather.has_value();
-  TableMachine machine = machine_of(schedule, numbers);
-  problem.costs = std::move(machine.costs);
-  problem.network = machine.options.network;
+  const SearchProblem problem = problem_of(schedule, search, numbers);
   return relieve(problem, std::move(schedule));
 }
 
-// The table that rules make where actions and links take what `numbers` say of the table that they make by their own times.
 Schedule by_rules_and_costs(const std::string& text, const std::string& file, const std::map<std::string, OptionValue>& given,
                             const TableNumbers& numbers) {
-  const Rules rules = parse_rules(text, file);
-  const ScheduleOptions options = options_from(given);
-  const Schedule own = make_schedule(rules, options);
-  const TableMachine machine = machine_of(own, numbers);
-  return schedule_by(rules, options, machine.costs, machine.options.network).schedule;
+  return table_by(parse_rules(text, file), options_from(given), numbers);
 }
 
 // (name, title with its options, table, why there is none or ""), each schedule with the options that a search tries it with.
@@ -249,14 +179,9 @@ void bind_numbers(py::module_& module) {
       });
   py::class_<SearchNumbers>(module, "SearchNumbers")
       .def(py::init<>())
-      .def_readwrite("actors", &SearchNumbers::actors)
-      .def_readwrite("microbatches", &SearchNumbers::microbatches)
-      .def_readwrite("chunks", &SearchNumbers::chunks)
-      .def_readwrite("window", &SearchNumbers::window)
-      .def_readwrite("memory_limit", &SearchNumbers::memory_limit)
+      .def_readwrite("activation_limit", &SearchNumbers::activation_limit)
       .def_readwrite("copies", &SearchNumbers::copies)
       .def_readwrite("staleness", &SearchNumbers::staleness)
-      .def_readwrite("forward_only", &SearchNumbers::forward_only)
       .def_readwrite("recompute", &SearchNumbers::recompute)
       .def_readwrite("offload", &SearchNumbers::offload)
       .def_readwrite("order_transfers", &SearchNumbers::order_transfers);
@@ -298,10 +223,11 @@ void bind_schedules(py::module_& module) {
       .def_readonly("timeline", &SimulatedTable::timeline)
       .def_property_readonly("transfers", [](const SimulatedTable& table) { return table.time.transfers.size(); })
       .def_property_readonly("figures", &figures_of)
-      .def("explain", [](const SimulatedTable& table) {
-        return explain(table.timeline, table.dependencies, better_machines(table.schedule, table.shape, table.machine, table.time));
-      });
-  module.def("simulate_table", &simulated, py::call_guard<py::gil_scoped_release>());
+      .def("explain", [](const SimulatedTable& table) { return explain(table.timeline, table.dependencies, better_machines(table)); });
+  module.def(
+      "simulate_table",
+      [](const Schedule& schedule, const TableNumbers& numbers) { return simulated_table(schedule, numbers, /*record=*/true); },
+      py::call_guard<py::gil_scoped_release>());
   module.def("search_table", &search_table);
   // The schedule as it keeps a limit of activations by recomputing or offloading; None where it cannot.
   module.def("relieved", &relieved, py::call_guard<py::gil_scoped_release>());

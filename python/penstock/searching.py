@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,8 @@ from . import _core
 from .costs import Costs, costs_of, numbers_of
 from .engine import told
 from .errors import PenstockError
-from .simulation import AnyCosts, _allowed, check_limit, check_size
-from .tables import Schedule
+from .simulation import AnyCosts, _allowed, check_limit, check_size, search_numbers
+from .tables import Schedule, checked_options
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -98,14 +97,10 @@ def search(*, actors: int = 2, microbatches: int = 8, chunks: int = 1, activatio
     check_size(actors, microbatches * window, chunks, "a smaller problem, whose table is then repeated")
     _check_window(window, copies=copies > 1, order_transfers=order_transfers, forward_only=forward_only)
     allowed = _allowed(allow, given)
-    how = _core.SearchNumbers()
-    for name, value in (("actors", actors), ("microbatches", microbatches), ("chunks", chunks), ("window", window), ("staleness", staleness),
-                        ("copies", copies), ("forward_only", forward_only), ("order_transfers", order_transfers),
-                        ("memory_limit", math.inf if activation_limit is None else float(activation_limit)), ("recompute", "recompute" in allowed),
-                        ("offload", "offload" in allowed)):
-        setattr(how, name, value)
+    shape = {"actors": actors, "microbatches": microbatches, "chunks": chunks, "window": window, "forward_only": forward_only}
     engine = numbers_of(given, actors=actors, stages=actors * chunks)
-    table, figures = told(lambda: _core.search_table(how, engine, float(seconds), search_seed))
+    limits = search_numbers(activation_limit, allowed, copies=copies, staleness=staleness, order_transfers=order_transfers)
+    table, figures = told(lambda: _core.search_table(checked_options(shape), limits, engine, float(seconds), search_seed))
     found = FoundSchedule._of(table, table_name(figures["found_by"]))
     found.figures, found._costs = {**figures, "activation_limit": activation_limit}, given
     return found

@@ -150,6 +150,16 @@ def _allowed(allow: Sequence[str] | None, costs: Mapping[str, Any]) -> tuple[str
     return (allow,) if isinstance(allow, str) else tuple(allow)
 
 
+def search_numbers(activation_limit: float | None, allowed: Sequence[str], **limits: Any) -> Any:
+    """The engine's form of the limits of tables, and of what may keep them: checked already."""
+    out = _core.SearchNumbers()
+    out.activation_limit = math.inf if activation_limit is None else float(activation_limit)
+    out.recompute, out.offload = "recompute" in allowed, "offload" in allowed
+    for name, value in limits.items():
+        setattr(out, name, value)
+    return out
+
+
 def _tables(what: Any, shape: Mapping[str, int], chunks: int) -> list[tuple[str, str, int, Schedule | None, str]]:
     """(name, title, chunks, table, why there is none) of a name, of None: all names, or of a table."""
     if what is not None:
@@ -202,5 +212,5 @@ def _relieved(table: Schedule, engine: Any, limit: float | None, allowed: Sequen
     """The table with recomputation or offloading of what it holds beyond the limit, where that is allowed and helps."""
     if limit is None or not allowed or table.steps > 1:
         return table
-    found = told(lambda: _core.relieved(table._table, engine, float(limit), "recompute" in allowed, "offload" in allowed))
+    found = told(lambda: _core.relieved(table._table, search_numbers(limit, allowed), engine))
     return table if found is None else Schedule._of(found)

@@ -199,6 +199,18 @@ class Search(ProgramTest):
         self.assertEqual(refused.code, 1)
         self.assertIn("0F0 stands twice", refused.err)
 
+    def test_tables_are_compared_as_they_are_simulated(self):
+        sliced, three = self.folder / "sliced.csv", self.folder / "three.csv"
+        sliced.write_text(run("schedule", "slimpipe", *SHAPE, "--slices", 2).out)
+        three.write_text("0F0,2F0,2B0,0B0\n1F0,1B0\n")
+        for table, shape, flags in ((sliced, SHAPE, []), (sliced, SHAPE, ["--gather", 0.25]), (three, ["--actors", 2, "--microbatches", 1], []),
+                                    ("1f1b", [*SHAPE, "--frozen", "0.5"], [])):
+            flags += ["--bytes", 8, "--bandwidth", 4, "--forward", 1.1]
+            row = run("schedule", "compare", table, *shape, *flags, "--json").json()["schedules"][0]
+            alone = run("simulate", table, *(shape if table == "1f1b" else []), *flags, "--json").json()
+            for figure in ("makespan", "bubble", "peak_live"):
+                self.assertEqual(row[figure], alone[figure], (table, figure))
+
     def test_mistakes(self):
         for flag, value in (("--slices", [2]), ("--frozen", [1]), ("--split-backward", [])):
             self.assert_fails(run("schedule", "search", *SHAPE, flag, *value), f"{flag}: a search orders whole micro-batches of trained stages", f"leave out {flag}")

@@ -224,7 +224,7 @@ class Simulate(ProgramTest):
         self.fails(["1f1b", "--stage-times", "1"], "--stage-times gives 1 time for 2 stages")
         self.fails(["1f1b", "--stage-times=1,-1"], "--stage-times -1.0: it must be a finite number")
         self.fails(["1f1b", "--stage-times", "0,0"], "--stage-times: one of them must be above 0")
-        self.fails(["1f1b", "--stage-times", "1,2", "--costs", "c.json"], "--costs c.json says what each stage takes", "and --slice-times")
+        self.fails(["1f1b", "--stage-times", "1,2", "--costs", "c.json"], "--costs c.json says what each stage takes", "hint: leave out --stage-times\n")
         table = self.folder / "table.csv"
         table.write_text("0.0F0,0.1F0,0.0B0,0.1B0\n")
         self.fails([table], "table.csv:1:3: 0.0B0 can never run", "move 0.1B0 (column 4) before column 3")

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "penstock/error.h"
+#include "rules/load_schedule.h"
 #include "schedule/kinds.h"
 #include "simulate/table_costs.h"
 
@@ -80,22 +81,11 @@ TableCosts costs_of_parts(const TableCosts& whole, const Schedule& schedule, con
   return out;
 }
 
-Network links_of(const TableNumbers& numbers, Network network) {
-  if (numbers.latency) network.link.latency = *numbers.latency;
-  if (numbers.bandwidth) network.link.bandwidth = *numbers.bandwidth;
-  for (const NumberedLink& given : numbers.links) {
-    Link link = network.link;
-    link.latency = given.latency.value_or(link.latency);
-    link.bandwidth = given.bandwidth.value_or(link.bandwidth);
-    network.between[{given.a, given.b}] = network.between[{given.b, given.a}] = link;
-  }
-  return network;
-}
-
-// The links that were measured, where numbers do not say all of them.
-Network measured_links(const TableNumbers& numbers, std::size_t actors) {
+// The links that are given, or were measured where the numbers do not say them.
+Network links_of(const TableNumbers& numbers, std::size_t actors) {
+  if (!numbers.measured) return with_given_links(numbers, {});
   const CostContext context{.file = numbers.file, .backend = numbers.backend};
-  return links_of(numbers, actors > 1 && !numbers.latency ? network_of(*numbers.measured, context) : Network{});
+  return with_given_links(numbers, actors > 1 && !numbers.latency ? network_of(*numbers.measured, context) : Network{});
 }
 
 void set_all_bytes(const TableNumbers& numbers, std::int32_t slices, TableCosts& costs) {
@@ -109,11 +99,17 @@ void scale_stages(const TableNumbers& numbers, TableCosts& costs) {
     for (double& time : costs.stages[s].time) time *= times[s];
 }
 
+// Stages that cost alike, each `share` of an actor.
+TableCosts chain_by_numbers(std::int32_t stages, double share, const TableNumbers& numbers) {
+  TableCosts costs = uniform_costs(stages, units_of(numbers), numbers.per_stage ? 1 : share);
+  for (StageCosts& stage : costs.stages) stage.live = share;
+  return costs;
+}
+
 TableCosts costs_by_numbers(const Schedule& schedule, const TableNumbers& numbers) {
   const std::int32_t stages = schedule.whole_stages();
   const double share = static_cast<double>(schedule.actors.size()) / static_cast<double>(stages - std::ssize(schedule.forward_times));
-  TableCosts costs = uniform_costs(stages, units_of(numbers), numbers.per_stage ? 1 : share);
-  for (StageCosts& stage : costs.stages) stage.live = share;
+  TableCosts costs = chain_by_numbers(stages, share, numbers);
   for (std::size_t s = 0; s < schedule.forward_times.size(); ++s)
     for (double& time : costs.stages[s].time) time *= schedule.forward_times[s];
   add_memory_costs(numbers, share, 1, costs);
@@ -130,11 +126,44 @@ TableCosts measured_costs(const Schedule& schedule, const TableNumbers& numbers)
 }
 
 // A table that runs one micro-batch after the other, with B, or with I and W: it shows which costs were measured.
-Schedule one_by_one(std::int32_t stages, std::int32_t actors, bool split) {
-  Schedule schedule =
-      make_schedule("sequential", {.actors = actors, .microbatches = 1, .chunks = stages / actors, .split_backward = split});
-  schedule.name = "SCHEDULE.csv";  // messages say what to profile
-  return schedule;
+Schedule one_by_one(const ScheduleOptions& shape, bool split) {
+  return make_schedule("sequential", {.actors = shape.actors,
+                                      .microbatches = 1,
+                                      .chunks = shape.chunks,
+                                      .forward_only = shape.forward_only,
+                                      .split_backward = split && !shape.forward_only});
+}
+
+// The costs of a chain of stages of the kinds of backward that were measured; `split`: set to whether I and W were.
+TableCosts measured_chain(const ScheduleOptions& shape, const TableNumbers& numbers, bool& split) {
+  const CostContext context{.file = numbers.file, .backend = numbers.backend};
+  TableCosts costs = table_costs_of(*numbers.measured, one_by_one(shape, false), context);
+  try {
+    const TableCosts halves = table_costs_of(*numbers.measured, one_by_one(shape, true), context);
+    for (std::size_t s = 0; s < halves.stages.size(); ++s)
+      for (const Kind kind : {Kind::I, Kind::W}) costs.stages[s].of(kind) = halves.stages[s].of(kind);
+  } catch (const Error&) {
+    split = false;
+  }
+  set_all_bytes(numbers, 1, costs);
+  return costs;
+}
+
+// What a problem has of its limits.
+SearchProblem limited(const SearchNumbers& search, const TableNumbers& numbers) {
+  SearchProblem problem;
+  problem.memory_limit = search.activation_limit;
+  problem.copies = search.copies;
+  problem.staleness = search.staleness;
+  problem.recompute = search.recompute;
+  problem.offload = search.offload;
+  problem.order_transfers = search.order_transfers;
+  problem.sharded = numbers.gather.has_value();
+  return problem;
+}
+
+double largest_of(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
 void for_every_link(Network& network, const std::function<void(Link&)>& change) {
@@ -160,51 +189,94 @@ std::optional<std::int32_t> dearest_stage(const std::vector<StageCosts>& stages)
 TableMachine machine_of(const Schedule& schedule, const TableNumbers& numbers) {
   TableMachine out;
   out.costs = numbers.measured ? measured_costs(schedule, numbers) : costs_by_numbers(schedule, numbers);
-  out.options.network = numbers.measured ? measured_links(numbers, schedule.actors.size()) : links_of(numbers, {});
+  out.options.network = links_of(numbers, schedule.actors.size());
   out.options.disturbance = {.jitter = numbers.jitter, .seed = numbers.seed, .slowdown = numbers.slowdown};
   out.options.atomic_pairs = numbers.atomic_pairs;
   return out;
+}
+
+Network with_given_links(const TableNumbers& numbers, Network network) {
+  if (numbers.latency) network.link.latency = *numbers.latency;
+  if (numbers.bandwidth) network.link.bandwidth = *numbers.bandwidth;
+  for (const NumberedLink& given : numbers.links) {
+    Link link = network.link;
+    link.latency = given.latency.value_or(link.latency);
+    link.bandwidth = given.bandwidth.value_or(link.bandwidth);
+    network.between[{given.a, given.b}] = network.between[{given.b, given.a}] = link;
+  }
+  return network;
 }
 
 Schedule sharded_by(const TableNumbers& numbers, Schedule schedule) {
   return numbers.gather ? with_gathers(std::move(schedule)) : std::move(schedule);
 }
 
-TableMachine machine_of_chain(std::int32_t stages, std::int32_t actors, const TableNumbers& numbers, bool& split) {
-  TableMachine out;
-  split = true;
-  const double share = static_cast<double>(actors) / stages;
-  if (!numbers.measured) {
-    out.costs = uniform_costs(stages, units_of(numbers), numbers.per_stage ? 1 : share);
-    for (StageCosts& stage : out.costs.stages) stage.live = share;
-    out.options.network = links_of(numbers, {});
-  } else {
-    const CostContext context{.file = numbers.file, .backend = numbers.backend};
-    out.costs = table_costs_of(*numbers.measured, one_by_one(stages, actors, false), context);
-    try {
-      const TableCosts halves = table_costs_of(*numbers.measured, one_by_one(stages, actors, true), context);
-      for (std::size_t s = 0; s < halves.stages.size(); ++s)
-        for (const Kind kind : {Kind::I, Kind::W}) out.costs.stages[s].of(kind) = halves.stages[s].of(kind);
-    } catch (const Error&) {
-      split = false;
-    }
-    set_all_bytes(numbers, 1, out.costs);
-    out.options.network = measured_links(numbers, static_cast<std::size_t>(actors));
-  }
-  add_memory_costs(numbers, share, 1, out.costs);
-  scale_stages(numbers, out.costs);
+Schedule table_by(const Rules& rules, const ScheduleOptions& options, const TableNumbers& numbers) {
+  const TableMachine machine = machine_of(make_schedule(rules, options), numbers);
+  return schedule_by(rules, options, machine.costs, machine.options.network).schedule;
+}
+
+double SimulatedTable::lower_bound() const {
+  return std::max(largest_of(time.busy), dependencies);
+}
+
+SimulatedTable simulated_table(Schedule schedule, const TableNumbers& numbers, bool record) {
+  SimulatedTable out;
+  out.schedule = sharded_by(numbers, std::move(schedule));
+  out.shape = shape_of(out.schedule);
+  validate(out.schedule, out.shape);
+  out.machine = machine_of(out.schedule, numbers);
+  out.seconds = numbers.measured.has_value();
+  out.dependencies = dependency_bound(out.schedule, out.shape, out.machine.costs, out.machine.options);
+  TableOptions options = out.machine.options;
+  options.record = record;
+  out.time = time_table(out.schedule, out.shape, out.machine.costs, options);
+  if (record) out.timeline = drawn_table(out.schedule, out.shape, out.machine.costs, out.time, out.seconds);
   return out;
 }
 
-std::vector<Variant> better_machines(const Schedule& schedule, const StageShape& shape, const TableMachine& machine,
-                                     const TableTime& time) {
+Timeline drawn_table(const Schedule& schedule, const StageShape& shape, const TableCosts& costs, const TableTime& time, bool seconds) {
+  Timeline timeline = timeline_of(schedule, shape, costs, time);
+  timeline.seconds = seconds;
+  if (seconds) timeline.memory.clear();
+  return timeline;
+}
+
+SearchProblem problem_of(const ScheduleOptions& shape, const SearchNumbers& search, const TableNumbers& numbers) {
+  const std::int32_t stages = shape.actors * shape.chunks;
+  const double share = static_cast<double>(shape.actors) / stages;
+  SearchProblem problem = limited(search, numbers);
+  problem.actors = shape.actors;
+  problem.microbatches = shape.microbatches * shape.window;
+  problem.steps = shape.window;
+  problem.shape = chain(stages, shape.forward_only);
+  problem.costs = numbers.measured ? measured_chain(shape, numbers, problem.split) : chain_by_numbers(stages, share, numbers);
+  problem.network = links_of(numbers, static_cast<std::size_t>(shape.actors));
+  add_memory_costs(numbers, share, 1, problem.costs);
+  scale_stages(numbers, problem.costs);
+  return problem;
+}
+
+SearchProblem problem_of(const Schedule& schedule, const SearchNumbers& search, const TableNumbers& numbers) {
+  SearchProblem problem = limited(search, numbers);
+  problem.shape = shape_of(schedule);
+  problem.actors = static_cast<int>(schedule.actors.size());
+  problem.microbatches = schedule.microbatches();
+  problem.steps = schedule.steps;
+  TableMachine machine = machine_of(schedule, numbers);
+  problem.costs = std::move(machine.costs);
+  problem.network = std::move(machine.options.network);
+  return problem;
+}
+
+std::vector<Variant> better_machines(const SimulatedTable& table) {
+  const TableMachine& machine = table.machine;
   std::vector<Variant> out;
   const auto add = [&](const std::string& name, std::function<void(TableMachine&)> change) {
-    out.push_back({name, [&schedule, &shape, &machine, change] {
-                     TableMachine changed = machine;
-                     changed.options.record = false;
+    out.push_back({name, [&table, change] {
+                     TableMachine changed = table.machine;
                      change(changed);
-                     return time_table(schedule, shape, changed.costs, changed.options).makespan;
+                     return time_table(table.schedule, table.shape, changed.costs, changed.options).makespan;
                    }});
   };
   bool latency = false, bandwidth = false;
@@ -218,13 +290,14 @@ std::vector<Variant> better_machines(const Schedule& schedule, const StageShape&
   };
   if (latency) set_links("no latency", [](Link& link) { link.latency = 0; });
   if (bandwidth) set_links("unlimited bandwidth", [](Link& link) { link.bandwidth = Link().bandwidth; });
-  const auto busiest = static_cast<std::size_t>(std::max_element(time.busy.begin(), time.busy.end()) - time.busy.begin());
-  add(concat("actor ", busiest, " 10 % faster"), [busiest, actors = time.busy.size()](TableMachine& m) {
+  const std::vector<double>& busy = table.time.busy;
+  const auto busiest = static_cast<std::size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+  add(concat("actor ", busiest, " 10 % faster"), [busiest, actors = busy.size()](TableMachine& m) {
     m.options.disturbance.slowdown.resize(actors, 1);
     m.options.disturbance.slowdown[busiest] /= 1.1;
   });
   if (const std::optional<std::int32_t> stage = dearest_stage(machine.costs.stages)) {
-    add(concat("stage ", stage_text(*stage, schedule.slices, schedule.blocks), " 10 % faster"), [stage](TableMachine& m) {
+    add(concat("stage ", stage_text(*stage, table.schedule.slices, table.schedule.blocks), " 10 % faster"), [stage](TableMachine& m) {
       for (double& cost : m.costs.stages[static_cast<std::size_t>(*stage)].time) cost /= 1.1;
     });
   }
