@@ -92,13 +92,15 @@ void print_finished(const TrainOptions& options, const Config& config, const Tra
         {"step", start.step}, {"stopped", false}, {"seconds", 0}, {"out", config.run.out}, {"checkpoint", start.state.path}});
 }
 
-// Prints how a resumed run goes on: from which checkpoint and with which learning rate.
+// Prints how a resumed run goes on: from which checkpoint, with which learning rate and, where it is another one, seed.
 void print_resumed(const Config& config, const TrainingStart& start, const Log& log) {
   log.say("resumed from " + start.state.path);
   const std::string rate = learning_rate_text(config.train), before = learning_rate_text(*start.before);
   const bool over = find_decay(config.train.decay).falls() && end_of_decay(config.train) < config.train.steps;
   log.say(concat("learning rate ", rate, rate == before ? ", as before" : concat("; before: ", before),
                  over ? concat("; --set decay_end=", config.train.steps, " lets it fall until the last step") : ""));
+  if (config.train.seed != start.before->seed)
+    log.say(concat("seed ", config.train.seed, "; before: ", start.before->seed, ", so the data come in another order from here on"));
 }
 
 void print_beginning(const Config& config, const Prepared& prepared, const Dataset& data, const TrainingStart& start, const Log& log) {

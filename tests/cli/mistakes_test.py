@@ -208,6 +208,7 @@ ROWS = [
     # Files of another kind, and empty ones.
     ("train table.csv", ["table.csv is a schedule's table", "--schedule table.csv"], REFUSED),
     ("train other.json", ["other.json is JSON", "--plan other.json"], REFUSED),
+    ("simulate 1f1b --forward 1e308 --backward 1e308", ["the step takes longer than a number can say", "smaller times"], REFUSED),
     ("train broken.safetensors", ["broken.safetensors"], REFUSED),
     ("train --plan other.json", ["other.json is no plan", "penstock plan CONFIG"], REFUSED),
     ("train --plan table.csv", ["table.csv:1:2: this is not JSON", "penstock plan CONFIG"], REFUSED),

@@ -194,11 +194,13 @@ class Resume(ProgramTest):
         self.assertEqual(result.code, 0, result.err)
         self.assertIn("learning rate 0.01 from step 4, cosine to 0.001 at step 20, as before; --set decay_end=24 lets it fall until the last step",
                       result.err)
+        self.assertNotIn("seed", result.err)
         found = read_metrics(again)
         self.assertEqual([found[step]["learning_rate"] for step in range(11, 21)], whole[10:])
         self.assert_rates([found[step]["learning_rate"] for step in range(21, 25)], [0.001] * 4)
-        result = run("train", "--resume", run_folder, "--out", stretched, "--steps", 24, "--set", "decay_end=0", "--lr", 0.02)
+        result = run("train", "--resume", run_folder, "--out", stretched, "--steps", 24, "--set", "decay_end=0", "--lr", 0.02, "--seed", 9)
         self.assertEqual(result.code, 0, result.err)
+        self.assertIn("seed 9; before: 0, so the data come in another order from here on\n", result.err)
         self.assertIn("learning rate 0.02 from step 4, cosine to 0.002 at step 24; before: 0.01 from step 4, cosine to 0.001 at step 20\n",
                       result.err)
         self.assertGreater(read_metrics(stretched)[21]["learning_rate"], 0.0021)

@@ -203,11 +203,10 @@ class Search(ProgramTest):
         sliced, three = self.folder / "sliced.csv", self.folder / "three.csv"
         sliced.write_text(run("schedule", "slimpipe", *SHAPE, "--slices", 2).out)
         three.write_text("0F0,2F0,2B0,0B0\n1F0,1B0\n")
-        for table, shape, flags in ((sliced, SHAPE, []), (sliced, SHAPE, ["--gather", 0.25]), (three, ["--actors", 2, "--microbatches", 1], []),
-                                    ("1f1b", [*SHAPE, "--frozen", "0.5"], [])):
+        for table, shape, flags in ((sliced, SHAPE, []), (sliced, SHAPE, ["--gather", 0.25]), (three, ["--actors", 2, "--microbatches", 1], [])):
             flags += ["--bytes", 8, "--bandwidth", 4, "--forward", 1.1]
             row = run("schedule", "compare", table, *shape, *flags, "--json").json()["schedules"][0]
-            alone = run("simulate", table, *(shape if table == "1f1b" else []), *flags, "--json").json()
+            alone = run("simulate", table, *flags, "--json").json()
             for figure in ("makespan", "bubble", "peak_live"):
                 self.assertEqual(row[figure], alone[figure], (table, figure))
 

@@ -231,6 +231,9 @@ SimulatedTable simulated_table(Schedule schedule, const TableNumbers& numbers, b
   TableOptions options = out.machine.options;
   options.record = record;
   out.time = time_table(out.schedule, out.shape, out.machine.costs, options);
+  if (!std::isfinite(out.time.makespan))
+    throw Error("the step takes longer than a number can say", {"its times add up to more than 1.8e308"},
+                "smaller times: in seconds, or relative to a forward's");
   if (record) out.timeline = drawn_table(out.schedule, out.shape, out.machine.costs, out.time, out.seconds);
   return out;
 }
