@@ -213,7 +213,7 @@ TEST(Profile, Descriptions) {
   const MachineDescription machine = describe_machine("no libraries");
   EXPECT_GT(machine.cores, 0);
   EXPECT_GT(machine.memory_bytes, 0);
-  EXPECT_EQ(machine.build, "penstock 0.1, no libraries");
+  EXPECT_EQ(machine.build, "penstock 0.2, no libraries");
 }
 
 }  // namespace
