@@ -298,7 +298,7 @@ class Trainer:
             optimiser = self.optimiser
             kept, trained, read = optimiser_state.kept_types(optimiser) if optimiser else {}, set(self.exports.trained), self._state.reader()
             texts = {"steps": self.steps, "seed": self.seed, "model": type(self.module).__name__, "kept": list(kept), "parts": checkpoints.states_of(parts),
-                     "optimizer": optimiser_state.beside(optimiser) if optimiser else None, "random": random_state()}
+                     "classes": {name: checkpoints.class_of(part) for name, part in parts.items()}, "optimizer": optimiser_state.beside(optimiser) if optimiser else None, "random": random_state()}
 
             def value(name: str) -> torch.Tensor:
                 found = read(name)
@@ -307,16 +307,18 @@ class Trainer:
                 return found
             return checkpoints.write(folder, texts, self._state.types() | kept, value, keep)
 
-    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, bool]) -> tuple[str, str, dict[str, torch.Tensor]]:
+    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, str],
+                 load: Callable[[Mapping[str, Any]], None]) -> tuple[str, str, dict[str, torch.Tensor]]:
         """The trainer takes what a checkpoint has of it; the file's path, and its texts and their tensors, for `penstock.resume`, which see. The path
-        is empty where there is none and it may `begin`."""
+        is empty where there is none and it may `begin`. `parts`: their classes, "" of one that is left; load(values) gives them their states before the
+        trainer changes."""
         with self._entered:
             if begin and not checkpoints.numbers_of(Path(folder)):
                 return "", "", {}
             found = checkpoints.opened(folder, at)
             values, optimiser = found.values, self.optimiser
             kept, types = set(values["kept"]), self._state.types()
-            checkpoints.check_parts(found.path, values["parts"], parts)
+            checkpoints.check_parts(found.path, values["parts"], values.get("classes") or {}, parts)
             own = {name: tensor for name, tensor in found.tensors.items() if name not in kept}
             checkpoints.check_same(found.path, "another model", own, types, f"make the trainer with the {values['model']} that was saved")
             if values["seed"] != self.seed:
@@ -326,6 +328,8 @@ class Trainer:
                 theirs = {name: tensor for name, tensor in found.tensors.items() if name in kept}
                 checkpoints.check_same(found.path, "another optimizer", theirs, optimiser_state.kept_types(optimiser),
                                        f"it was saved with {(values['optimizer'] or {}).get('name', 'none')}, and this trainer has {type(optimiser.torchs).__name__}")
+            load(values)
+            if optimiser is not None:
                 optimiser_state.take_beside(optimiser, values["optimizer"])
             self._state.take(found.tensors if optimiser else own)
             self._before = values["steps"] - self._done.value
