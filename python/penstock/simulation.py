@@ -50,7 +50,8 @@ def compare_schedules(schedules: Iterable[AnySchedule] | None = None, *, actors:
     """Schedules side by side under the same costs and links, the fastest first; then those beyond the memory limit, then those that were refused.
 
     `schedules`: names and tables; without them all that there are by name, each with the options of its own that a search tries, of which `chunks` (stages of
-    an actor) are 2 or 1 where it does not take those asked for. Names are made for so many `actors` and `microbatches`; tables are what they are.
+    an actor) are 2 or 1 where it does not take those asked for. Names and rules are made for so many `actors` and `microbatches`; a table of another size is
+    a refused row, as other work does not compare.
     `activation_limit`: micro-batches' activations, of an actor's whole share, that an actor may hold at once. `allow`: what may keep a table within it,
     "recompute" and "offload"; without it, what has a time among the costs.
 
@@ -155,8 +156,7 @@ def _tables(what: Any, shape: Mapping[str, int], chunks: int) -> list[tuple[str,
     if what is not None:
         _check_name(what)
     if what is not None and not (isinstance(what, str) and not what.endswith((".csv", ".rules"))):
-        table = as_schedule(what).validate()
-        return [(table.name, table.name or "rows", max(1, table.stages // table.actors), table, "")]
+        return [_own_table(what, shape, chunks)]
     found: dict[str, list] = {}
     refused: dict[str, list] = {}
     for tried in dict.fromkeys((chunks, 2, 1)):
@@ -171,6 +171,17 @@ def _tables(what: Any, shape: Mapping[str, int], chunks: int) -> list[tuple[str,
     every = [each for rows in found.values() for each in rows] + [each for name, rows in refused.items() if name not in found for each in rows]
     own = [each for each in every if what is None or each[0] == what]
     return own or [(what, what, chunks, None, "it orders slices: give a Schedule with slices=")]
+
+
+def _own_table(what: Any, shape: Mapping[str, int], chunks: int) -> tuple[str, str, int, Schedule | None, str]:
+    """The same of a table; one of another size does other work, whose time says nothing beside the others'."""
+    rules = isinstance(what, (str, os.PathLike)) and str(what).endswith(".rules")
+    table = as_schedule(what, **({**shape, "chunks": chunks} if rules else {})).validate()
+    sizes = {"actors": table.actors, "microbatches": table.microbatches}
+    counts = [f"{number} {one if number == 1 else more}" for number, (one, more) in zip(sizes.values(), (("actor", "actors"), ("micro-batch", "micro-batches")))]
+    why = f"it is for {' and '.join(counts)}; compare it by actors={table.actors}, microbatches={table.microbatches}"
+    same = all(sizes[name] == number for name, number in shape.items())
+    return table.name, table.name or "rows", max(1, table.stages // table.actors), table if same else None, "" if same else why
 
 
 def _row(name: str, title: str, chunks: int, table: Schedule | None, refused: str, costs: Mapping[str, Any], limit: float | None,

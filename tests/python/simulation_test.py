@@ -193,10 +193,11 @@ class Compared(unittest.TestCase):
             self.assertEqual(rows.best()["schedule"].simulate(latency=0.5, recompute=1.0).makespan, rows[0]["makespan"])
 
     def test_names_and_tables_together(self):
-        mine = Schedule([["0F0", "0B0"], ["1F0", "1B0"]], name="mine")
+        mine = Schedule(Schedule("zb-h1", microbatches=4).rows, name="mine")
         rows = penstock.compare_schedules(["gpipe", mine, "zb-v"], actors=2, microbatches=4)
         self.assertEqual({row["name"] for row in rows}, {"gpipe", "mine", "zb-v"})
-        self.assertEqual(rows.best()["name"], "mine")  # one micro-batch
+        self.assertEqual(rows.best()["makespan"], min(row["makespan"] for row in rows))
+        self.assertEqual([row["refused"] for row in rows], ["", "", ""])
         self.assertIn("orders slices", penstock.compare_schedules(["terapipe"])[0]["refused"])
         self.assertIn("<td>mine</td>", rows._repr_html_())
         self.assertIn("zb-v", str(rows))
@@ -204,6 +205,19 @@ class Compared(unittest.TestCase):
                             (lambda: penstock.compare_schedules(actors=0), "at least 1"), (lambda: penstock.compare_schedules(activation_limit=0), "above 0"),
                             (lambda: penstock.compare_schedules(actors=64, microbatches=1024), "looks at these alone"), (lambda: penstock.compare_schedules(["terapipe"]).best(), "none of the rows")):
             self.assertIn(words, message(call))
+
+    def test_tables_of_another_size_are_refused_as_by_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, rules = Path(folder) / "mine.csv", Path(__file__).resolve().parents[2] / "examples/schedules/1f1b.rules"
+            Schedule("1f1b", actors=4, microbatches=1).save(path)
+            for actors, microbatches in ((2, 1), (4, 8), (4, 1)):
+                said = json.loads(printed("schedule", "compare", path, rules, "gpipe", "--actors", actors, "--microbatches", microbatches, "--json"))["schedules"]
+                rows = penstock.compare_schedules([path, str(rules), "gpipe"], actors=actors, microbatches=microbatches)
+                refused = [row.get("refused", "").replace("--actors 4 --microbatches 1", "actors=4, microbatches=1") for row in said]
+                self.assertEqual([(row["name"], row["makespan"], row["refused"]) for row in rows],
+                                 [(row["name"], row.get("makespan"), why) for row, why in zip(said, refused)])
+                self.assertEqual(rows[-1]["refused"], "" if (actors, microbatches) == (4, 1) else
+                                 "it is for 4 actors and 1 micro-batch; compare it by actors=4, microbatches=1")
 
     def test_sweeps(self):
         rows = penstock.sweep(["1f1b", "zb-v"], actors=[2, 3], latency=[0, 0.5], microbatches=4, chunks=2, costs=Costs(backward=3.0))
