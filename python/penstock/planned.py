@@ -7,6 +7,7 @@ import html
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -219,16 +220,16 @@ def planners() -> list[str]:
 
 
 def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
-         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int = 2, device: str | None = None,
+         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int | None = None, device: str | None = None,
          link: str = "nvlink3", profile: Profile | str | os.PathLike | None = None, planner: str = "best", memory: float | None = None,
          microbatches: int | Sequence[int] | None = None, seconds: float = 10.0, replicas: bool = True, nodes: int = 64, only: str = "",
          optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None, dynamic: bool | Mapping[str, Any] = True,
-         whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None, samples: int = 0, sizes: Sequence[int] = (),
+         whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None, samples: int | None = None, sizes: Sequence[int] = (),
          settings: Mapping[str, Any] | None = None) -> Planned:
     """Plans a training step of `module` on the batch: its stages, their devices and the order of the work. Nothing runs: module and batch
     may be on the meta device.
 
-    It is planned for `devices` equal ones, `device` ("a100-80") by name, over `link`; or for a `cluster`, a dict (`penstock.Cluster`) or a TOML file
+    It is planned for `devices` equal ones (2, where a module is planned), `device` ("a100-80") by name, over `link`; or for a `cluster`, a dict (`penstock.Cluster`) or a TOML file
     (docs/planning.md), whose times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
     `penstock.profile`, or its file) what this machine takes: the devices are then threads. `memory` limits each device's bytes.
     `microbatches`: into how many a step cuts the batch, of which each runs on one device of a stage, or several numbers to choose among; by
@@ -237,7 +238,7 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
     `trainer`'s. `seconds` limits the search.
 
     In place of a module there may be what `penstock plan` takes: the path of a graph with costs, of a configuration (`.toml`), or the name of one of the
-    program's models. Then there is no batch, but `samples` of a step, `sizes` of micro-batches in samples to choose from, and of a configuration `settings`
+    program's models. Then `devices` or `cluster` must be given, and there is no batch, but `samples` of a step (as the file says), `sizes` of micro-batches in samples to choose from, and of a configuration `settings`
     by key: {"model.layers": 8}. Cluster, planner, device, memory, seconds, replicas, nodes and only are the same.
 
     Throws PenstockError: what `export` throws, an unknown planner or device, a file that is no cluster, a plan that fits no memory.
@@ -245,12 +246,19 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
     if isinstance(module, (str, os.PathLike)):
         _check_unused(f"{module} is no module", {"batch": batch, "profile": profile, "microbatches": microbatches, "optimizer": optimizer, "loss": loss,
                                                  "autocast": autocast, "clip": clip or None})
-        return _plan_of_file(module, _limited(cluster_of(cluster, devices, device, link), memory), planner=planner, device=device or "", only=only,
-                             seconds=float(seconds), replicas=replicas, nodes=nodes, samples=samples, sizes=list(sizes),
-                             settings={key: _setting(value) for key, value in (settings or {}).items()})
+        for name, numbers in (("samples", () if samples is None else (samples,)), ("sizes", sizes)):
+            _check_counts(name, numbers)
+
+        def target() -> Any:
+            if cluster is None and devices is None:
+                raise PenstockError(f"for how many devices is {module} planned?", hint="devices=N, or cluster= a dict or a file")
+            return _limited(cluster_of(cluster, devices, device, link), memory)
+        return _plan_of_file(module, target, planner=planner, device=device or "", only=only, seconds=float(seconds), replicas=replicas, nodes=nodes,
+                             samples=0 if samples is None else int(samples), sizes=[int(size) for size in sizes], settings={key: _setting(value) for key, value in (settings or {}).items()})
+    devices = 2 if devices is None else devices
     if batch is None:
         raise PenstockError("a module is planned for a batch, and there is none", hint="penstock.plan(module, batch), as steps will get it")
-    _check_unused("a module is planned for its batch", {"samples": samples or None, "sizes": sizes or None, "settings": settings})
+    _check_unused("a module is planned for its batch", {"samples": samples, "sizes": sizes or None, "settings": settings})
     counts = _counts(module, batch, loss, whole, microbatches)
     target = _limited(Profile.of(profile).cluster(devices) if profile is not None else cluster_of(cluster, devices, device, link), memory)
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
@@ -315,19 +323,26 @@ def _check_unused(why: str, arguments: Mapping[str, Any]) -> None:
             raise PenstockError(f"{why}, and {name} is given", [], f"leave out {name}")
 
 
-def _plan_of_file(what: str | os.PathLike, cluster: Any, **request: Any) -> Planned:
-    """Of a graph's file, a configuration or a model's name."""
+def _check_counts(name: str, numbers: Sequence[Any]) -> None:
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+            raise PenstockError(f"{name} has {number!r}" if name == "sizes" else f"{name}={number!r}", hint=f"{name} in whole numbers of at least 1")
+
+
+def _plan_of_file(what: str | os.PathLike, target: Callable[[], Any], **request: Any) -> Planned:
+    """Of a graph's file, a configuration or a model's name, for the cluster that `target` gives."""
     asked, path = _core.PlanRequest(), str(what)
-    asked.what, asked.cluster = path, cluster
+    named = path in _core.model_names()
+    text = "" if named or path.endswith(".toml") else _graph_text(path)
+    asked.what, asked.cluster = path, target()
     for name, value in request.items():
         setattr(asked, name, value)
-    named = path in _core.model_names()
     if named or path.endswith(".toml"):
         found = told(lambda: _core.plan_of_config(named, asked))
     else:
         if request["settings"]:
             raise PenstockError(f"{path} is taken as a graph, and settings are of configurations", hint="leave out settings")
-        found = told(lambda: _core.plan_of_graph(_graph_text(path), asked))
+        found = told(lambda: _core.plan_of_graph(text, asked))
     return Planned(found.file, explained=found)
 
 
