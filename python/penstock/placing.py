@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,25 +43,27 @@ class Plan:
     slices: int | Sequence[int] = 1  # of each sequence: how many, or lengths in these proportions
     sequence: Mapping[str, int] = field(default_factory=dict)  # by tensor of the batch, along which of its dims tokens lie
 
-    def on_mesh(self, sizes: Mapping[str, int]) -> Plan:
-        """The plan with as many actors and members of axes as a mesh says, in its order. Throws PenstockError where they are given otherwise too."""
+    def on_mesh(self, sizes: Mapping[str, int], said: Collection[str]) -> Plan:
+        """The plan with as many actors and members of axes as a mesh says, in its order. Throws PenstockError where they are given otherwise too, `said`
+        by the user or not as they are by default."""
         unset = Plan()
         for argument in sizes:
-            if getattr(self, argument) != getattr(unset, argument):
+            if argument in said or getattr(self, argument) != getattr(unset, argument):
                 raise PenstockError(f"mesh= and {argument}={getattr(self, argument)} both say how many members an axis has", [], f"leave out {argument}")
         return replace(self, **sizes, order=tuple(axis for axis in sizes if axis in SPLITTING))
 
-    def of_table(self) -> Plan:
-        """The plan with the sizes of a `Schedule`, which has them itself. Throws PenstockError where others are given."""
+    def of_table(self, said: Collection[str]) -> Plan:
+        """The plan with the sizes of a `Schedule`, which has them itself. Throws PenstockError where others are given; `said` are those that the user
+        gave."""
         if not isinstance(self.schedule, Schedule):
             return self
-        table, unset = self.schedule.validate(), Plan()
+        table = self.schedule.validate()
         sizes = {"actors": table.actors, "microbatches": table.microbatches // table.steps * self.data, "window": table.steps}
         for name, number in sizes.items():
-            if getattr(self, name) not in (getattr(unset, name), number):
+            if name in said and getattr(self, name) != number:
                 raise PenstockError(f"{name} is {getattr(self, name)}, and {called(table)} is a table of {number}", ["a Schedule says itself how large it is"],
                                     f"leave out {name}")
-        return replace(self, **sizes, slices=table.slices if self.slices == 1 else self.slices)
+        return replace(self, **sizes, slices=self.slices if "slices" in said else table.slices)
 
     def table(self) -> Any:
         """The schedule's table, for a window of steps. Throws PenstockError: no such schedule, or none of these sizes."""

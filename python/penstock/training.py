@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -39,19 +39,19 @@ from .tensors import addresses, tensor_of
 
 
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
-            actors: int = 2, schedule: str | Path | Schedule = "1f1b", chunks: int | None = None, microbatches: int = 8,
+            actors: int | None = None, schedule: str | Path | Schedule = "1f1b", chunks: int | None = None, microbatches: int | None = None,
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool | str = False, clip: float = 0.0,
             options: Mapping[str, Any] | None = None, plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu",
-            fuse: bool = False, window: int = 1, tensor: int = 1, context: int = 1, expert: int = 1, layout: Mapping[str, str] | None = None,
+            fuse: bool = False, window: int | None = None, tensor: int = 1, context: int = 1, expert: int = 1, layout: Mapping[str, str] | None = None,
             dims: Mapping[str, Dims] | None = None, mesh: Mapping[str, int] | None = None, axes: Mapping[str, str] | None = None,
-            slices: int | Sequence[int] = 1, sequence: Mapping[str, int] | None = None) -> Trainer | RankTrainer:
-    """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
+            slices: int | Sequence[int] | None = None, sequence: Mapping[str, int] | None = None) -> Trainer | RankTrainer:
+    """A training step of `module`, unmodified, over `actors` devices (2), each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
     `loss` that takes a target, (such inputs, target). Samples lie along dim 0 of all tensors but those that `whole` names; a step cuts them
-    into `microbatches` equal parts; a later batch that has none, such as a loader's last one, into fewer. The loss is the module's, as `export`
+    into `microbatches` (8) equal parts; a later batch that has none, such as a loader's last one, into fewer. The loss is the module's, as `export`
     says, or loss(output) or loss(output, target). `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum", which is
     for a module or loss function that adds up its samples' losses; "sum" if the module is given num_items_in_batch.
     `schedule` is a name (`penstock.schedules()`), a `penstock.Schedule`, which says actors, microbatches, window and slices itself, the path of a table,
@@ -59,14 +59,14 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     begin: paths of modules, for the second and each further one, or a split_spec of torch.distributed.pipelining
     ({"layers.1": SplitPoint.BEGINNING}); without it they are cut evenly. Each actor has `chunks` of them; a table and rules say themselves how
     many. `options` are others that the schedule takes, by their keys in [pipeline] of a configuration:
-    {"in_flight": 3, "split_backward": True}. `window`: for how many training steps the schedule makes its table, so that the pipeline is not drained
+    {"in_flight": 3, "split_backward": True}. `window` (1): for how many training steps the schedule makes its table, so that the pipeline is not drained
     between them: steps then come as `penstock.Window`, and of schedules such as pipedream read parameters that are some updates late
     (docs/pytorch_loops.md). `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
     3). `tensor`, `context` and `expert`: members of axes over which the tensors of each of these devices are split: by `dims`, names of parameters'
     dims, as `penstock.dims` makes them, and `layout`, the axis of each name ({"heads": "tensor"}); without dims so that the least is sent.
     `mesh={"data": 2, "model": 2}` says all of these and `actors` (of the axis "pipe") at once, in the order of its axes, and `axes={"model": "tensor"}`
     gives axes names of your own.
-    `slices`: into how many slices each sequence is cut, on which a stage works one after the other, or their lengths' proportions: a schedule that takes
+    `slices` (1): into how many slices each sequence is cut, on which a stage works one after the other, or their lengths' proportions: a schedule that takes
     slices then fills the pipeline with few micro-batches (docs/pytorch.md). Tokens lie along dim 1 of the batch's first tensor, or as `sequence` says,
     {"input_ids": 1}; and none may need one behind it, so attention is causal.
     `recompute`: backward computes the forward again, or with "selective" of that what costs little for the bytes that it takes. `clip` limits the
@@ -95,10 +95,14 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
                             "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device, "fuse": fuse,
                             "window": window, "tensor": tensor, "context": context, "expert": expert, "layout": layout, "dims": dims, "mesh": mesh, "axes": axes,
                             "slices": slices, "sequence": sequence})
-    given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip, options or {}, window, tensor, context, expert, layout or {},
-                 checked_dims(module, dims or {}), named_axes(axes or {}), slices=slices, sequence=sequence or {})
-    given = given if mesh is None else given.on_mesh(sizes_of(mesh, axes or {}))
-    placed = given.of_table() if plan is None else _planned(plan, given)
+    said = {name: value for name, value in (("actors", actors), ("microbatches", microbatches), ("window", window), ("slices", slices)) if value is not None}
+    given = Plan(schedule=schedule, chunks=chunks, split=split, data=data, zero=zero, recompute=recompute, clip=clip, options=options or {}, tensor=tensor,
+                 context=context, expert=expert, layout=layout or {}, dims=checked_dims(module, dims or {}), names=named_axes(axes or {}),
+                 sequence=sequence or {}, **said)
+    if mesh is not None:
+        given = given.on_mesh(sizes_of(mesh, axes or {}), said)
+        said = said | {"actors": given.actors}
+    placed = given.of_table(said) if plan is None else _planned(plan, given, said)
 
     def make(session: Any = None) -> Trainer:
         return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, device, fuse, deadline, seed, reduction, autocast, weights, log,
@@ -119,10 +123,10 @@ def _check_frequencies(text: str, microbatches: int) -> None:
                             "scale_grad_by_freq=False, or microbatches=1")
 
 
-def _planned(plan: Planned, given: Plan) -> Planned:
+def _planned(plan: Planned, given: Plan, said: Collection[str]) -> Planned:
     """The plan with the limit of the gradients' norm. Throws PenstockError where more is given beside it."""
     unset = Plan()
-    other = [field.name for field in fields(Plan) if field.name != "clip" and getattr(given, field.name) != getattr(unset, field.name)]
+    other = [field.name for field in fields(Plan) if field.name != "clip" and (field.name in said or getattr(given, field.name) != getattr(unset, field.name))]
     if other:
         raise PenstockError(f"plan= and {other[0]}={getattr(given, other[0])!r}", ["the plan says how the step is cut and placed"],
                             f"leave out {other[0]}, or plan with it")

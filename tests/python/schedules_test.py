@@ -198,6 +198,17 @@ class Trained(Case):
     def test_sizes_that_differ_are_refused(self):
         module, batch = seeded(Model), texts()
         table = Schedule("1f1b", actors=4, microbatches=4)
+        self.assertIn("microbatches=0 is not", message(lambda: penstock.check(module, batch, loss=token_loss, microbatches=0)))
+        # Values that are the defaults too, and as a mesh says them.
+        for call in (penstock.trainer, penstock.check):
+            for sizes, words in (({"actors": 2}, "actors is 2, and 1f1b is a table of 4"), ({"microbatches": 8}, "leave out microbatches"),
+                                 ({"mesh": {"pipe": 2}}, "actors is 2, and 1f1b is a table of 4"), ({"mesh": {"pipe": 4}, "actors": 2}, "leave out actors")):
+                with self.subTest(call.__name__, **sizes):
+                    self.assertIn(words, message(lambda call=call, sizes=sizes: call(module, batch, loss=token_loss, schedule=table, **sizes)))
+        several = Schedule("1f1b", microbatches=4, window=2), Schedule("slimpipe", actors=2, microbatches=2, slices=4)
+        for schedule, sizes in zip(several, ({"window": 1}, {"slices": 1})):
+            self.assertIn(next(iter(sizes)), message(lambda schedule=schedule, sizes=sizes: penstock.trainer(module, batch, loss=token_loss, schedule=schedule, **sizes)))
+        self.assertEqual(penstock.trainer(module, batch, loss=token_loss, schedule=Schedule("1f1b", microbatches=4), actors=2, microbatches=4, window=1).plan.actors, 2)
         for sizes, words in (({"actors": 3}, "leave out actors"), ({"microbatches": 2}, "leave out microbatches"), ({"window": 2}, "leave out window"),
                              ({"options": {"in_flight": 2}}, "it takes no in_flight"), ({"slices": 2}, "is a table for 1 slices")):
             with self.subTest(**sizes):
