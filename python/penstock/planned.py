@@ -20,7 +20,7 @@ from .clusters import Cluster, cluster_of
 from .engine import told
 from .errors import PenstockError, did_you_mean
 from .exports import Exports, shapes_of
-from .files import read_text
+from .files import checked_ending, checked_path, read_text, write_text
 from .optimisers import optimiser_of, parameters_by_id
 from .placing import Plan
 from .profiling import Profile
@@ -141,20 +141,21 @@ class Planned:
         return told(lambda: self.file.page(title))
 
     def show(self, path: str | os.PathLike) -> None:
-        """Writes the page."""
-        Path(path).write_text(self.page())
+        """Writes the page, `.html`. Throws PenstockError for another ending, and where it cannot be written."""
+        checked_ending(path, "a page", ("html",))
+        write_text(path, self.page())
 
     def _repr_html_(self) -> str:
         return (f"<pre>{html.escape(str(self))}</pre><iframe style='width:100%;height:30em;border:0' "
                 f"srcdoc=\"{html.escape(self.page())}\"></iframe>")
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes a picture of the plan (`.svg`, `.html`, `.txt`), or else the plan itself, as the file that `penstock plan --out` writes. Its step as a
-        picture for paper: `plan.timeline.save("x.pdf")`."""
-        ending = Path(path).suffix
-        if ending in (".pdf", ".png"):
+        """Writes a picture of the plan (`.svg`, `.html`, `.txt`), or the plan itself (`.json`), as the file that `penstock plan --out` writes. Its step as a
+        picture for paper: `plan.timeline.save("x.pdf")`. Throws PenstockError for another ending, and where it cannot be written."""
+        if checked_path(path).suffix in (".pdf", ".png"):
             raise PenstockError(f"{path}: a plan is drawn as .svg or .html", hint=f'plan.timeline.save("{path}") draws its step, plan.order its table')
-        Path(path).write_text({".svg": self.svg, ".html": self.page, ".txt": self.__str__}.get(ending, self.file.json)())
+        pictures = {"svg": self.svg, "html": self.page, "txt": self.__str__, "json": self.file.json}
+        write_text(path, pictures[checked_ending(path, "a plan", tuple(pictures))]())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Planned:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import _core
 from .engine import told
-from .files import read_text
+from .files import read_text, write_text
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Profile:
     text: str
 
     def save(self, path: str | os.PathLike) -> None:
-        Path(path).write_text(self.text)
+        write_text(path, self.text)
 
     @classmethod
     def of(cls, profile: Profile | str | os.PathLike) -> Profile:

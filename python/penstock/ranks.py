@@ -19,6 +19,7 @@ from . import _core, checkpoints
 from .calls import Calls
 from .engine import Entered, told
 from .errors import PenstockError
+from .files import checked_ending, write_text
 from .micro_batches import MicroBatches
 from .optimisers import rates_of
 from .placing import Plan
@@ -142,9 +143,10 @@ class RankTrainer:
         return str(self._program)
 
     def show(self, path: str | Path, device: str = "a100-80", link: str = "nvlink3") -> None:
-        """Rank 0 writes the predicted timeline of a step as an HTML page; the others write nothing."""
+        """Rank 0 writes the predicted timeline of a step as an HTML page, as `Trainer.show` says; the others write nothing."""
+        checked_ending(path, "a page", ("html",))
         if self.rank == 0:
-            Path(path).write_text(self.predict(device, link).page(type(self.module).__name__))
+            write_text(path, self.predict(device, link).page(type(self.module).__name__))
 
     def _repr_html_(self) -> str:
         return self.predict()._repr_html_()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .errors import PenstockError
+from .files import checked_ending, written_whole
 
 
 class Rows(list[dict[str, Any]]):
@@ -45,8 +46,10 @@ class Rows(list[dict[str, Any]]):
         return Rows(row for row in self if keep(row))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the rows as CSV, with a line of the columns' names ahead."""
-        with open(path, "w", newline="") as file:
+        """Writes the rows as CSV, with a line of the columns' names ahead. Throws PenstockError for another ending than `.csv`, and where it cannot be
+        written."""
+        checked_ending(path, "a list of rows", ("csv",))
+        with written_whole(path) as beside, open(beside, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self.columns, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(self)

@@ -13,7 +13,7 @@ from . import _core
 from .costs import costs_of, numbers_of
 from .engine import T, told
 from .errors import PenstockError, did_you_mean
-from .files import read_text
+from .files import read_text, write_text
 
 if TYPE_CHECKING:
     from typing import Self
@@ -196,7 +196,7 @@ class Schedule:
         if str(path).endswith(".csv"):
             if how:
                 raise PenstockError(f"{next(iter(how))}= is of pictures, and {path} is a table", hint="x.svg or x.pdf")
-            Path(path).write_text(self.validate().csv)
+            write_text(path, self.validate().csv)
             return
         self.simulate().save(path, **how)
 

@@ -17,6 +17,7 @@ from .calls import Calls
 from .named_dims import Dims, checked_dims
 from .engine import Entered, told
 from .errors import PenstockError
+from .files import checked_ending, write_text
 from .exports import Exports
 from .loggers import logger_of
 from .mesh import named_axes, sizes_of
@@ -250,8 +251,9 @@ class Trainer:
         return str(self._first.program)
 
     def show(self, path: str | Path, device: str = "a100-80", link: str = "nvlink3") -> None:
-        """Writes the predicted timeline of a step as an HTML page."""
-        Path(path).write_text(self.predict(device, link).page(type(self.module).__name__))
+        """Writes the predicted timeline of a step as an HTML page, `.html`. Throws PenstockError for another ending, and where it cannot be written."""
+        checked_ending(path, "a page", ("html",))
+        write_text(path, self.predict(device, link).page(type(self.module).__name__))
 
     def _repr_html_(self) -> str:
         return self.predict()._repr_html_()

@@ -73,6 +73,10 @@ class Files(unittest.TestCase):
         self.assertIn("not at hand", message(read.explain))
         self.assertIn("plan.timeline.save", message(lambda: plan.save("x.pdf")))
         self.assertTrue(plan.svg().startswith("<svg"))
+        for call, words in ((lambda: plan.save("x.jsn"), 'x.jsn: a plan cannot be written as \'jsn\'\n  hint: did you mean "json"?'), (lambda: plan.save("plan"), "the endings are .svg"),
+                            (lambda: plan.show("x.gif"), "its ending is .html"), (lambda: plan.show("no/such.html"), "no/such.html cannot be written: No such file"),
+                            (lambda: plan.save(None), "path=None is no path"), (lambda: plan.rows().save("x.xlsx"), "its ending is .csv")):
+            self.assertIn(words, message(call))
 
     def test_errors(self):
         module = torch.nn.Linear(2, 2)

@@ -345,11 +345,28 @@ class Pictures(unittest.TestCase):
         self.assertEqual(numbers(200), [])
 
     def test_errors(self):
-        for path, how, words in (("x.gif", {}, "the endings are"), ("x.pn", {}, 'did you mean "png"?'), ("x.html", {"greyscale": True}, "for paper"),
+        for path, how, words in (("x.gif", {}, "the endings are"), ("x.svg", {"dpi": -1}, "dpi=-1"), ("x.txt", {"dpi": "x"}, "dpi='x'"), ("x.json", {"width": "pge"}, 'did you mean "page"?'),
+                                 ("x.html", {"width": -1}, "1 to 100 inches"), ("no/such.svg", {}, "no/such.svg cannot be written: No such file"),
+                                 ("", {}, "cannot be written as ''"), ("x.pn", {}, 'did you mean "png"?'), ("x.html", {"greyscale": True}, "for paper"),
                                  ("x.pdf", {"width": "colum"}, 'did you mean "column"?'), ("x.pdf", {"width": 0}, "1 to 100 inches")):
             if HAVE["matplotlib"] or not path.endswith("pdf"):
                 with self.subTest(path, **how):
                     self.assertIn(words, message(lambda path=path, how=how: self.step.save(self.folder / path, **how)))
+
+    def test_what_is_cut_off_never_has_the_name(self):
+        """A full disk, in the middle of the text: the file that was there stays, and nothing lies beside it. Links stay links."""
+        from unittest import mock
+
+        def full(self, *_, **__):
+            Path.write_bytes(self, b"half")
+            raise OSError(28, "No space left on device")
+        path = self.folder / "x.svg"
+        path.symlink_to(self.folder / "y.svg")
+        self.step.save(path)
+        before = path.read_text()
+        with mock.patch.object(Path, "write_text", full):
+            self.assertEqual(message(lambda: penstock.simulate("gpipe").save(path)), f"{path} cannot be written: No space left on device")
+        self.assertEqual((path.read_text(), path.is_symlink(), sorted(os.listdir(self.folder))), (before, True, ["x.svg", "y.svg"]))
 
     def test_packages_that_are_not_installed_are_named(self):
         from unittest import mock
