@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -115,6 +116,14 @@ class Tables(unittest.TestCase):
         self.assertIsNone(Schedule([["0F0", "0B0"], ["1B0", "1F0"]])._repr_svg_())  # it can never run
         pair = Action(0, "F", 1, fused=True), Action(0, "B", 0)
         self.assertEqual(Schedule([[(0, "F", 0), *pair, (0, "B", 1)]]).rows, [["0F0", "(0F1;0B0)OVERLAP_F_B", "0B1"]])
+
+    def test_in_a_fresh_process(self):
+        """The engine is loaded behind PyTorch, whose libraries it needs, by whichever name and module it is asked for first."""
+        for first in ("penstock.Schedule", "penstock.simulate", "__import__('penstock.tables')"):
+            script = f"import sys, penstock; {first}; names = list(sys.modules); assert names.index('torch') < names.index('penstock._core')"
+            folder = Path(penstock.__file__).parents[1]
+            done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), first)
 
     def test_infos_name_arguments(self):
         infos = {info["name"]: info for info in penstock.schedule_infos()}
