@@ -21,6 +21,14 @@ def read_text(path: str | os.PathLike) -> str:
         raise PenstockError(f"{path} is no text: {error.reason} at byte {error.start}") from None
 
 
+def read_named(path: Any, hint: str = "") -> str:
+    """The same of a file that an argument names. Throws PenstockError also for what is no path, and where it cannot be read, with the hint."""
+    try:
+        return read_text(checked_path(path))
+    except OSError as error:
+        raise PenstockError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
+
+
 def parse_json(text: str | bytes, where: str) -> Any:
     """The value of a text in JSON; `where` begins the message. Throws PenstockError where it is none."""
     try:

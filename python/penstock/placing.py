@@ -13,9 +13,12 @@ from . import _core
 from .named_dims import Dims, axes_of
 from .engine import told
 from .errors import PenstockError
-from .files import read_text
+from .files import read_named
 from .mesh import SPLITTING
 from .tables import Schedule, called
+
+
+NAMES = "penstock.schedules() lists the names; another text is the path of a table or of rules"
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Plan:
                                 f"microbatches={-(-self.microbatches // self.data) * self.data}")
         options = {**self.options, **sizes, **{name: number for name, number in (("window", self.window), ("slices", self.in_slices())) if number > 1}}
         if self._is_rules():
-            text, name = (self.schedule, "the rules") if self._is_text() else (read_text(self.schedule), str(self.schedule))
+            text, name = (self.schedule, "the rules") if self._is_text() else (read_named(self.schedule, NAMES), str(self.schedule))
             return self._of_window(told(lambda: _core.schedule_by_rules(text, name, options)))
         return self._of_window(told(lambda: _core.schedule(self.schedule, options)))
 
@@ -92,9 +95,14 @@ class Plan:
         if isinstance(self.schedule, Schedule):
             return self.schedule.validate()._table
         path = Path(self.schedule)
-        return told(lambda: _core.parse_schedule(read_text(path), str(path)))
+        text = read_named(path, NAMES)
+        return told(lambda: _core.parse_schedule(text, str(path)))
 
     def _of_window(self, table: Any) -> Any:
+        kinds = {action[1] for row in _core.schedule_actions(table) for action in row}
+        if "F" in kinds and not kinds & {"B", "I", "W"}:
+            raise PenstockError(f"{called(self.schedule)} is a table for validation: it has forwards alone", ["a trainer's steps and gradients need backwards"],
+                                "leave out forward_only; step.evaluate(batch) takes the forwards of the trainer's own table")
         if table.slices != self.in_slices():
             raise PenstockError(f"{called(self.schedule)} is a table for {table.slices} slices of each sequence, and slices is {self.in_slices()}", [],
                                 f"slices={table.slices}")

@@ -7,7 +7,7 @@ import html
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from .arguments import COUNT
 from .calls import Calls
 from .clusters import Cluster, cluster_of
 from .engine import told
-from .errors import PenstockError, did_you_mean
+from .errors import PenstockError, check_is, check_whole, did_you_mean
 from .exports import Exports, shapes_of
-from .files import checked_ending, checked_path, read_text, write_text
+from .files import checked_ending, checked_path, read_named, read_text, write_text
 from .optimisers import optimiser_of, parameters_by_id
 from .placing import Plan
 from .profiling import Profile
@@ -160,7 +160,8 @@ class Planned:
     @classmethod
     def load(cls, path: str | os.PathLike) -> Planned:
         """Reads what `save` or `penstock plan --out` wrote. Throws PenstockError where that is no plan."""
-        return cls(told(lambda: _core.Plan(read_text(path), str(path))))
+        text = read_named(path, "plan.save(path) writes one")
+        return cls(told(lambda: _core.Plan(text, str(path))))
 
     # --- what a trainer asks of a plan
 
@@ -244,11 +245,19 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
 
     Throws PenstockError: what `export` throws, an unknown planner or device, a file that is no cluster, a plan that fits no memory.
     """
+    for name, text in (("planner", planner), ("link", link), ("only", only), ("device", "" if device is None else device)):
+        check_is(name, text, str, "a text")
+    for name, number in (("seconds", seconds), ("memory", 0 if memory is None else memory)):
+        check_is(name, number, Real, "a number")
+    check_is("replicas", replicas, bool, "True or False")
+    check_whole("nodes", nodes, 1)
+    check_is("sizes", sizes, Iterable, "a list of numbers of samples")
+    check_is("settings", settings, (Mapping, type(None)), 'values by key, {"model.layers": 8}')
     if isinstance(module, (str, os.PathLike)):
         _check_unused(f"{module} is no module", {"batch": batch, "profile": profile, "microbatches": microbatches, "optimizer": optimizer, "loss": loss,
                                                  "autocast": autocast, "clip": clip or None})
-        for name, numbers in (("samples", () if samples is None else (samples,)), ("sizes", sizes)):
-            _check_counts(name, numbers)
+        for name, number in [*([] if samples is None else [("samples", samples)]), *(("sizes", size) for size in sizes)]:
+            check_whole(name, number, 1)
 
         def target() -> Any:
             if cluster is None and devices is None:
@@ -292,7 +301,9 @@ def profile(module: torch.nn.Module, batch: Any, *, microbatches: int | Sequence
             device: str = "cpu") -> Profile:
     """Measures what `plan(module, batch, profile=...)` counts with, for the same arguments: it runs `rounds` steps on one `device` (as `trainer`
     has it) with a stage for each merged node, on zeros in place of parameters, and messages between two. Throws PenstockError as `plan`."""
-    counts = [microbatches] if isinstance(microbatches, int) else list(microbatches)
+    check_whole("rounds", rounds, 1)
+    check_whole("threads", threads, 1)
+    counts = _counts(module, batch, loss, whole, microbatches)
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
     given, kept = addresses(Calls(module, loss, whole, 1).tensors(batch))
     text = told(lambda: _core.measure(_core.planning_programs(steps, nodes), {}, given, rounds, True, threads, device, False))
@@ -301,10 +312,11 @@ def profile(module: torch.nn.Module, batch: Any, *, microbatches: int | Sequence
 
 
 def _counts(module: torch.nn.Module, batch: Any, loss: Callable | None, whole: Iterable[str], microbatches: int | Sequence[int] | None) -> list[int]:
-    if isinstance(microbatches, int):
-        return [microbatches]
     if microbatches is not None:
-        return list(microbatches)
+        counts = list(microbatches) if isinstance(microbatches, Sequence) and not isinstance(microbatches, str) else [microbatches]
+        for count in counts:
+            check_whole("microbatches", count, 1)
+        return counts
     calls = Calls(module, loss, whole, 1)
     samples = calls.samples(calls.tensors(batch))
     sizes = [2**i for i in range(LARGEST.bit_length()) if samples % 2**i == 0 and 2**i < samples]
@@ -322,12 +334,6 @@ def _check_unused(why: str, arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise PenstockError(f"{why}, and {name} is given", [], f"leave out {name}")
-
-
-def _check_counts(name: str, numbers: Sequence[Any]) -> None:
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-            raise PenstockError(f"{name} has {number!r}" if name == "sizes" else f"{name}={number!r}", hint=f"{name} in whole numbers of at least 1")
 
 
 def _plan_of_file(what: str | os.PathLike, target: Callable[[], Any], **request: Any) -> Planned:

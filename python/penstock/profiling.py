@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _core
 from .engine import told
-from .files import read_text, write_text
+from .files import read_named, write_text
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Profile:
     @classmethod
     def of(cls, profile: Profile | str | os.PathLike) -> Profile:
         """The profile, or that of a file."""
-        return profile if isinstance(profile, cls) else cls(read_text(profile))
+        return profile if isinstance(profile, cls) else cls(read_named(profile, "penstock profile CONFIG.toml --out FILE.json writes one"))
 
     def cluster(self, devices: int) -> Any:
         """So many threads of the machine that was measured. Throws PenstockError where its links were not."""

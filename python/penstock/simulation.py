@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from .costs import Costs, costs_of, numbers_of, plain
 from .engine import told
-from .errors import PenstockError, did_you_mean
+from .errors import PenstockError, check_is, did_you_mean
 from .profiling import Profile
 from .rows import Rows
 from .tables import Schedule, as_schedule, checked_options, schedule_infos, without_flags
@@ -113,6 +113,8 @@ def _figures(what: AnySchedule, options: Mapping[str, Any], costs: Mapping[str, 
 
 def _as_list(schedules: Any) -> list[Any]:
     """Rows of one table are a list too, of lists."""
+    if not isinstance(schedules, (Iterable, os.PathLike, Schedule)):
+        raise PenstockError(f"{schedules!r} names no schedules", hint='a list of names and tables, ["1f1b", "zb-h1"]')
     single = isinstance(schedules, (str, os.PathLike, Schedule)) or all(isinstance(each, (list, tuple)) and each and not isinstance(each[0], (list, tuple))
                                                                        for each in schedules)
     return [schedules] if single else list(schedules)
@@ -145,6 +147,7 @@ def _allowed(allow: Sequence[str] | None, costs: Mapping[str, Any]) -> tuple[str
     """What may keep tables within a limit of memory."""
     if allow is None:
         return tuple(name for name in ("recompute", "offload") if name in costs)
+    check_is("allow", allow, Iterable, '"recompute", "offload", or a list of these')
     for name in [allow] if isinstance(allow, str) else allow:
         if name not in ("recompute", "offload"):
             raise PenstockError(f"allow has {name!r}", [], did_you_mean(name, ("recompute", "offload")) or 'it may have "recompute" and "offload"')

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from . import _core
 from .drawing import check_dpi, inches_of
 from .engine import told
-from .errors import PenstockError
-from .files import checked_ending, checked_path, read_text, write_text
+from .errors import PenstockError, check_is, check_whole
+from .files import checked_ending, checked_path, read_named, write_text
 from .rows import Rows
 from .tables import Schedule
 
@@ -37,10 +37,8 @@ class Timeline:
         PenstockError where that is none."""
         file = checked_path(path)
         file = file / "timeline.json" if file.is_dir() else file
-        try:
-            return cls(told(lambda: _core.parse_timeline(read_text(file), str(file))))
-        except OSError as error:
-            raise PenstockError(f"{file} cannot be read: {error.strerror}", hint="penstock simulate NAME --timeline FILE.json writes one, and so does a run") from None
+        text = read_named(file, "penstock simulate NAME --timeline FILE.json writes one, and so does a run")
+        return cls(told(lambda: _core.parse_timeline(text, str(file))))
 
     # --- figures
 
@@ -126,6 +124,7 @@ class Timeline:
 
     def page(self, title: str = "") -> str:
         """An HTML page that needs nothing else, in which one can zoom and point."""
+        check_is("title", title, str, "a text")
         return self._timeline.page(title or self.title)
 
     def json(self) -> str:
@@ -134,6 +133,7 @@ class Timeline:
 
     def text(self, columns: int = 100) -> str:
         """A line for each device, of so many characters."""
+        check_whole("columns", columns, 1)
         return _core.timeline_text(self._timeline, columns)
 
     def plot(self, ax: Any = None, *, greyscale: bool = False, labels: bool = True, legend: bool = True) -> Any:

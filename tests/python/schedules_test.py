@@ -222,6 +222,15 @@ class Trained(Case):
                              ({"options": {"in_flight": 2}}, "it takes no in_flight"), ({"slices": 2}, "is a table for 1 slices")):
             with self.subTest(**sizes):
                 self.assertIn(words, message(lambda sizes=sizes: penstock.trainer(module, batch, loss=token_loss, schedule=table, **sizes)))
+        for path in ("no/such.csv", "no/such.rules"):
+            self.assertIn(f"{path} cannot be read: No such file", message(lambda path=path: penstock.trainer(module, batch, loss=token_loss, schedule=path)))
+        forwards = Schedule("gpipe", microbatches=4, forward_only=True)
+        with tempfile.TemporaryDirectory() as folder:
+            forwards.save(Path(folder) / "forwards.csv")
+            for how in ({"schedule": forwards}, {"schedule": "gpipe", "options": {"forward_only": True}}, {"schedule": f"{folder}/forwards.csv", "microbatches": 4}):
+                self.assertIn("is a table for validation: it has forwards alone", message(lambda how=how: penstock.trainer(module, batch, loss=token_loss, **how)))
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
+        self.assertIn("is a table for validation", message(lambda: step.predict(schedule=forwards)))
         broken = Schedule([["0F0", "0B0"], ["1B0", "1F0"]])
         self.assertIn("can never run", message(lambda: penstock.trainer(module, batch, loss=token_loss, schedule=broken)))
 

@@ -169,6 +169,26 @@ class Figures(unittest.TestCase):
         self.assertIn("can never run", message(lambda: penstock.simulate([["0F0", "0B0"], ["1B0", "1F0"]])))
         self.assertIn("cannot be read", message(lambda: Timeline.read("no/such.json")))
 
+    def test_arguments_of_another_kind(self):
+        """The argument and its value are named, whatever the engine would say of it."""
+        rows = penstock.compare_schedules(["1f1b"])
+        wrong = [
+            (lambda: Schedule("1f1b", actors="2"), "actors='2' is not what actors takes"), (lambda: Schedule("1f1b", actors=2**40), "a number below 2^31"),
+            (lambda: Schedule("1f1b", frozen=[1, "x"]), "frozen is numbers"), (lambda: Schedule("1f1b", frozen="ab"), "frozen='ab'"), (lambda: Schedule("1f1b", name=5), "name=5"),
+            (lambda: Schedule(5), "5 is no schedule"), (lambda: Schedule([5]), "actor 0 has the row 5, a int"), (lambda: Schedule.parse(5), "text=5"),
+            (lambda: Schedule.read(5), "path=5 is no path"), (lambda: Schedule("1f1b").save(None), "path=None is no path"), (lambda: penstock.simulate(None), "None is no schedule"),
+            (lambda: penstock.simulate("1f1b", jitter=0.1, seed=2**70), "below 2^64"), (lambda: penstock.simulate("1f1b").text("x"), "columns='x'"),
+            (lambda: penstock.simulate("1f1b").page(5), "title=5"), (lambda: Timeline.read(5), "path=5 is no path"), (lambda: penstock.compare_schedules(5), "5 names no schedules"),
+            (lambda: penstock.compare_schedules(actors="4"), "actors='4'"), (lambda: penstock.compare_schedules(allow=5), "allow=5"), (lambda: penstock.sweep(5), "5 names no schedules"),
+            (lambda: penstock.search(search_seed="x"), "search_seed='x'"), (lambda: penstock.search(search_seed=-1), "at least 0 and below 2^63"), (lambda: penstock.search(seconds="x"), "seconds='x'"),
+            (lambda: penstock.search(order_transfers="x"), "order_transfers is True or False"), (lambda: rows.where(lambda row: row["fit"]), "no column 'fit'\n  hint: did you mean \"fits\"?"),
+        ]
+        for call, words in wrong:
+            with self.subTest(words):
+                self.assertIn(words, message(call))
+        with self.assertRaises(KeyError):  # the user's own
+            rows.where(lambda row: {}[row["name"]])
+
     def test_numbers_of_numpy(self):
         table = Schedule("gpipe", actors=np.int64(2))
         self.assertEqual(penstock.simulate(table, forward=np.float32(1.5), stage_times=np.array([1.0, 2.0])), penstock.simulate(table, forward=1.5, stage_times=[1, 2]))
