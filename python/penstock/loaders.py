@@ -281,7 +281,8 @@ def _check_alike(theirs: Mapping[str, Any], own: Mapping[str, Any], taken: int) 
         if None not in (theirs.get(name), own[name]) and theirs[name] != own[name]:
             raise PenstockError(f"the state is of a loader with {words.format(theirs[name])}, and this one has {words.format(own[name])}",
                                 [f"its {taken} batches taken would be other samples here"],
-                                "wrap a loader as the one that was saved; another one may begin with the next epoch, so save behind the last batch of one")
+                                "wrap a loader as the one that was saved; another one may take over between two epochs, from a state "
+                                "that was saved behind the end of the for")
     if own["batches"] is not None and taken > own["batches"]:
         raise PenstockError(f"{taken} batches were taken, and this loader has only {own['batches']}", hint="wrap the loader that the state is of")
 

@@ -231,8 +231,8 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
     """Plans a training step of `module` on the batch: its stages, their devices and the order of the work. Nothing runs: module and batch
     may be on the meta device.
 
-    It is planned for `devices` equal ones (2, where a module is planned), `device` ("a100-80") by name, over `link`; or for a `cluster`, a dict (`penstock.Cluster`) or a TOML file
-    (docs/planning.md), whose times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
+    It is planned for `devices` equal ones (2, where a module is planned), `device` ("a100-80") by name, over `link`; or for a `cluster`, a dict
+    (`penstock.Cluster`) or a TOML file (docs/planning.md), whose times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
     `penstock.profile`, or its file) what this machine takes: the devices are then threads. `memory` limits each device's bytes.
     `microbatches`: into how many a step cuts the batch, of which each runs on one device of a stage, or several numbers to choose among; by
     default micro-batches have powers of two of samples. `replicas`: a stage may have several devices. `nodes`: the module's ops are at most so
@@ -240,8 +240,8 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
     `trainer`'s. `seconds` limits the search.
 
     In place of a module there may be what `penstock plan` takes: the path of a graph with costs, of a configuration (`.toml`), or the name of one of the
-    program's models. Then `devices` or `cluster` must be given, and there is no batch, but `samples` of a step (as the file says), `sizes` of micro-batches in samples to choose from, and of a configuration `settings`
-    by key: {"model.layers": 8}. Cluster, planner, device, memory, seconds, replicas, nodes and only are the same.
+    program's models. Then `devices` or `cluster` must be given, and there is no batch, but `samples` of a step (as the file says), `sizes` of micro-batches in
+    samples to choose from, and of a configuration `settings` by key: {"model.layers": 8}. Cluster, planner, device, memory, seconds, replicas, nodes and only are the same.
 
     Throws PenstockError: what `export` throws, an unknown planner or device, a file that is no cluster, a plan that fits no memory.
     """
@@ -264,7 +264,8 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
                 raise PenstockError(f"for how many devices is {module} planned?", hint="devices=N, or cluster= a dict or a file")
             return _limited(cluster_of(cluster, devices, device, link), memory)
         return _plan_of_file(module, target, planner=planner, device=device or "", only=only, seconds=float(seconds), replicas=replicas, nodes=nodes,
-                             samples=0 if samples is None else int(samples), sizes=[int(size) for size in sizes], settings={key: _setting(value) for key, value in (settings or {}).items()})
+                             samples=0 if samples is None else int(samples), sizes=[int(size) for size in sizes],
+                             settings={key: _setting(value) for key, value in (settings or {}).items()})
     devices = 2 if devices is None else devices
     if batch is None:
         raise PenstockError("a module is planned for a batch, and there is none", hint="penstock.plan(module, batch), as steps will get it")

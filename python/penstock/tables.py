@@ -248,7 +248,8 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
             continue
         values = value if known[name] and isinstance(value, Sequence) and not isinstance(value, str) else [value]
         if not all(isinstance(each, Real) and abs(each) < 2**31 for each in values):
-            raise PenstockError(f"{name}={value!r} is not what {name} takes", hint=f"{name} is {'numbers' if known[name] else 'a number'} below 2^31{'' if known[name] else ', True or False where it is a flag'}")
+            wanted = "numbers below 2^31" if known[name] else "a number below 2^31, True or False where it is a flag"
+            raise PenstockError(f"{name}={value!r} is not what {name} takes", hint=f"{name} is {wanted}")
         if known[name]:
             out[name] = [float(each) for each in values]
         elif isinstance(value, bool) or not hasattr(value, "__index__"):

@@ -304,7 +304,8 @@ class Trainer:
             optimiser = self.optimiser
             kept, trained, read = optimiser_state.kept_types(optimiser) if optimiser else {}, set(self.exports.trained), self._state.reader()
             texts = {"steps": self.steps, "seed": self.seed, "model": type(self.module).__name__, "kept": list(kept), "parts": checkpoints.states_of(parts),
-                     "classes": {name: checkpoints.class_of(part) for name, part in parts.items()}, "optimizer": optimiser_state.beside(optimiser) if optimiser else None, "random": random_state()}
+                     "classes": {name: checkpoints.class_of(part) for name, part in parts.items()},
+                     "optimizer": optimiser_state.beside(optimiser) if optimiser else None, "random": random_state()}
 
             def value(name: str) -> torch.Tensor:
                 found = read(name)
