@@ -32,11 +32,14 @@ __all__ = sorted([*_HOME_OF, *_ALSO])
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "_core":  # `from . import _core` asks for it here first
+        import_module("torch")  # the engine's libraries are found once PyTorch has loaded them
+        return import_module("._core", __name__)
     name = _ALSO.get(name, name)
     if name not in _HOME_OF:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
 
 

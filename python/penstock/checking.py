@@ -53,7 +53,7 @@ def check(module: torch.nn.Module, batch: Any, *, microbatches: int | None = Non
     what `trainer` throws.
     """
     said = "plan" in plan or isinstance(plan.get("schedule"), Schedule)
-    parts = {} if said and microbatches is None else {"microbatches": microbatches or 4}
+    parts = {} if said and microbatches is None else {"microbatches": 4 if microbatches is None else microbatches}
     step = trainer(module, batch, **parts, **plan)
     loss, gradients = step.gradients(batch)
     their_loss, theirs = _autograd(step, module, batch, step.plan.microbatches if _in_parts(module, in_parts) else 1)

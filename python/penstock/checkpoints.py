@@ -8,6 +8,7 @@ optimizer's groups, the state of random numbers of this process, and what the lo
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import re
@@ -51,17 +52,38 @@ def resume(folder: str | os.PathLike, step: Any, *, at: int | None = None, begin
     the folder has no checkpoint nothing happens, and 0 comes back, so that one script begins a run and goes on with it.
 
     Throws PenstockError where there is none, for a file that is damaged or of a newer version, and where parameters, optimizer, seed or parts are
-    others, which it names. The trainer is as it was then.
+    others, which it names, or where a part does not take its state. The trainer and all parts are as they were then.
     """
-    path, text, tensors = step.restored(folder, at, begin, {name: part is not None for name, part in parts.items()})
+    taking = {name: part for name, part in parts.items() if part is not None}
+    before = copy.deepcopy(states_of(taking))
+    classes = {name: "" if part is None else class_of(part) for name, part in parts.items()}
+    begun = []
+
+    def load(values: Mapping[str, Any]) -> None:
+        for name, part in taking.items():
+            begun.append(name)
+            _load(name, part, values["parts"][name])
+    try:
+        path, text, tensors = step.restored(folder, at, begin, classes, load)
+    except BaseException:
+        for name in begun:
+            taking[name].load_state_dict(before[name])
+        raise
     if not path:
         return 0
     values = values_of(path, text, tensors)
-    for name, part in parts.items():
-        if part is not None:
-            part.load_state_dict(values["parts"][name])
     set_random_state(values["random"])
     return values["steps"]
+
+
+def _load(name: str, part: Any, state: Any) -> None:
+    try:
+        part.load_state_dict(state)
+    except PenstockError as error:
+        raise PenstockError(f"{name}: {error.what}", error.details, error.hint) from None
+    except Exception as error:
+        raise PenstockError(f"{name}, a {type(part).__name__}, does not take its state of the checkpoint: {type(error).__name__}: {error}",
+                            hint=f"make it as the run did that saved it, or {name}=None leaves it") from error
 
 
 def values_of(path: str, text: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -176,11 +198,20 @@ def states_of(parts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part.state_dict() for name, part in parts.items()}
 
 
-def check_parts(path: Path, states: Mapping[str, Any], taken: Mapping[str, bool]) -> None:
-    """Throws PenstockError where the checkpoint has other parts than those of `taken`, of which those that are true want their states."""
+def class_of(part: Any) -> str:
+    return type(part).__name__
+
+
+def check_parts(path: Path, states: Mapping[str, Any], saved_classes: Mapping[str, str], taken: Mapping[str, str]) -> None:
+    """Throws PenstockError where the checkpoint has other parts than those of `taken`, classes by name, "" where the state is left, and where a class is
+    another one than was saved; files of older versions say none."""
     for name in [name for name, wants in taken.items() if wants and name not in states]:
         raise PenstockError(f'{path} has no "{name}"', [f"its parts: {', '.join(states) or 'none'}"],
                             did_you_mean(name, states) or f"step.save(folder, {name}={name}) writes it")
+    for name, own in taken.items():
+        if own and saved_classes.get(name, own) != own:
+            raise PenstockError(f'{path} has the state of {name} of a {saved_classes[name]}, and this one is a {own}',
+                                hint=f"make it a {saved_classes[name]}, or {name}=None leaves its state")
     for name in states.keys() - taken.keys():
         raise PenstockError(f'{path} has a state of "{name}", which nothing takes', ["a loop that goes on without it would be another one"],
                             f"penstock.resume(..., {name}={name}), or {name}=None to leave it")

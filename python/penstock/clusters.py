@@ -10,8 +10,8 @@ from typing import Any, TypedDict
 
 from . import _core
 from .engine import told
-from .errors import PenstockError, did_you_mean
-from .files import read_text
+from .errors import PenstockError, check_whole, did_you_mean
+from .files import read_named
 
 
 class Cluster(TypedDict, total=False):
@@ -29,6 +29,7 @@ class Cluster(TypedDict, total=False):
 def cluster_of(cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None, devices: int, device: str | None, link: str) -> Any:
     """The engine's cluster: of a dict, of a TOML file's path, or so many equal devices of published figures. Throws PenstockError for what is none."""
     if cluster is None:
+        check_whole("devices", devices, 1)
         return told(lambda: _core.Cluster(devices, device or "a100-80", link))
     if isinstance(cluster, Mapping):
         text = _toml_of(cluster)
@@ -36,11 +37,7 @@ def cluster_of(cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None, 
     if str(cluster) == "local":
         raise PenstockError('cluster="local": this machine is measured by the program', [],
                             "penstock plan CONFIG.toml --cluster local; or of a module, plan(..., profile=penstock.profile(...))")
-    try:
-        text = read_text(cluster)
-    except OSError as error:
-        raise PenstockError(f"the cluster {cluster} cannot be read: {error.strerror}", [],
-                            "a dict, or the path of a TOML file: docs/planning.md says its keys") from None
+    text = read_named(cluster, "a cluster is a dict, or the path of a TOML file: docs/planning.md says its keys")
     return told(lambda: _core.Cluster(text, str(cluster)))
 
 

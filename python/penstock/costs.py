@@ -85,7 +85,7 @@ def numbers_of(costs: Mapping[str, Any], *, actors: int | None = None, stages: i
         out.slowdown = _slowdown(costs["straggler"], actors)
     if "measured" in costs:
         file = costs["measured"]
-        profile = _profile(file)
+        profile = Profile.of(file)
         told(lambda: out.measure(profile.text, "the profile" if isinstance(file, Profile) else str(file)))
     return out
 
@@ -93,13 +93,6 @@ def numbers_of(costs: Mapping[str, Any], *, actors: int | None = None, stages: i
 def plain(value: Any) -> Any:
     """An array's numbers as a list, a number of NumPy's as Python's, and all else as it is."""
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _profile(file: Any) -> Profile:
-    try:
-        return Profile.of(file)
-    except OSError as error:
-        raise PenstockError(f"the profile {file} cannot be read: {error.strerror}", hint="penstock profile CONFIG.toml --out FILE.json writes one") from None
 
 
 def _check(name: str, value: Any) -> None:
@@ -118,7 +111,7 @@ def _check(name: str, value: Any) -> None:
     elif name in LISTS:
         right, wanted = _are_times(value), "a list of finite numbers, 0 or above and one of them above 0"
     elif name == "seed":
-        right, wanted = number and isinstance(value, numbers.Integral) and value >= 0, "a whole number, 0 or above"
+        right, wanted = number and isinstance(value, numbers.Integral) and 0 <= value < 2**64, "a whole number, 0 or above and below 2^64"
     elif name == "links":
         right, wanted = _are_links(value), 'links by their two actors, {(2, 3): {"latency": 1.0, "bandwidth": 10.0}}'
     elif name == "straggler":

@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
 from .errors import PenstockError, did_you_mean
+from .files import checked_ending, written_whole
 
 if TYPE_CHECKING:
     from .rows import Rows
@@ -61,7 +62,7 @@ def plot(timeline: Timeline, ax: Any = None, *, greyscale: bool = False, labels:
 
 def save(timeline: Timeline, path: str | os.PathLike, *, width: Any, greyscale: bool, labels: bool, legend: bool, dpi: int) -> None:
     """As `Timeline.save` says."""
-    inches = _inches(width)
+    inches = inches_of(width)
     with _printed(path, dpi) as figure:
         boxes = _boxes(timeline)
         _draw(timeline, boxes, _axes_in(figure, timeline, boxes, inches, legend), greyscale, labels, legend)
@@ -95,7 +96,7 @@ def plot_lines(rows: Rows, x: str, y: str, by: str, ax: Any, greyscale: bool) ->
 
 def save_lines(rows: Rows, path: str | os.PathLike, columns: tuple[str, str, str], size: tuple[Any, float], greyscale: bool, dpi: int) -> None:
     """As `Rows.save_plot` says."""
-    inches = _inches(size[0]), _inches(size[1])
+    inches = inches_of(size[0]), inches_of(size[1], "height")
     with _printed(path, dpi) as figure:
         figure.set_size_inches(*inches)
         figure.set_layout_engine("constrained")
@@ -105,9 +106,8 @@ def save_lines(rows: Rows, path: str | os.PathLike, columns: tuple[str, str, str
 @contextmanager
 def _printed(path: str | os.PathLike, dpi: int) -> Iterator[Any]:
     """A figure that is none of pyplot's, and is written when the block ends. Throws PenstockError for an ending that is not for paper."""
-    ending = Path(path).suffix.removeprefix(".")
-    if ending not in ("pdf", "png", "svg"):
-        raise PenstockError(f"{path}: a picture for paper cannot be written as {ending!r}", hint="the endings are .pdf, .png and .svg")
+    ending = checked_ending(path, "a picture for paper", ("pdf", "png", "svg"))
+    check_dpi(dpi)
     matplotlib = _matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -116,7 +116,8 @@ def _printed(path: str | os.PathLike, dpi: int) -> Iterator[Any]:
         figure = Figure()
         FigureCanvasAgg(figure)
         yield figure
-        figure.savefig(path, dpi=dpi, metadata={"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending))
+        with written_whole(path) as beside:
+            figure.savefig(beside, format=ending, dpi=dpi, metadata={"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending))
 
 
 def _matplotlib() -> Any:
@@ -128,13 +129,20 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _inches(width: Any) -> float:
+def check_dpi(dpi: Any) -> None:
+    """Throws PenstockError for what is no number of dots."""
+    if isinstance(dpi, bool) or not isinstance(dpi, Real) or not 1 <= dpi <= 10000:
+        raise PenstockError(f"dpi={dpi!r}", hint="dots per inch of .png, 1 to 10000")
+
+
+def inches_of(width: Any, name: str = "width") -> float:
+    """Throws PenstockError for what is no width; `name`: of the argument."""
     if isinstance(width, str) and width in WIDTHS:
         return WIDTHS[width]
     if isinstance(width, str):
-        raise PenstockError(f"width={width!r}", hint=did_you_mean(width, WIDTHS) or 'width is "column" (3.3 inches), "page" (6.9), or inches')
-    if isinstance(width, bool) or not isinstance(width, (int, float)) or not 1 <= width <= 100:
-        raise PenstockError(f"width={width!r}", hint='width is "column" (3.3 inches), "page" (6.9), or 1 to 100 inches')
+        raise PenstockError(f"{name}={width!r}", hint=did_you_mean(width, WIDTHS) or f'{name} is "column" (3.3 inches), "page" (6.9), or inches')
+    if isinstance(width, bool) or not isinstance(width, Real) or not 1 <= width <= 100:
+        raise PenstockError(f"{name}={width!r}", hint=f'{name} is "column" (3.3 inches), "page" (6.9), or 1 to 100 inches')
     return float(width)
 
 

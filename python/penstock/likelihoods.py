@@ -43,8 +43,11 @@ def perplexity(model: Any, batches: Iterable[Any], *, ignore_index: int = IGNORE
     shift inside. Without it that is found by the model's own loss, which is the mean of one of both; where there is no such loss, as of a module
     with (inputs, targets), targets are at their places.
 
-    Throws PenstockError for a model without logits, labels that do not go with them, no target that counts, and a loss of which neither holds.
+    A loss that is NaN gives a perplexity of NaN. Throws PenstockError for a model without logits, labels that do not go with them, no target that
+    counts, and a loss of which neither holds.
     """
+    if not (shift is None or isinstance(shift, bool)):
+        raise PenstockError(f"shift={shift!r} is not what shift takes", hint="True, False or None, which finds it by the model's own loss")
     total, count = torch.zeros((), dtype=torch.float64), 0
     for batch in batches:
         outputs = outputs_of(model, batch)
@@ -57,7 +60,7 @@ def perplexity(model: Any, batches: Iterable[Any], *, ignore_index: int = IGNORE
     if count == 0:
         raise PenstockError("no target of these batches counts", [f"a target that is {ignore_index} is ignored"])
     loss = (total / count).item()
-    return Perplexity(math.exp(loss) if loss < 700 else math.inf, loss, count)
+    return Perplexity(math.inf if loss >= 700 else math.exp(loss), loss, count)
 
 
 def outputs_of(model: Any, batch: Any) -> dict[str, torch.Tensor]:
@@ -115,6 +118,8 @@ def _found_shift(logits: torch.Tensor, targets: torch.Tensor, loss: Any, ignore_
     holds = [abs(mean - loss.item()) <= bound for mean in means]
     if any(holds) and not all(holds):
         return holds[0]
+    if math.isnan(loss.item()):
+        raise PenstockError("the model's loss is nan", ["that says nothing of whether targets are shifted"], "see that its parameters are finite; or give shift=")
     which = "both means" if all(holds) else "neither mean"
     raise PenstockError(f"the model's loss, {loss.item():.6g}, is {which} of its targets' negative log-likelihoods",
                         [f"that is {means[0]:.6g} with the targets of the next places, {means[1]:.6g} with those of their own"],

@@ -51,7 +51,7 @@ class Resumable:
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch; of `ranks` that follow each other the one with the number `rank`, and none of a last few that are not enough
         for all."""
-        loaded, self._loaded, now = self._loaded, None, None
+        loaded, now = self._loaded, None
         self.taken = 0
         for part in _with_epochs(self._batches):
             part.set_epoch(self.epoch)
@@ -61,6 +61,7 @@ class Resumable:
             now, self._begin, self.taken = _drawn(self._batches)["random"], loaded["begin"], loaded["taken"]
             _draw_as(self._begin, self._batches)
         batches = self._source.begin(loaded["source"] if loaded else None, self.taken)
+        self._loaded = None
         if now is not None:
             set_random_state(now)
         while True:
@@ -75,10 +76,12 @@ class Resumable:
         """Says where it is, in numbers, texts and tensors; all ranks say the same."""
         if self._loaded is not None:
             return dict(self._loaded)
-        return {"epoch": self.epoch, "taken": self.taken, "begin": self._begin, "source": self._source.state(), "kind": self._source.kind}
+        return {"epoch": self.epoch, "taken": self.taken, "begin": self._begin, "source": self._source.state(), "kind": self._source.kind,
+                "loader": _known(self._batches)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next `for` goes on from there. Throws PenstockError for a state of another kind of loader."""
+        """The next `for` goes on from there. Throws PenstockError for a state of another kind of loader and, within an epoch, of a loader with another
+        batch size or length, whose batches hold other samples."""
         if not isinstance(state, Mapping) or not {"epoch", "taken", "begin", "source", "kind"} <= state.keys():
             raise PenstockError("this is no state of a penstock.resumable", hint="data.state_dict() gives one")
         if state["kind"] != self._source.kind:
@@ -86,6 +89,10 @@ class Resumable:
                                 hint="wrap a loader of the same kind: its data set, and how many workers it has")
         if state["taken"] % self._ranks:
             raise PenstockError(f"{state['taken']} batches were taken, which {self._ranks} ranks do not share equally")
+        if state["taken"]:
+            for part in _with_epochs(self._batches):
+                part.set_epoch(state["epoch"])  # on which its length may depend
+            _check_alike(state.get("loader") or {}, _known(self._batches), state["taken"])
         # Between two epochs nothing is under way, and the next one begins as any.
         self.epoch, self._loaded = state["epoch"], state if state["taken"] else None
         self.taken = state["taken"]
@@ -131,8 +138,9 @@ class _Counted:
         if taken:
             log.info("%d batches of a %s are read again and passed over", taken, type(self._batches).__name__)
         batches = iter(self._batches)
-        for _ in itertools.islice(batches, taken):
-            pass
+        found = sum(1 for _ in itertools.islice(batches, taken))
+        if found < taken:
+            raise PenstockError(f"{taken} batches were taken, and this loader has only {found}", hint="wrap the loader that the state is of")
         return batches
 
     def state(self) -> None:
@@ -245,6 +253,38 @@ def _source_of(batches: Any) -> Any:
     if type(batches) is DataLoader and isinstance(batches.dataset, IterableDataset) and _has_state(batches.dataset):
         return _Workers(batches)
     return _Counted(batches)
+
+
+# --- by what another loader is known
+
+WORDS = {"batch_size": "batch_size={}", "drop_last": "drop_last={}", "samples": "a data set of {} samples", "batches": "{} batches"}
+
+
+def _known(batches: Any) -> dict[str, Any]:
+    """What the loader says of its batches by the names of `WORDS`; None where it does not."""
+    sizes = [getattr(part, "batch_size", None) for part in (batches, getattr(batches, "batch_sampler", None))]
+    drop_last = getattr(batches, "drop_last", None)
+    return {"batch_size": next((size for size in sizes if isinstance(size, int)), None), "drop_last": drop_last if isinstance(drop_last, bool) else None,
+            "samples": _length(getattr(batches, "dataset", None)), "batches": _length(batches)}
+
+
+def _length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _check_alike(theirs: Mapping[str, Any], own: Mapping[str, Any], taken: int) -> None:
+    """Throws PenstockError where the loader of a state, of whose batches some were taken, is known to be another one."""
+    for name, words in WORDS.items():
+        if None not in (theirs.get(name), own[name]) and theirs[name] != own[name]:
+            raise PenstockError(f"the state is of a loader with {words.format(theirs[name])}, and this one has {words.format(own[name])}",
+                                [f"its {taken} batches taken would be other samples here"],
+                                "wrap a loader as the one that was saved; another one may take over between two epochs, from a state "
+                                "that was saved behind the end of the for")
+    if own["batches"] is not None and taken > own["batches"]:
+        raise PenstockError(f"{taken} batches were taken, and this loader has only {own['batches']}", hint="wrap the loader that the state is of")
 
 
 # --- what an epoch draws at random

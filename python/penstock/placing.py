@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from . import _core
 from .named_dims import Dims, axes_of
 from .engine import told
 from .errors import PenstockError
-from .files import read_text
+from .files import read_named
 from .mesh import SPLITTING
 from .tables import Schedule, called
+
+
+NAMES = "penstock.schedules() lists the names; another text is the path of a table or of rules"
 
 
 @dataclass(frozen=True)
@@ -43,25 +46,27 @@ class Plan:
     slices: int | Sequence[int] = 1  # of each sequence: how many, or lengths in these proportions
     sequence: Mapping[str, int] = field(default_factory=dict)  # by tensor of the batch, along which of its dims tokens lie
 
-    def on_mesh(self, sizes: Mapping[str, int]) -> Plan:
-        """The plan with as many actors and members of axes as a mesh says, in its order. Throws PenstockError where they are given otherwise too."""
+    def on_mesh(self, sizes: Mapping[str, int], said: Collection[str]) -> Plan:
+        """The plan with as many actors and members of axes as a mesh says, in its order. Throws PenstockError where they are given otherwise too, `said`
+        by the user or not as they are by default."""
         unset = Plan()
         for argument in sizes:
-            if getattr(self, argument) != getattr(unset, argument):
+            if argument in said or getattr(self, argument) != getattr(unset, argument):
                 raise PenstockError(f"mesh= and {argument}={getattr(self, argument)} both say how many members an axis has", [], f"leave out {argument}")
         return replace(self, **sizes, order=tuple(axis for axis in sizes if axis in SPLITTING))
 
-    def of_table(self) -> Plan:
-        """The plan with the sizes of a `Schedule`, which has them itself. Throws PenstockError where others are given."""
+    def of_table(self, said: Collection[str]) -> Plan:
+        """The plan with the sizes of a `Schedule`, which has them itself. Throws PenstockError where others are given; `said` are those that the user
+        gave."""
         if not isinstance(self.schedule, Schedule):
             return self
-        table, unset = self.schedule.validate(), Plan()
+        table = self.schedule.validate()
         sizes = {"actors": table.actors, "microbatches": table.microbatches // table.steps * self.data, "window": table.steps}
         for name, number in sizes.items():
-            if getattr(self, name) not in (getattr(unset, name), number):
+            if name in said and getattr(self, name) != number:
                 raise PenstockError(f"{name} is {getattr(self, name)}, and {called(table)} is a table of {number}", ["a Schedule says itself how large it is"],
                                     f"leave out {name}")
-        return replace(self, **sizes, slices=table.slices if self.slices == 1 else self.slices)
+        return replace(self, **sizes, slices=self.slices if "slices" in said else table.slices)
 
     def table(self) -> Any:
         """The schedule's table, for a window of steps. Throws PenstockError: no such schedule, or none of these sizes."""
@@ -82,7 +87,7 @@ class Plan:
                                 f"microbatches={-(-self.microbatches // self.data) * self.data}")
         options = {**self.options, **sizes, **{name: number for name, number in (("window", self.window), ("slices", self.in_slices())) if number > 1}}
         if self._is_rules():
-            text, name = (self.schedule, "the rules") if self._is_text() else (read_text(self.schedule), str(self.schedule))
+            text, name = (self.schedule, "the rules") if self._is_text() else (read_named(self.schedule, NAMES), str(self.schedule))
             return self._of_window(told(lambda: _core.schedule_by_rules(text, name, options)))
         return self._of_window(told(lambda: _core.schedule(self.schedule, options)))
 
@@ -90,9 +95,14 @@ class Plan:
         if isinstance(self.schedule, Schedule):
             return self.schedule.validate()._table
         path = Path(self.schedule)
-        return told(lambda: _core.parse_schedule(read_text(path), str(path)))
+        text = read_named(path, NAMES)
+        return told(lambda: _core.parse_schedule(text, str(path)))
 
     def _of_window(self, table: Any) -> Any:
+        kinds = {action[1] for row in _core.schedule_actions(table) for action in row}
+        if "F" in kinds and not kinds & {"B", "I", "W"}:
+            raise PenstockError(f"{called(self.schedule)} is a table for validation: it has forwards alone", ["a trainer's steps and gradients need backwards"],
+                                "leave out forward_only; step.evaluate(batch) takes the forwards of the trainer's own table")
         if table.slices != self.in_slices():
             raise PenstockError(f"{called(self.schedule)} is a table for {table.slices} slices of each sequence, and slices is {self.in_slices()}", [],
                                 f"slices={table.slices}")

@@ -7,6 +7,7 @@ import html
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from .arguments import COUNT
 from .calls import Calls
 from .clusters import Cluster, cluster_of
 from .engine import told
-from .errors import PenstockError, did_you_mean
+from .errors import PenstockError, check_is, check_whole, did_you_mean
 from .exports import Exports, shapes_of
-from .files import read_text
+from .files import checked_ending, checked_path, read_named, read_text, write_text
 from .optimisers import optimiser_of, parameters_by_id
 from .placing import Plan
 from .profiling import Profile
@@ -140,25 +141,27 @@ class Planned:
         return told(lambda: self.file.page(title))
 
     def show(self, path: str | os.PathLike) -> None:
-        """Writes the page."""
-        Path(path).write_text(self.page())
+        """Writes the page, `.html`. Throws PenstockError for another ending, and where it cannot be written."""
+        checked_ending(path, "a page", ("html",))
+        write_text(path, self.page())
 
     def _repr_html_(self) -> str:
         return (f"<pre>{html.escape(str(self))}</pre><iframe style='width:100%;height:30em;border:0' "
                 f"srcdoc=\"{html.escape(self.page())}\"></iframe>")
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes a picture of the plan (`.svg`, `.html`, `.txt`), or else the plan itself, as the file that `penstock plan --out` writes. Its step as a
-        picture for paper: `plan.timeline.save("x.pdf")`."""
-        ending = Path(path).suffix
-        if ending in (".pdf", ".png"):
+        """Writes a picture of the plan (`.svg`, `.html`, `.txt`), or the plan itself (`.json`), as the file that `penstock plan --out` writes. Its step as a
+        picture for paper: `plan.timeline.save("x.pdf")`. Throws PenstockError for another ending, and where it cannot be written."""
+        if checked_path(path).suffix in (".pdf", ".png"):
             raise PenstockError(f"{path}: a plan is drawn as .svg or .html", hint=f'plan.timeline.save("{path}") draws its step, plan.order its table')
-        Path(path).write_text({".svg": self.svg, ".html": self.page, ".txt": self.__str__}.get(ending, self.file.json)())
+        pictures = {"svg": self.svg, "html": self.page, "txt": self.__str__, "json": self.file.json}
+        write_text(path, pictures[checked_ending(path, "a plan", tuple(pictures))]())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Planned:
         """Reads what `save` or `penstock plan --out` wrote. Throws PenstockError where that is no plan."""
-        return cls(told(lambda: _core.Plan(read_text(path), str(path))))
+        text = read_named(path, "plan.save(path) writes one")
+        return cls(told(lambda: _core.Plan(text, str(path))))
 
     # --- what a trainer asks of a plan
 
@@ -219,17 +222,17 @@ def planners() -> list[str]:
 
 
 def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
-         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int = 2, device: str | None = None,
+         cluster: Cluster | Mapping[str, Any] | str | os.PathLike | None = None, devices: int | None = None, device: str | None = None,
          link: str = "nvlink3", profile: Profile | str | os.PathLike | None = None, planner: str = "best", memory: float | None = None,
          microbatches: int | Sequence[int] | None = None, seconds: float = 10.0, replicas: bool = True, nodes: int = 64, only: str = "",
          optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None, dynamic: bool | Mapping[str, Any] = True,
-         whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None, samples: int = 0, sizes: Sequence[int] = (),
+         whole: Iterable[str] = (COUNT,), clip: float = 0.0, autocast: torch.dtype | None = None, samples: int | None = None, sizes: Sequence[int] = (),
          settings: Mapping[str, Any] | None = None) -> Planned:
     """Plans a training step of `module` on the batch: its stages, their devices and the order of the work. Nothing runs: module and batch
     may be on the meta device.
 
-    It is planned for `devices` equal ones, `device` ("a100-80") by name, over `link`; or for a `cluster`, a dict (`penstock.Cluster`) or a TOML file
-    (docs/planning.md), whose times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
+    It is planned for `devices` equal ones (2, where a module is planned), `device` ("a100-80") by name, over `link`; or for a `cluster`, a dict
+    (`penstock.Cluster`) or a TOML file (docs/planning.md), whose times are those of `device`, by default the one that the file names. Times are published figures, or with a `profile` (of
     `penstock.profile`, or its file) what this machine takes: the devices are then threads. `memory` limits each device's bytes.
     `microbatches`: into how many a step cuts the batch, of which each runs on one device of a stage, or several numbers to choose among; by
     default micro-batches have powers of two of samples. `replicas`: a stage may have several devices. `nodes`: the module's ops are at most so
@@ -237,20 +240,36 @@ def plan(module: torch.nn.Module | str | os.PathLike, batch: Any = None, *,
     `trainer`'s. `seconds` limits the search.
 
     In place of a module there may be what `penstock plan` takes: the path of a graph with costs, of a configuration (`.toml`), or the name of one of the
-    program's models. Then there is no batch, but `samples` of a step, `sizes` of micro-batches in samples to choose from, and of a configuration `settings`
-    by key: {"model.layers": 8}. Cluster, planner, device, memory, seconds, replicas, nodes and only are the same.
+    program's models. Then `devices` or `cluster` must be given, and there is no batch, but `samples` of a step (as the file says), `sizes` of micro-batches in
+    samples to choose from, and of a configuration `settings` by key: {"model.layers": 8}. Cluster, planner, device, memory, seconds, replicas, nodes and only are the same.
 
     Throws PenstockError: what `export` throws, an unknown planner or device, a file that is no cluster, a plan that fits no memory.
     """
+    for name, text in (("planner", planner), ("link", link), ("only", only), ("device", "" if device is None else device)):
+        check_is(name, text, str, "a text")
+    for name, number in (("seconds", seconds), ("memory", 0 if memory is None else memory)):
+        check_is(name, number, Real, "a number")
+    check_is("replicas", replicas, bool, "True or False")
+    check_whole("nodes", nodes, 1)
+    check_is("sizes", sizes, Iterable, "a list of numbers of samples")
+    check_is("settings", settings, (Mapping, type(None)), 'values by key, {"model.layers": 8}')
     if isinstance(module, (str, os.PathLike)):
         _check_unused(f"{module} is no module", {"batch": batch, "profile": profile, "microbatches": microbatches, "optimizer": optimizer, "loss": loss,
                                                  "autocast": autocast, "clip": clip or None})
-        return _plan_of_file(module, _limited(cluster_of(cluster, devices, device, link), memory), planner=planner, device=device or "", only=only,
-                             seconds=float(seconds), replicas=replicas, nodes=nodes, samples=samples, sizes=list(sizes),
+        for name, number in [*([] if samples is None else [("samples", samples)]), *(("sizes", size) for size in sizes)]:
+            check_whole(name, number, 1)
+
+        def target() -> Any:
+            if cluster is None and devices is None:
+                raise PenstockError(f"for how many devices is {module} planned?", hint="devices=N, or cluster= a dict or a file")
+            return _limited(cluster_of(cluster, devices, device, link), memory)
+        return _plan_of_file(module, target, planner=planner, device=device or "", only=only, seconds=float(seconds), replicas=replicas, nodes=nodes,
+                             samples=0 if samples is None else int(samples), sizes=[int(size) for size in sizes],
                              settings={key: _setting(value) for key, value in (settings or {}).items()})
+    devices = 2 if devices is None else devices
     if batch is None:
         raise PenstockError("a module is planned for a batch, and there is none", hint="penstock.plan(module, batch), as steps will get it")
-    _check_unused("a module is planned for its batch", {"samples": samples or None, "sizes": sizes or None, "settings": settings})
+    _check_unused("a module is planned for its batch", {"samples": samples, "sizes": sizes or None, "settings": settings})
     counts = _counts(module, batch, loss, whole, microbatches)
     target = _limited(Profile.of(profile).cluster(devices) if profile is not None else cluster_of(cluster, devices, device, link), memory)
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
@@ -283,7 +302,9 @@ def profile(module: torch.nn.Module, batch: Any, *, microbatches: int | Sequence
             device: str = "cpu") -> Profile:
     """Measures what `plan(module, batch, profile=...)` counts with, for the same arguments: it runs `rounds` steps on one `device` (as `trainer`
     has it) with a stage for each merged node, on zeros in place of parameters, and messages between two. Throws PenstockError as `plan`."""
-    counts = [microbatches] if isinstance(microbatches, int) else list(microbatches)
+    check_whole("rounds", rounds, 1)
+    check_whole("threads", threads, 1)
+    counts = _counts(module, batch, loss, whole, microbatches)
     steps = steps_of(module, batch, counts, optimizer, loss, dynamic, whole, clip, autocast)
     given, kept = addresses(Calls(module, loss, whole, 1).tensors(batch))
     text = told(lambda: _core.measure(_core.planning_programs(steps, nodes), {}, given, rounds, True, threads, device, False))
@@ -292,10 +313,11 @@ def profile(module: torch.nn.Module, batch: Any, *, microbatches: int | Sequence
 
 
 def _counts(module: torch.nn.Module, batch: Any, loss: Callable | None, whole: Iterable[str], microbatches: int | Sequence[int] | None) -> list[int]:
-    if isinstance(microbatches, int):
-        return [microbatches]
     if microbatches is not None:
-        return list(microbatches)
+        counts = list(microbatches) if isinstance(microbatches, Sequence) and not isinstance(microbatches, str) else [microbatches]
+        for count in counts:
+            check_whole("microbatches", count, 1)
+        return counts
     calls = Calls(module, loss, whole, 1)
     samples = calls.samples(calls.tensors(batch))
     sizes = [2**i for i in range(LARGEST.bit_length()) if samples % 2**i == 0 and 2**i < samples]
@@ -315,19 +337,20 @@ def _check_unused(why: str, arguments: Mapping[str, Any]) -> None:
             raise PenstockError(f"{why}, and {name} is given", [], f"leave out {name}")
 
 
-def _plan_of_file(what: str | os.PathLike, cluster: Any, **request: Any) -> Planned:
-    """Of a graph's file, a configuration or a model's name."""
+def _plan_of_file(what: str | os.PathLike, target: Callable[[], Any], **request: Any) -> Planned:
+    """Of a graph's file, a configuration or a model's name, for the cluster that `target` gives."""
     asked, path = _core.PlanRequest(), str(what)
-    asked.what, asked.cluster = path, cluster
+    named = path in _core.model_names()
+    text = "" if named or path.endswith(".toml") else _graph_text(path)
+    asked.what, asked.cluster = path, target()
     for name, value in request.items():
         setattr(asked, name, value)
-    named = path in _core.model_names()
     if named or path.endswith(".toml"):
         found = told(lambda: _core.plan_of_config(named, asked))
     else:
         if request["settings"]:
             raise PenstockError(f"{path} is taken as a graph, and settings are of configurations", hint="leave out settings")
-        found = told(lambda: _core.plan_of_graph(_graph_text(path), asked))
+        found = told(lambda: _core.plan_of_graph(text, asked))
     return Planned(found.file, explained=found)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import _core
 from .engine import told
-from .files import read_text
+from .files import read_named, write_text
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,12 @@ class Profile:
     text: str
 
     def save(self, path: str | os.PathLike) -> None:
-        Path(path).write_text(self.text)
+        write_text(path, self.text)
 
     @classmethod
     def of(cls, profile: Profile | str | os.PathLike) -> Profile:
         """The profile, or that of a file."""
-        return profile if isinstance(profile, cls) else cls(read_text(profile))
+        return profile if isinstance(profile, cls) else cls(read_named(profile, "penstock profile CONFIG.toml --out FILE.json writes one"))
 
     def cluster(self, devices: int) -> Any:
         """So many threads of the machine that was measured. Throws PenstockError where its links were not."""

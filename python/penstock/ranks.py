@@ -19,6 +19,7 @@ from . import _core, checkpoints
 from .calls import Calls
 from .engine import Entered, told
 from .errors import PenstockError
+from .files import checked_ending, write_text
 from .micro_batches import MicroBatches
 from .optimisers import rates_of
 from .placing import Plan
@@ -142,9 +143,10 @@ class RankTrainer:
         return str(self._program)
 
     def show(self, path: str | Path, device: str = "a100-80", link: str = "nvlink3") -> None:
-        """Rank 0 writes the predicted timeline of a step as an HTML page; the others write nothing."""
+        """Rank 0 writes the predicted timeline of a step as an HTML page, as `Trainer.show` says; the others write nothing."""
+        checked_ending(path, "a page", ("html",))
         if self.rank == 0:
-            Path(path).write_text(self.predict(device, link).page(type(self.module).__name__))
+            write_text(path, self.predict(device, link).page(type(self.module).__name__))
 
     def _repr_html_(self) -> str:
         return self.predict()._repr_html_()
@@ -171,16 +173,20 @@ class RankTrainer:
         """Rank 0 writes a checkpoint, as `Trainer.save` says, with its own parts' states, which are those of all ranks."""
         return Path(self._led("save(folder)", lambda: str(self._lead.save(folder, keep=keep, **parts))))
 
-    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, bool]) -> tuple[str, str, dict[str, torch.Tensor]]:
-        """Rank 0 reads the checkpoint, and all ranks get what `Trainer.restored` gives."""
+    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, str],
+                 load: Callable[[Mapping[str, Any]], None]) -> tuple[str, str, dict[str, torch.Tensor]]:
+        """Rank 0 reads the checkpoint and gives its own parts their states, and all ranks get what `Trainer.restored` gives; the others' parts follow."""
         def work() -> Any:
-            path, text, tensors = self._lead.restored(folder, at, begin, parts)
+            path, text, tensors = self._lead.restored(folder, at, begin, parts, load)
             types = json.dumps({name: [NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in tensors.items()})
             return path, text, types, {name: in_words(tensor) for name, tensor in tensors.items()}, self._lead.steps
         path, text, types, words, self.steps = self._led(f"penstock.resume(at={at}, parts={sorted(parts)})", work)
         tensors = {name: of_words(words[name], DTYPES[dtype], shape) for name, (dtype, shape) in json.loads(types).items()}
+        values = checkpoints.values_of(path, text, tensors) if path else {}
+        if path and self.rank != 0:
+            load(values)
         if path and self._optimizer is not None:
-            groups = checkpoints.values_of(path, text, tensors)["optimizer"]["groups"]
+            groups = values["optimizer"]["groups"]
             for own, group in zip(self._optimizer.param_groups, groups, strict=True):
                 own.update({key: value for key, value in group.items() if key != "params"})
         return path, text, tensors

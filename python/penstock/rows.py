@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .errors import PenstockError
+from .errors import PenstockError, did_you_mean
+from .files import checked_ending, written_whole
 
 
 class Rows(list[dict[str, Any]]):
@@ -41,12 +42,14 @@ class Rows(list[dict[str, Any]]):
         raise PenstockError("none of the rows was possible", [f"{row.get('name', '')}: {row.get('refused')}" for row in self[:3]])
 
     def where(self, keep: Callable[[Mapping[str, Any]], bool]) -> Rows:
-        """The rows for which `keep` is true."""
-        return Rows(row for row in self if keep(row))
+        """The rows for which `keep` is true. Throws PenstockError where it asks for a column that there is not."""
+        return Rows(row for row in self if keep(_Read(row)))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the rows as CSV, with a line of the columns' names ahead."""
-        with open(path, "w", newline="") as file:
+        """Writes the rows as CSV, with a line of the columns' names ahead. Throws PenstockError for another ending than `.csv`, and where it cannot be
+        written."""
+        checked_ending(path, "a list of rows", ("csv",))
+        with written_whole(path) as beside, open(beside, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self.columns, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(self)
@@ -77,6 +80,13 @@ class Rows(list[dict[str, Any]]):
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
         body = "".join(line((_text(row.get(key)) for key in self.columns), "td") for row in self)
         return f"<table><thead>{line(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+class _Read(dict[str, Any]):
+    """A row that names its columns where another one is asked for."""
+
+    def __missing__(self, column: str) -> Any:
+        raise PenstockError(f"the rows have no column {column!r}", hint=did_you_mean(column, self) or f"they have {', '.join(self)}")
 
 
 def _text(value: Any) -> str:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .costs import Costs, costs_of, numbers_of
 from .engine import told
-from .errors import PenstockError
+from .errors import PenstockError, check_is, check_whole
 from .simulation import AnyCosts, _allowed, check_limit, check_size, search_numbers
 from .tables import Schedule, checked_options
 from .timeline import Timeline
@@ -89,8 +90,11 @@ def search(*, actors: int = 2, microbatches: int = 8, chunks: int = 1, activatio
                             f"leave out {unused[0]}; simulate takes it")
     Schedule("sequential", actors=actors, microbatches=microbatches, chunks=chunks, forward_only=forward_only)  # throws where these are wrong
     for name, value, least in (("window", window, 1), ("staleness", staleness, 0), ("copies", copies, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise PenstockError(f"{name}={value!r}", hint=f"{name} is a whole number, at least {least}")
+        check_whole(name, value, least)
+    check_is("order_transfers", order_transfers, bool, "True or False")
+    check_is("forward_only", forward_only, bool, "True or False")
+    check_whole("search_seed", search_seed, 0, 2**63 - 1)
+    check_is("seconds", seconds, Real, "the most that it searches")
     if not seconds > 0:
         raise PenstockError(f"seconds={seconds!r}", hint="the most that it searches, above 0")
     check_limit(activation_limit)

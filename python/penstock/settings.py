@@ -17,7 +17,7 @@ from .watch import check_kind
 
 AT_LEAST = {"actors": 1, "chunks": 1, "microbatches": 1, "data": 1, "zero": 0, "threads": 1, "window": 1, "tensor": 1, "context": 1, "expert": 1, "seed": None}
 AT_MOST = {"zero": 3}
-OPTIONAL = ("chunks", "split", "options", "layout", "dims", "mesh", "axes", "weights", "loss", "optimizer", "sequence")
+OPTIONAL = ("actors", "microbatches", "window", "slices", "chunks", "split", "options", "layout", "dims", "mesh", "axes", "weights", "loss", "optimizer", "sequence")
 
 
 def check_settings(module: Any, given: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from .costs import Costs, costs_of, numbers_of, plain
 from .engine import told
-from .errors import PenstockError, did_you_mean
+from .errors import PenstockError, check_is, did_you_mean
 from .profiling import Profile
 from .rows import Rows
 from .tables import Schedule, as_schedule, checked_options, schedule_infos, without_flags
@@ -50,7 +50,8 @@ def compare_schedules(schedules: Iterable[AnySchedule] | None = None, *, actors:
     """Schedules side by side under the same costs and links, the fastest first; then those beyond the memory limit, then those that were refused.
 
     `schedules`: names and tables; without them all that there are by name, each with the options of its own that a search tries, of which `chunks` (stages of
-    an actor) are 2 or 1 where it does not take those asked for. Names are made for so many `actors` and `microbatches`; tables are what they are.
+    an actor) are 2 or 1 where it does not take those asked for. Names and rules are made for so many `actors` and `microbatches`; a table of another size is
+    a refused row, as other work does not compare.
     `activation_limit`: micro-batches' activations, of an actor's whole share, that an actor may hold at once. `allow`: what may keep a table within it,
     "recompute" and "offload"; without it, what has a time among the costs.
 
@@ -112,6 +113,8 @@ def _figures(what: AnySchedule, options: Mapping[str, Any], costs: Mapping[str, 
 
 def _as_list(schedules: Any) -> list[Any]:
     """Rows of one table are a list too, of lists."""
+    if not isinstance(schedules, (Iterable, os.PathLike, Schedule)):
+        raise PenstockError(f"{schedules!r} names no schedules", hint='a list of names and tables, ["1f1b", "zb-h1"]')
     single = isinstance(schedules, (str, os.PathLike, Schedule)) or all(isinstance(each, (list, tuple)) and each and not isinstance(each[0], (list, tuple))
                                                                        for each in schedules)
     return [schedules] if single else list(schedules)
@@ -144,6 +147,7 @@ def _allowed(allow: Sequence[str] | None, costs: Mapping[str, Any]) -> tuple[str
     """What may keep tables within a limit of memory."""
     if allow is None:
         return tuple(name for name in ("recompute", "offload") if name in costs)
+    check_is("allow", allow, Iterable, '"recompute", "offload", or a list of these')
     for name in [allow] if isinstance(allow, str) else allow:
         if name not in ("recompute", "offload"):
             raise PenstockError(f"allow has {name!r}", [], did_you_mean(name, ("recompute", "offload")) or 'it may have "recompute" and "offload"')
@@ -165,8 +169,7 @@ def _tables(what: Any, shape: Mapping[str, int], chunks: int) -> list[tuple[str,
     if what is not None:
         _check_name(what)
     if what is not None and not (isinstance(what, str) and not what.endswith((".csv", ".rules"))):
-        table = as_schedule(what).validate()
-        return [(table.name, table.name or "rows", max(1, table.stages // table.actors), table, "")]
+        return [_own_table(what, shape, chunks)]
     found: dict[str, list] = {}
     refused: dict[str, list] = {}
     for tried in dict.fromkeys((chunks, 2, 1)):
@@ -181,6 +184,17 @@ def _tables(what: Any, shape: Mapping[str, int], chunks: int) -> list[tuple[str,
     every = [each for rows in found.values() for each in rows] + [each for name, rows in refused.items() if name not in found for each in rows]
     own = [each for each in every if what is None or each[0] == what]
     return own or [(what, what, chunks, None, "it orders slices: give a Schedule with slices=")]
+
+
+def _own_table(what: Any, shape: Mapping[str, int], chunks: int) -> tuple[str, str, int, Schedule | None, str]:
+    """The same of a table; one of another size does other work, whose time says nothing beside the others'."""
+    rules = isinstance(what, (str, os.PathLike)) and str(what).endswith(".rules")
+    table = as_schedule(what, **({**shape, "chunks": chunks} if rules else {})).validate()
+    sizes = {"actors": table.actors, "microbatches": table.microbatches}
+    counts = [f"{number} {one if number == 1 else more}" for number, (one, more) in zip(sizes.values(), (("actor", "actors"), ("micro-batch", "micro-batches")))]
+    why = f"it is for {' and '.join(counts)}; compare it by actors={table.actors}, microbatches={table.microbatches}"
+    same = all(sizes[name] == number for name, number in shape.items())
+    return table.name, table.name or "rows", max(1, table.stages // table.actors), table if same else None, "" if same else why
 
 
 def _row(name: str, title: str, chunks: int, table: Schedule | None, refused: str, costs: Mapping[str, Any], limit: float | None,

@@ -6,14 +6,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
 from .costs import costs_of, numbers_of
 from .engine import T, told
-from .errors import PenstockError, did_you_mean
-from .files import read_text
+from .errors import PenstockError, check_is, did_you_mean
+from .files import read_named, write_text
 
 if TYPE_CHECKING:
     from typing import Self
@@ -60,6 +61,7 @@ class Schedule:
 
     def __init__(self, what: str | Iterable[Iterable[str | Action | tuple]], *, feeds: Iterable[tuple[int, int]] | None = None, name: str = "",
                  **options: Any) -> None:
+        check_is("name", name, str, "a text")
         if isinstance(what, Schedule):
             name, what = name or what.name, what.rows
         if isinstance(what, str):
@@ -70,6 +72,8 @@ class Schedule:
             given = checked_options(options)
             self._table = said(lambda: _core.schedule(what, given))
         else:
+            if not isinstance(what, Iterable):
+                raise PenstockError(f"{what!r} is no schedule", hint='a name, "1f1b", or a list of actions for each actor, [["0F0", "0B0"]]')
             if options:
                 raise PenstockError(f"{next(iter(options))}={next(iter(options.values()))!r}: rows say themselves what a table has", [],
                                     "options are of names and of files of rules")
@@ -90,6 +94,7 @@ class Schedule:
     def parse(cls, text: str, name: str = "", *, costs: Any = None, **options: Any) -> Self:
         """Of the text of a CSV file, as str() gives it, or of rules ("penstock rules 1 ..."), which take options and make the table by their own times or, where
         they are given, by `costs` as `penstock.simulate` takes them. Throws PenstockError with row and cell, or line and column."""
+        check_is("text", text, str, "that of a table or of rules")
         where = name or ("the rules" if _are_rules(text) else "the table")
         if _are_rules(text):
             given = checked_options(options)
@@ -107,10 +112,7 @@ class Schedule:
     def read(cls, path: str | os.PathLike, *, costs: Any = None, **options: Any) -> Self:
         """Of a file: a table as CSV, Penstock's or torch.distributed.pipelining's, or rules, which take options and costs as `parse` does. Throws
         PenstockError."""
-        try:
-            return cls.parse(read_text(path), str(path), costs=costs, **options)
-        except OSError as error:
-            raise PenstockError(f"{path} cannot be read: {error.strerror}", hint='a name is made by Schedule("1f1b", actors=4)') from None
+        return cls.parse(read_named(path, 'a name is made by Schedule("1f1b", actors=4)'), str(path), costs=costs, **options)
 
     @staticmethod
     def options() -> list[str]:
@@ -196,7 +198,7 @@ class Schedule:
         if str(path).endswith(".csv"):
             if how:
                 raise PenstockError(f"{next(iter(how))}= is of pictures, and {path} is a table", hint="x.svg or x.pdf")
-            Path(path).write_text(self.validate().csv)
+            write_text(path, self.validate().csv)
             return
         self.simulate().save(path, **how)
 
@@ -244,8 +246,12 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
         value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's
         if value is None:
             continue
+        values = value if known[name] and isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        if not all(isinstance(each, Real) and abs(each) < 2**31 for each in values):
+            wanted = "numbers below 2^31" if known[name] else "a number below 2^31, True or False where it is a flag"
+            raise PenstockError(f"{name}={value!r} is not what {name} takes", hint=f"{name} is {wanted}")
         if known[name]:
-            out[name] = [float(each) for each in (value if isinstance(value, Sequence) else [value])]
+            out[name] = [float(each) for each in values]
         elif isinstance(value, bool) or not hasattr(value, "__index__"):
             out[name] = value
         else:
@@ -289,8 +295,8 @@ def _are_rules(text: str) -> bool:
 
 def _cells(row: Iterable[Any], actor: int) -> list[str]:
     """The cells of an actor's row. Throws PenstockError for what is no action."""
-    if isinstance(row, str):
-        raise PenstockError(f"actor {actor} has the row {row!r}, a text", ["a row is a list of actions"], '["0F0", "0B0"]; Schedule.parse reads the text of a file')
+    if isinstance(row, str) or not isinstance(row, Iterable):
+        raise PenstockError(f"actor {actor} has the row {row!r}, a {type(row).__name__}", ["a row is a list of actions"], '["0F0", "0B0"]; Schedule.parse reads the text of a file')
     cells: list[str] = []
     fused: list[str] = []
     for cell in row:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 from . import _core
+from .drawing import check_dpi, inches_of
 from .engine import told
-from .errors import PenstockError, did_you_mean
-from .files import read_text
+from .errors import PenstockError, check_is, check_whole
+from .files import checked_ending, checked_path, read_named, write_text
 from .rows import Rows
 from .tables import Schedule
 
@@ -35,11 +35,10 @@ class Timeline:
     def read(cls, path: str | os.PathLike) -> Timeline:
         """Of the file that `save("x.json")`, `penstock simulate --timeline` or a run wrote, or of a run's folder, which has its measured one. Throws
         PenstockError where that is none."""
-        file = Path(path) / "timeline.json" if Path(path).is_dir() else Path(path)
-        try:
-            return cls(told(lambda: _core.parse_timeline(read_text(file), str(file))))
-        except OSError as error:
-            raise PenstockError(f"{file} cannot be read: {error.strerror}", hint="penstock simulate NAME --timeline FILE.json writes one, and so does a run") from None
+        file = checked_path(path)
+        file = file / "timeline.json" if file.is_dir() else file
+        text = read_named(file, "penstock simulate NAME --timeline FILE.json writes one, and so does a run")
+        return cls(told(lambda: _core.parse_timeline(text, str(file))))
 
     # --- figures
 
@@ -125,6 +124,7 @@ class Timeline:
 
     def page(self, title: str = "") -> str:
         """An HTML page that needs nothing else, in which one can zoom and point."""
+        check_is("title", title, str, "a text")
         return self._timeline.page(title or self.title)
 
     def json(self) -> str:
@@ -133,6 +133,7 @@ class Timeline:
 
     def text(self, columns: int = 100) -> str:
         """A line for each device, of so many characters."""
+        check_whole("columns", columns, 1)
         return _core.timeline_text(self._timeline, columns)
 
     def plot(self, ax: Any = None, *, greyscale: bool = False, labels: bool = True, legend: bool = True) -> Any:
@@ -150,19 +151,19 @@ class Timeline:
         `width`: "column" (3.3 inches, the default), "page" (6.9), or inches. `dpi`: dots per inch of `.png`. `greyscale`, `labels`, `legend`: as `plot`.
         Throws PenstockError for another ending, a width that is none, and where matplotlib is needed and not installed.
         """
-        ending = Path(path).suffix.removeprefix(".")
+        ending = checked_ending(path, "a timeline", (*ENGINES, *PRINTED))
+        check_dpi(dpi)
+        if width is not None:
+            inches_of(width)
         printed = width is not None or greyscale or not labels or not legend
         if ending in PRINTED or (ending == "svg" and printed):
             from .drawing import save
 
             save(self, path, width="column" if width is None else width, greyscale=greyscale, labels=labels, legend=legend, dpi=dpi)
             return
-        if ending not in ENGINES:
-            raise PenstockError(f"{path}: a timeline cannot be written as {ending!r}",
-                                hint=did_you_mean(ending, (*ENGINES, *PRINTED)) or f"the endings are .{', .'.join((*ENGINES, *PRINTED))}")
         if printed:
             raise PenstockError(f"{path}: width, greyscale, labels and legend are of pictures for paper", hint=".pdf, .png or .svg")
-        Path(path).write_text({"svg": self.svg, "html": self.page, "json": self.json, "txt": self.text}[ending]())
+        write_text(path, {"svg": self.svg, "html": self.page, "json": self.json, "txt": self.text}[ending]())
 
     def _repr_svg_(self) -> str:
         return self.svg()

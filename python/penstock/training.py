@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .calls import Calls
 from .named_dims import Dims, checked_dims
 from .engine import Entered, told
 from .errors import PenstockError
+from .files import checked_ending, write_text
 from .exports import Exports
 from .loggers import logger_of
 from .mesh import named_axes, sizes_of
@@ -39,19 +40,19 @@ from .tensors import addresses, tensor_of
 
 
 def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Optimizer | None = None, loss: Callable | None = None,
-            actors: int = 2, schedule: str | Path | Schedule = "1f1b", chunks: int | None = None, microbatches: int = 8,
+            actors: int | None = None, schedule: str | Path | Schedule = "1f1b", chunks: int | None = None, microbatches: int | None = None,
             split: Sequence[str] | Mapping[str, Any] | None = None, data: int = 1, zero: int = 0, recompute: bool | str = False, clip: float = 0.0,
             options: Mapping[str, Any] | None = None, plan: Planned | None = None, dynamic: bool | Mapping[str, Any] = True, whole: Iterable[str] = ("num_items_in_batch",),
             threads: int = 1, deadline: float = 60.0, seed: int = 0, reduction: str | None = None, autocast: torch.dtype | None = None,
             weights: str | Path | None = None, log: Any = None, backend: str | None = None, device: str = "cpu",
-            fuse: bool = False, window: int = 1, tensor: int = 1, context: int = 1, expert: int = 1, layout: Mapping[str, str] | None = None,
+            fuse: bool = False, window: int | None = None, tensor: int = 1, context: int = 1, expert: int = 1, layout: Mapping[str, str] | None = None,
             dims: Mapping[str, Dims] | None = None, mesh: Mapping[str, int] | None = None, axes: Mapping[str, str] | None = None,
-            slices: int | Sequence[int] = 1, sequence: Mapping[str, int] | None = None) -> Trainer | RankTrainer:
-    """A training step of `module`, unmodified, over `actors` devices, each a thread of this process or, under torchrun, a process.
+            slices: int | Sequence[int] | None = None, sequence: Mapping[str, int] | None = None) -> Trainer | RankTrainer:
+    """A training step of `module`, unmodified, over `actors` devices (2), each a thread of this process or, under torchrun, a process.
 
     `example` is a batch as steps will get it: a dict of the module's keyword arguments, a tuple of its arguments, or one tensor; with a
     `loss` that takes a target, (such inputs, target). Samples lie along dim 0 of all tensors but those that `whole` names; a step cuts them
-    into `microbatches` equal parts; a later batch that has none, such as a loader's last one, into fewer. The loss is the module's, as `export`
+    into `microbatches` (8) equal parts; a later batch that has none, such as a loader's last one, into fewer. The loss is the module's, as `export`
     says, or loss(output) or loss(output, target). `reduction`: how a batch's loss is made of its micro-batches', "mean" or "sum", which is
     for a module or loss function that adds up its samples' losses; "sum" if the module is given num_items_in_batch.
     `schedule` is a name (`penstock.schedules()`), a `penstock.Schedule`, which says actors, microbatches, window and slices itself, the path of a table,
@@ -59,14 +60,14 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
     begin: paths of modules, for the second and each further one, or a split_spec of torch.distributed.pipelining
     ({"layers.1": SplitPoint.BEGINNING}); without it they are cut evenly. Each actor has `chunks` of them; a table and rules say themselves how
     many. `options` are others that the schedule takes, by their keys in [pipeline] of a configuration:
-    {"in_flight": 3, "split_backward": True}. `window`: for how many training steps the schedule makes its table, so that the pipeline is not drained
+    {"in_flight": 3, "split_backward": True}. `window` (1): for how many training steps the schedule makes its table, so that the pipeline is not drained
     between them: steps then come as `penstock.Window`, and of schedules such as pipedream read parameters that are some updates late
     (docs/pytorch_loops.md). `data` devices share the micro-batches of each actor, and hold in shares what `zero` says (0 to
     3). `tensor`, `context` and `expert`: members of axes over which the tensors of each of these devices are split: by `dims`, names of parameters'
     dims, as `penstock.dims` makes them, and `layout`, the axis of each name ({"heads": "tensor"}); without dims so that the least is sent.
     `mesh={"data": 2, "model": 2}` says all of these and `actors` (of the axis "pipe") at once, in the order of its axes, and `axes={"model": "tensor"}`
     gives axes names of your own.
-    `slices`: into how many slices each sequence is cut, on which a stage works one after the other, or their lengths' proportions: a schedule that takes
+    `slices` (1): into how many slices each sequence is cut, on which a stage works one after the other, or their lengths' proportions: a schedule that takes
     slices then fills the pipeline with few micro-batches (docs/pytorch.md). Tokens lie along dim 1 of the batch's first tensor, or as `sequence` says,
     {"input_ids": 1}; and none may need one behind it, so attention is causal.
     `recompute`: backward computes the forward again, or with "selective" of that what costs little for the bytes that it takes. `clip` limits the
@@ -95,10 +96,14 @@ def trainer(module: torch.nn.Module, example: Any, *, optimizer: torch.optim.Opt
                             "threads": threads, "deadline": deadline, "seed": seed, "weights": weights, "device": device, "fuse": fuse,
                             "window": window, "tensor": tensor, "context": context, "expert": expert, "layout": layout, "dims": dims, "mesh": mesh, "axes": axes,
                             "slices": slices, "sequence": sequence})
-    given = Plan(actors, schedule, chunks, microbatches, split, data, zero, recompute, clip, options or {}, window, tensor, context, expert, layout or {},
-                 checked_dims(module, dims or {}), named_axes(axes or {}), slices=slices, sequence=sequence or {})
-    given = given if mesh is None else given.on_mesh(sizes_of(mesh, axes or {}))
-    placed = given.of_table() if plan is None else _planned(plan, given)
+    said = {name: value for name, value in (("actors", actors), ("microbatches", microbatches), ("window", window), ("slices", slices)) if value is not None}
+    given = Plan(schedule=schedule, chunks=chunks, split=split, data=data, zero=zero, recompute=recompute, clip=clip, options=options or {}, tensor=tensor,
+                 context=context, expert=expert, layout=layout or {}, dims=checked_dims(module, dims or {}), names=named_axes(axes or {}),
+                 sequence=sequence or {}, **said)
+    if mesh is not None:
+        given = given.on_mesh(sizes_of(mesh, axes or {}), said)
+        said = said | {"actors": given.actors}
+    placed = given.of_table(said) if plan is None else _planned(plan, given, said)
 
     def make(session: Any = None) -> Trainer:
         return Trainer(module, example, optimizer, loss, placed, dynamic, frozenset(whole), threads, device, fuse, deadline, seed, reduction, autocast, weights, log,
@@ -119,10 +124,10 @@ def _check_frequencies(text: str, microbatches: int) -> None:
                             "scale_grad_by_freq=False, or microbatches=1")
 
 
-def _planned(plan: Planned, given: Plan) -> Planned:
+def _planned(plan: Planned, given: Plan, said: Collection[str]) -> Planned:
     """The plan with the limit of the gradients' norm. Throws PenstockError where more is given beside it."""
     unset = Plan()
-    other = [field.name for field in fields(Plan) if field.name != "clip" and getattr(given, field.name) != getattr(unset, field.name)]
+    other = [field.name for field in fields(Plan) if field.name != "clip" and (field.name in said or getattr(given, field.name) != getattr(unset, field.name))]
     if other:
         raise PenstockError(f"plan= and {other[0]}={getattr(given, other[0])!r}", ["the plan says how the step is cut and placed"],
                             f"leave out {other[0]}, or plan with it")
@@ -246,8 +251,9 @@ class Trainer:
         return str(self._first.program)
 
     def show(self, path: str | Path, device: str = "a100-80", link: str = "nvlink3") -> None:
-        """Writes the predicted timeline of a step as an HTML page."""
-        Path(path).write_text(self.predict(device, link).page(type(self.module).__name__))
+        """Writes the predicted timeline of a step as an HTML page, `.html`. Throws PenstockError for another ending, and where it cannot be written."""
+        checked_ending(path, "a page", ("html",))
+        write_text(path, self.predict(device, link).page(type(self.module).__name__))
 
     def _repr_html_(self) -> str:
         return self.predict()._repr_html_()
@@ -298,6 +304,7 @@ class Trainer:
             optimiser = self.optimiser
             kept, trained, read = optimiser_state.kept_types(optimiser) if optimiser else {}, set(self.exports.trained), self._state.reader()
             texts = {"steps": self.steps, "seed": self.seed, "model": type(self.module).__name__, "kept": list(kept), "parts": checkpoints.states_of(parts),
+                     "classes": {name: checkpoints.class_of(part) for name, part in parts.items()},
                      "optimizer": optimiser_state.beside(optimiser) if optimiser else None, "random": random_state()}
 
             def value(name: str) -> torch.Tensor:
@@ -307,16 +314,18 @@ class Trainer:
                 return found
             return checkpoints.write(folder, texts, self._state.types() | kept, value, keep)
 
-    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, bool]) -> tuple[str, str, dict[str, torch.Tensor]]:
+    def restored(self, folder: str | Path, at: int | None, begin: bool, parts: Mapping[str, str],
+                 load: Callable[[Mapping[str, Any]], None]) -> tuple[str, str, dict[str, torch.Tensor]]:
         """The trainer takes what a checkpoint has of it; the file's path, and its texts and their tensors, for `penstock.resume`, which see. The path
-        is empty where there is none and it may `begin`."""
+        is empty where there is none and it may `begin`. `parts`: their classes, "" of one that is left; load(values) gives them their states before the
+        trainer changes."""
         with self._entered:
             if begin and not checkpoints.numbers_of(Path(folder)):
                 return "", "", {}
             found = checkpoints.opened(folder, at)
             values, optimiser = found.values, self.optimiser
             kept, types = set(values["kept"]), self._state.types()
-            checkpoints.check_parts(found.path, values["parts"], parts)
+            checkpoints.check_parts(found.path, values["parts"], values.get("classes") or {}, parts)
             own = {name: tensor for name, tensor in found.tensors.items() if name not in kept}
             checkpoints.check_same(found.path, "another model", own, types, f"make the trainer with the {values['model']} that was saved")
             if values["seed"] != self.seed:
@@ -326,6 +335,8 @@ class Trainer:
                 theirs = {name: tensor for name, tensor in found.tensors.items() if name in kept}
                 checkpoints.check_same(found.path, "another optimizer", theirs, optimiser_state.kept_types(optimiser),
                                        f"it was saved with {(values['optimizer'] or {}).get('name', 'none')}, and this trainer has {type(optimiser.torchs).__name__}")
+            load(values)
+            if optimiser is not None:
                 optimiser_state.take_beside(optimiser, values["optimizer"])
             self._state.take(found.tensors if optimiser else own)
             self._before = values["steps"] - self._done.value

@@ -4,6 +4,7 @@
 usage: checkpoints_test.py
 """
 
+import copy
 import json
 import os
 import subprocess
@@ -226,6 +227,27 @@ class Refused(Folder):
         with self.assertRaisesRegex(PenstockError, '"loop:parts.odd.function" is a builtins.function, which cannot be written'):
             self.loop.step.save(self.folder, odd=mock.Mock(state_dict=lambda: {"function": texts}))
         self.assertEqual(os.listdir(self.folder), ["step-1.safetensors"])
+
+    def test_parts_that_do_not_take_their_state(self):
+        """The trainer, the optimizer and the parts before it stay as they were."""
+        self.loop.run(3)
+        before = copy.deepcopy([self.loop.scheduler.state_dict(), self.loop.data.state_dict(), self.loop.optimizer.param_groups[0]["lr"], self.loop.step.steps])
+        again = penstock.resumable(torch.utils.data.DataLoader([1] * 40, batch_size=4))
+        self.refused("data: the state is of a loader with batch_size=8, and this one has batch_size=4", data=again)
+        self.refused("data is a list, which has no state_dict", data=[1])
+        self.refused('the state of scheduler of a SequentialLR, and this one is a ExponentialLR\n  hint: make it a SequentialLR, or scheduler=None',
+                     scheduler=torch.optim.lr_scheduler.ExponentialLR(self.loop.optimizer, 0.5))
+
+        class Resumable:
+            def state_dict(self):
+                return {}
+
+            def load_state_dict(self, state):
+                if state:
+                    raise KeyError("position")
+        self.refused("data, a Resumable, does not take its state of the checkpoint: KeyError: 'position'\n  hint: make it as the run did", data=Resumable())
+        after = [self.loop.scheduler.state_dict(), self.loop.data.state_dict(), self.loop.optimizer.param_groups[0]["lr"], self.loop.step.steps]
+        self.assertEqual(str(after), str(before))
 
     def test_broken_folders(self):
         right = self.path.read_bytes()

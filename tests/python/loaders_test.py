@@ -245,9 +245,66 @@ class Said(unittest.TestCase):
         next(iter(data))
         refused("the state is of counted, and this loader is a data set with a state", lambda: penstock.resumable(DataLoader(Shards())).load_state_dict(data.state_dict()))
         refused("1 batches were taken, which 2 ranks do not share equally", lambda: penstock.resumable([1], ranks=2).load_state_dict(data.state_dict()))
-        other = penstock.resumable(DataLoader([1, 2], generator=torch.Generator()))
+        other = penstock.resumable(DataLoader([1, 2, 3, 4], generator=torch.Generator()))
         other.load_state_dict(data.state_dict())
         refused("the epoch drew from 0 generators, and this loader has 1", lambda: next(iter(other)))
+        refused("the epoch drew from 0 generators", lambda: next(iter(other)))  # and not a new epoch without a word
+
+    def test_another_loader(self):
+        """A count of batches says nothing in a loader that cuts or has other samples."""
+        def taken(batches, count=2):
+            data = penstock.resumable(batches)
+            for _ in zip(range(count), data):
+                pass
+            return written(data.state_dict())
+
+        def loader(samples=32, batch_size=8, **given):
+            return DataLoader(list(range(samples)), batch_size=batch_size, **given)
+
+        class Stream:
+            def __init__(self, count):
+                self.count = count
+
+            def __iter__(self):
+                return iter(range(self.count))
+
+        class Growing(torch.utils.data.Sampler):
+            """The batches of its epoch, one more in each."""
+
+            epoch = 0
+
+            def set_epoch(self, epoch):
+                self.epoch = epoch
+
+            def __iter__(self):
+                return iter([i] for i in range(len(self)))
+
+            def __len__(self):
+                return 3 + self.epoch
+        state = taken(loader(batch_size=16), 1)
+        for other, text in ((loader(), "loader with batch_size=16, and this one has batch_size=8\n.*\n  hint: wrap a loader as"), (loader(33, 16), "data set of 32 samples, and .* 33 samples"),
+                            (loader(batch_size=16, drop_last=True), "drop_last=False, and this one has drop_last=True"), ([1, 2, 3], "2 batches, and this one has 3")):
+            with self.assertRaisesRegex(PenstockError, text):
+                penstock.resumable(other).load_state_dict(state)
+        with self.assertRaisesRegex(PenstockError, "batch_size=3, and this one has batch_size=2"):
+            penstock.resumable(DataLoader(Shards(), batch_size=2)).load_state_dict(taken(DataLoader(Shards(), batch_size=3)))
+        with self.assertRaisesRegex(PenstockError, "3 batches were taken, and this loader has only 2"):
+            penstock.resumable([1, 2]).load_state_dict({**taken([1, 2, 3, 4], 3), "loader": None})  # as older states are
+        data = penstock.resumable(Stream(2))
+        data.load_state_dict(taken(Stream(5), 3))
+        for _ in range(2):
+            with self.assertRaisesRegex(PenstockError, "3 batches were taken, and this loader has only 2"):
+                next(iter(data))
+        between = penstock.resumable(loader(batch_size=16))
+        list(between)
+        data = penstock.resumable(loader())
+        data.load_state_dict(written(between.state_dict()))
+        self.assertEqual((data.epoch, len(list(data))), (1, 4))
+        data = penstock.resumable(DataLoader(list(range(9)), batch_sampler=Growing()))
+        list(data), next(iter(data))
+        again = penstock.resumable(DataLoader(list(range(9)), batch_sampler=Growing()))
+        again.load_state_dict(written(data.state_dict()))
+        self.assertEqual(len(list(again)), 3)
 
 
 if __name__ == "__main__":

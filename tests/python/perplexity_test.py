@@ -110,6 +110,8 @@ class Perplexities(Case):
         refused(r"the model is no language model\n.*\n  it gives output \[8, 3\]", nn.Linear(4, 3), (torch.ones(8, 4), torch.ones(8)))
         refused("the model's loss, [\\d.]+, is neither mean of its targets' negative log-likelihoods\n  that is .*\n  hint: shift=True or shift=False", Other(2), batch)
         penstock.perplexity(Other(2), [batch], shift=False)
+        for shift in ("x", 1, 0):
+            refused(f"shift={shift!r} is not what shift takes", Other(2), batch, shift=shift)
         still = Other(1)
         nn.init.zeros_(still.layer.weight)
         refused("is both means", still, batch)
@@ -118,6 +120,15 @@ class Perplexities(Case):
         refused(r"targets of shape \[8, 5\] do not go with logits of shape \[8, 6, 19\]", seeded(Model), (batch["input_ids"], torch.ones(8, 5, dtype=torch.int64)))
         refused('the batch has no targets\n  hint: give dicts with "labels", or \\(inputs, targets\\)', seeded(Model), batch["input_ids"])
         refused("a int is neither a trainer nor a module", 3, batch)
+
+    def test_parameters_that_are_not_finite(self):
+        module, batch = seeded(Model, layers=2), texts(4)
+        module.layers[0].up.weight.data[0] = math.nan
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=2)
+        found = penstock.perplexity(module, [batch])
+        self.assertTrue(math.isnan(float(found)) and math.isnan(found.loss))
+        with self.assertRaisesRegex(PenstockError, "the model's loss is nan\n.*\n  hint: see that its parameters are finite"):
+            penstock.perplexity(step, [batch])
 
 
 class Letters:

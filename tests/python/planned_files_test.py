@@ -73,6 +73,10 @@ class Files(unittest.TestCase):
         self.assertIn("not at hand", message(read.explain))
         self.assertIn("plan.timeline.save", message(lambda: plan.save("x.pdf")))
         self.assertTrue(plan.svg().startswith("<svg"))
+        for call, words in ((lambda: plan.save("x.jsn"), 'x.jsn: a plan cannot be written as \'jsn\'\n  hint: did you mean "json"?'), (lambda: plan.save("plan"), "the endings are .svg"),
+                            (lambda: plan.show("x.gif"), "its ending is .html"), (lambda: plan.show("no/such.html"), "no/such.html cannot be written: No such file"),
+                            (lambda: plan.save(None), "path=None is no path"), (lambda: plan.rows().save("x.xlsx"), "its ending is .csv")):
+            self.assertIn(words, message(call))
 
     def test_errors(self):
         module = torch.nn.Linear(2, 2)
@@ -80,12 +84,27 @@ class Files(unittest.TestCase):
                             (lambda: penstock.plan("no/such.json"), "neither a file"),
                             (lambda: penstock.plan(GRAPH, torch.zeros(2)), "leave out batch"),
                             (lambda: penstock.plan(GRAPH, loss=torch.nn.MSELoss()), "leave out loss"),
-                            (lambda: penstock.plan(GRAPH, settings={"model.layers": 2}), "leave out settings"),
+                            (lambda: penstock.plan(GRAPH, devices=2, settings={"model.layers": 2}), "leave out settings"),
                             (lambda: penstock.plan(module, torch.zeros(2, 2), samples=4), "leave out samples"),
+                            (lambda: penstock.plan("gpt"), "for how many devices is gpt planned?\n  hint: devices=N"),
+                            (lambda: penstock.plan(GRAPH), "for how many devices is"),
+                            (lambda: penstock.plan(CONFIG, device="v100"), "for how many devices is"),
+                            (lambda: penstock.plan("gpt", devices=2, samples=-1), "samples=-1 is not what samples takes\n  hint: samples is a whole number, at least 1"),
+                            (lambda: penstock.plan("gpt", devices=2, samples=0), "samples=0"),
+                            (lambda: penstock.plan("gpt", devices=2, samples=2.5), "samples=2.5"),
+                            (lambda: penstock.plan("gpt", devices=2, samples=True), "samples=True"),
+                            (lambda: penstock.plan("gpt", devices=2, sizes=[1, "2"]), "sizes='2'"),
+                            *((lambda given=given: penstock.plan("gpt", **{"devices": 2, **given}), "{}={!r} is not what".format(*next(iter(given.items()))))
+                              for given in ({"devices": "x"}, {"devices": 2**40}, {"seconds": "x"}, {"nodes": 1.5}, {"memory": "16GB"}, {"planner": 3}, {"device": 3}, {"link": 3},
+                                            {"only": 3}, {"replicas": 1}, {"sizes": 3}, {"settings": 3})),
+                            (lambda: penstock.plan("gpt", cluster=5), "path=5 is no path"),
+                            (lambda: penstock.plan(module, torch.zeros(2, 2), loss=torch.sum, microbatches="x"), "microbatches='x'"),
+                            (lambda: penstock.plan(module, torch.zeros(2, 2), loss=torch.sum, profile="nix"), "nix cannot be read"),
+                            (lambda: penstock.Plan.load("nix"), "nix cannot be read: No such file"),
                             (lambda: penstock.plan(module), "penstock.plan(module, batch)"),
-                            (lambda: penstock.plan(GRAPH, planner="pipedreem"), "pipedream"),
-                            (lambda: penstock.plan(GRAPH, device="v1000"), "v100"),
-                            (lambda: penstock.plan(CONFIG, settings={"layrs": 2}), "layers"),
+                            (lambda: penstock.plan(GRAPH, devices=2, planner="pipedreem"), "pipedream"),
+                            (lambda: penstock.plan(GRAPH, devices=2, device="v1000"), "v100"),
+                            (lambda: penstock.plan(CONFIG, devices=2, settings={"layrs": 2}), "layers"),
                             (lambda: penstock.plan(GRAPH, cluster="local"), "--cluster local"),
                             (lambda: penstock.plan(GRAPH, cluster="no/such.toml"), "cannot be read"),
                             (lambda: penstock.plan(GRAPH, cluster={"device": []}), 'did you mean "devices"?'),

@@ -96,7 +96,7 @@ def compare_steps(make=torch.optim.AdamW, **plan):
     assert step.explain().startswith("stages: 0 at the start, 1 at layers.")
     assert step.predict().seconds > 0 and step.predict(schedule="1f1b").bubble > 0
     assert step.program().startswith("penstock program 1")
-    page = os.environ["PAGE"] + str(rank())
+    page = f"{os.environ['PAGE']}{rank()}.html"
     step.show(page)
     assert os.path.exists(page) == (rank() == 0)
     say("five steps", make.__name__, *(f"{key}={value}" for key, value in plan.items()))

@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -116,6 +117,14 @@ class Tables(unittest.TestCase):
         pair = Action(0, "F", 1, fused=True), Action(0, "B", 0)
         self.assertEqual(Schedule([[(0, "F", 0), *pair, (0, "B", 1)]]).rows, [["0F0", "(0F1;0B0)OVERLAP_F_B", "0B1"]])
 
+    def test_in_a_fresh_process(self):
+        """The engine is loaded behind PyTorch, whose libraries it needs, by whichever name and module it is asked for first."""
+        for first in ("penstock.Schedule", "penstock.simulate", "__import__('penstock.tables')"):
+            script = f"import sys, penstock; {first}; names = list(sys.modules); assert names.index('torch') < names.index('penstock._core')"
+            folder = Path(penstock.__file__).parents[1]
+            done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), first)
+
     def test_infos_name_arguments(self):
         infos = {info["name"]: info for info in penstock.schedule_infos()}
         self.assertEqual(list(infos), penstock.schedules())
@@ -198,10 +207,30 @@ class Trained(Case):
     def test_sizes_that_differ_are_refused(self):
         module, batch = seeded(Model), texts()
         table = Schedule("1f1b", actors=4, microbatches=4)
+        self.assertIn("microbatches=0 is not", message(lambda: penstock.check(module, batch, loss=token_loss, microbatches=0)))
+        # Values that are the defaults too, and as a mesh says them.
+        for call in (penstock.trainer, penstock.check):
+            for sizes, words in (({"actors": 2}, "actors is 2, and 1f1b is a table of 4"), ({"microbatches": 8}, "leave out microbatches"),
+                                 ({"mesh": {"pipe": 2}}, "actors is 2, and 1f1b is a table of 4"), ({"mesh": {"pipe": 4}, "actors": 2}, "leave out actors")):
+                with self.subTest(call.__name__, **sizes):
+                    self.assertIn(words, message(lambda call=call, sizes=sizes: call(module, batch, loss=token_loss, schedule=table, **sizes)))
+        several = Schedule("1f1b", microbatches=4, window=2), Schedule("slimpipe", actors=2, microbatches=2, slices=4)
+        for schedule, sizes in zip(several, ({"window": 1}, {"slices": 1})):
+            self.assertIn(next(iter(sizes)), message(lambda schedule=schedule, sizes=sizes: penstock.trainer(module, batch, loss=token_loss, schedule=schedule, **sizes)))
+        self.assertEqual(penstock.trainer(module, batch, loss=token_loss, schedule=Schedule("1f1b", microbatches=4), actors=2, microbatches=4, window=1).plan.actors, 2)
         for sizes, words in (({"actors": 3}, "leave out actors"), ({"microbatches": 2}, "leave out microbatches"), ({"window": 2}, "leave out window"),
                              ({"options": {"in_flight": 2}}, "it takes no in_flight"), ({"slices": 2}, "is a table for 1 slices")):
             with self.subTest(**sizes):
                 self.assertIn(words, message(lambda sizes=sizes: penstock.trainer(module, batch, loss=token_loss, schedule=table, **sizes)))
+        for path in ("no/such.csv", "no/such.rules"):
+            self.assertIn(f"{path} cannot be read: No such file", message(lambda path=path: penstock.trainer(module, batch, loss=token_loss, schedule=path)))
+        forwards = Schedule("gpipe", microbatches=4, forward_only=True)
+        with tempfile.TemporaryDirectory() as folder:
+            forwards.save(Path(folder) / "forwards.csv")
+            for how in ({"schedule": forwards}, {"schedule": "gpipe", "options": {"forward_only": True}}, {"schedule": f"{folder}/forwards.csv", "microbatches": 4}):
+                self.assertIn("is a table for validation: it has forwards alone", message(lambda how=how: penstock.trainer(module, batch, loss=token_loss, **how)))
+        step = penstock.trainer(module, batch, loss=token_loss, microbatches=4)
+        self.assertIn("is a table for validation", message(lambda: step.predict(schedule=forwards)))
         broken = Schedule([["0F0", "0B0"], ["1B0", "1F0"]])
         self.assertIn("can never run", message(lambda: penstock.trainer(module, batch, loss=token_loss, schedule=broken)))
 

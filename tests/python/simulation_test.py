@@ -169,6 +169,26 @@ class Figures(unittest.TestCase):
         self.assertIn("can never run", message(lambda: penstock.simulate([["0F0", "0B0"], ["1B0", "1F0"]])))
         self.assertIn("cannot be read", message(lambda: Timeline.read("no/such.json")))
 
+    def test_arguments_of_another_kind(self):
+        """The argument and its value are named, whatever the engine would say of it."""
+        rows = penstock.compare_schedules(["1f1b"])
+        wrong = [
+            (lambda: Schedule("1f1b", actors="2"), "actors='2' is not what actors takes"), (lambda: Schedule("1f1b", actors=2**40), "a number below 2^31"),
+            (lambda: Schedule("1f1b", frozen=[1, "x"]), "frozen is numbers"), (lambda: Schedule("1f1b", frozen="ab"), "frozen='ab'"), (lambda: Schedule("1f1b", name=5), "name=5"),
+            (lambda: Schedule(5), "5 is no schedule"), (lambda: Schedule([5]), "actor 0 has the row 5, a int"), (lambda: Schedule.parse(5), "text=5"),
+            (lambda: Schedule.read(5), "path=5 is no path"), (lambda: Schedule("1f1b").save(None), "path=None is no path"), (lambda: penstock.simulate(None), "None is no schedule"),
+            (lambda: penstock.simulate("1f1b", jitter=0.1, seed=2**70), "below 2^64"), (lambda: penstock.simulate("1f1b").text("x"), "columns='x'"),
+            (lambda: penstock.simulate("1f1b").page(5), "title=5"), (lambda: Timeline.read(5), "path=5 is no path"), (lambda: penstock.compare_schedules(5), "5 names no schedules"),
+            (lambda: penstock.compare_schedules(actors="4"), "actors='4'"), (lambda: penstock.compare_schedules(allow=5), "allow=5"), (lambda: penstock.sweep(5), "5 names no schedules"),
+            (lambda: penstock.search(search_seed="x"), "search_seed='x'"), (lambda: penstock.search(search_seed=-1), "at least 0 and below 2^63"), (lambda: penstock.search(seconds="x"), "seconds='x'"),
+            (lambda: penstock.search(order_transfers="x"), "order_transfers is True or False"), (lambda: rows.where(lambda row: row["fit"]), "no column 'fit'\n  hint: did you mean \"fits\"?"),
+        ]
+        for call, words in wrong:
+            with self.subTest(words):
+                self.assertIn(words, message(call))
+        with self.assertRaises(KeyError):  # the user's own
+            rows.where(lambda row: {}[row["name"]])
+
     def test_numbers_of_numpy(self):
         table = Schedule("gpipe", actors=np.int64(2))
         self.assertEqual(penstock.simulate(table, forward=np.float32(1.5), stage_times=np.array([1.0, 2.0])), penstock.simulate(table, forward=1.5, stage_times=[1, 2]))
@@ -193,10 +213,11 @@ class Compared(unittest.TestCase):
             self.assertEqual(rows.best()["schedule"].simulate(latency=0.5, recompute=1.0).makespan, rows[0]["makespan"])
 
     def test_names_and_tables_together(self):
-        mine = Schedule([["0F0", "0B0"], ["1F0", "1B0"]], name="mine")
+        mine = Schedule(Schedule("zb-h1", microbatches=4).rows, name="mine")
         rows = penstock.compare_schedules(["gpipe", mine, "zb-v"], actors=2, microbatches=4)
         self.assertEqual({row["name"] for row in rows}, {"gpipe", "mine", "zb-v"})
-        self.assertEqual(rows.best()["name"], "mine")  # one micro-batch
+        self.assertEqual(rows.best()["makespan"], min(row["makespan"] for row in rows))
+        self.assertEqual([row["refused"] for row in rows], ["", "", ""])
         self.assertIn("orders slices", penstock.compare_schedules(["terapipe"])[0]["refused"])
         self.assertIn("<td>mine</td>", rows._repr_html_())
         self.assertIn("zb-v", str(rows))
@@ -204,6 +225,19 @@ class Compared(unittest.TestCase):
                             (lambda: penstock.compare_schedules(actors=0), "at least 1"), (lambda: penstock.compare_schedules(activation_limit=0), "above 0"),
                             (lambda: penstock.compare_schedules(actors=64, microbatches=1024), "looks at these alone"), (lambda: penstock.compare_schedules(["terapipe"]).best(), "none of the rows")):
             self.assertIn(words, message(call))
+
+    def test_tables_of_another_size_are_refused_as_by_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, rules = Path(folder) / "mine.csv", Path(__file__).resolve().parents[2] / "examples/schedules/1f1b.rules"
+            Schedule("1f1b", actors=4, microbatches=1).save(path)
+            for actors, microbatches in ((2, 1), (4, 8), (4, 1)):
+                said = json.loads(printed("schedule", "compare", path, rules, "gpipe", "--actors", actors, "--microbatches", microbatches, "--json"))["schedules"]
+                rows = penstock.compare_schedules([path, str(rules), "gpipe"], actors=actors, microbatches=microbatches)
+                refused = [row.get("refused", "").replace("--actors 4 --microbatches 1", "actors=4, microbatches=1") for row in said]
+                self.assertEqual([(row["name"], row["makespan"], row["refused"]) for row in rows],
+                                 [(row["name"], row.get("makespan"), why) for row, why in zip(said, refused)])
+                self.assertEqual(rows[-1]["refused"], "" if (actors, microbatches) == (4, 1) else
+                                 "it is for 4 actors and 1 micro-batch; compare it by actors=4, microbatches=1")
 
     def test_sweeps(self):
         rows = penstock.sweep(["1f1b", "zb-v"], actors=[2, 3], latency=[0, 0.5], microbatches=4, chunks=2, costs=Costs(backward=3.0))
@@ -331,11 +365,28 @@ class Pictures(unittest.TestCase):
         self.assertEqual(numbers(200), [])
 
     def test_errors(self):
-        for path, how, words in (("x.gif", {}, "the endings are"), ("x.pn", {}, 'did you mean "png"?'), ("x.html", {"greyscale": True}, "for paper"),
+        for path, how, words in (("x.gif", {}, "the endings are"), ("x.svg", {"dpi": -1}, "dpi=-1"), ("x.txt", {"dpi": "x"}, "dpi='x'"), ("x.json", {"width": "pge"}, 'did you mean "page"?'),
+                                 ("x.html", {"width": -1}, "1 to 100 inches"), ("no/such.svg", {}, "no/such.svg cannot be written: No such file"),
+                                 ("", {}, "cannot be written as ''"), ("x.pn", {}, 'did you mean "png"?'), ("x.html", {"greyscale": True}, "for paper"),
                                  ("x.pdf", {"width": "colum"}, 'did you mean "column"?'), ("x.pdf", {"width": 0}, "1 to 100 inches")):
             if HAVE["matplotlib"] or not path.endswith("pdf"):
                 with self.subTest(path, **how):
                     self.assertIn(words, message(lambda path=path, how=how: self.step.save(self.folder / path, **how)))
+
+    def test_what_is_cut_off_never_has_the_name(self):
+        """A full disk, in the middle of the text: the file that was there stays, and nothing lies beside it. Links stay links."""
+        from unittest import mock
+
+        def full(self, *_, **__):
+            Path.write_bytes(self, b"half")
+            raise OSError(28, "No space left on device")
+        path = self.folder / "x.svg"
+        path.symlink_to(self.folder / "y.svg")
+        self.step.save(path)
+        before = path.read_text()
+        with mock.patch.object(Path, "write_text", full):
+            self.assertEqual(message(lambda: penstock.simulate("gpipe").save(path)), f"{path} cannot be written: No space left on device")
+        self.assertEqual((path.read_text(), path.is_symlink(), sorted(os.listdir(self.folder))), (before, True, ["x.svg", "y.svg"]))
 
     def test_packages_that_are_not_installed_are_named(self):
         from unittest import mock

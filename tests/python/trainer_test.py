@@ -277,6 +277,9 @@ class Looking(Case):
         with tempfile.TemporaryDirectory() as folder:
             step.show(Path(folder) / "step.html")
             self.assertIn("<html", (Path(folder) / "step.html").read_text())
+            for name, words in (("step.gif", "step.gif: a page cannot be written as 'gif'\n  hint: its ending is .html"), ("no/step.html", "no/step.html cannot be written: No such file")):
+                with self.assertRaisesRegex(penstock.PenstockError, words):
+                    step.show(f"{folder}/{name}")
         self.assertIn("layers.2", step.explain())
         self.assertIn("<iframe", step._repr_html_())
 
