@@ -135,7 +135,7 @@ def _found(path: Path, key: str, own: Mapping[str, torch.Tensor]) -> tuple[Expor
         found = read_exported(path, key)
         check_state(found.header, {**own, **found.state}, path)
         return found, []
-    except FileNotFoundError:
+    except (FileNotFoundError, saved.Changed):  # another process removed it, or wrote it anew
         return None, []
     except (OSError, PenstockError) as error:
         return None, [f"exported anew, not taken from the cache: {error.what if isinstance(error, PenstockError) else error}"]

@@ -29,6 +29,10 @@ CHECKSUMS = "checksums"  # the metadata's key: {"metadata": CRC, "tensors": {nam
 DAMAGED = "the file is damaged, or its values were changed by a program that kept the checksums in its metadata"
 
 
+class Changed(PenstockError):
+    """The file is another one than that which was opened."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """A tensor in a file, which is read when it is asked for: `type` is one of its dtype and shape, without values."""
@@ -163,7 +167,7 @@ class _Open:
                 got = file.readinto(out)
                 same, out = got > 0, out[got:]
         if not same:
-            raise PenstockError(f"{self.path} was changed while it was read", hint="take a copy that stays as it is")
+            raise Changed(f"{self.path} was changed while it was read", hint="take a copy that stays as it is")
 
     def part(self, begin: int, size: int) -> bytearray:
         content = bytearray(size)
