@@ -94,7 +94,7 @@ class Options(unittest.TestCase):
                                   ({"schedule": "penstock rules 1\nlimit 0\n"}, "limit 0")):
             with self.subTest(settings), self.assertRaisesRegex(penstock.PenstockError, "(?s)" + message):
                 trained(**settings)
-        with self.assertRaisesRegex(OSError, "none.rules"):
+        with self.assertRaisesRegex(penstock.PenstockError, "none.rules cannot be read"):
             trained(schedule="none.rules")
 
 

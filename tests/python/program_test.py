@@ -279,7 +279,7 @@ class Texts(Program):
                    "drawn, not both\n  hint: export the module without it", *train, file, "--set", "inputs=labels=classes")
         other = self.folder / "other.safetensors"
         saved.write(other, {}, {"w": torch.ones(1)})
-        self.fails(f"{other} is no exported module\n  hint: penstock.export(...).save(FILE) writes one in Python", *train, other)
+        self.fails(f"{other} is no exported module\n  hint: penstock.export(...).save(FILE) writes one in Python; a file of parameters is taken by --init {other}", *train, other)
         theirs = self.folder / "theirs.pt2"
         torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)), theirs)
         self.fails(f"{theirs} is an archive, as torch.export.save writes it: it has no backward\n"
