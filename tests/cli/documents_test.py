@@ -50,6 +50,8 @@ SMALL_COMMAND = [
 # What a --help's examples read that another command wrote.
 BEFORE_HELP = [
     "penstock train examples/gpt.toml --out runs/gpt",
+    "penstock train examples/gpt.toml --steps 2 --out runs/before",
+    "penstock train examples/gpt.toml --steps 2 --out runs/after",
     "penstock train --set model.name=latent_diffusion --steps 1 --out runs/pictures",
     "penstock profile examples/gpt.toml --out costs.json",
     "penstock simulate examples/gpt.toml --costs costs.json --timeline predicted.json",
