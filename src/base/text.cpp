@@ -9,11 +9,15 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <span>
 #include <utility>
 
 #include "base/durable.h"
 #include "base/regular_file.h"
+#include "penstock/error.h"
 
 namespace penstock {
 
@@ -144,6 +148,14 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view content) {
+  // A pipe or a device is written to: no file takes its place. Links are not followed to one.
+  std::error_code none;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, none);
+  if (std::filesystem::is_fifo(status) || std::filesystem::is_character_file(status)) {
+    std::ofstream stream(path, std::ios::binary);
+    if (!(stream << content << std::flush)) throw Error(concat("cannot write ", path, ": ", std::strerror(errno)));
+    return;
+  }
   DurableFile file(path);
   file.write(std::as_bytes(std::span(content)));
   file.commit();

@@ -48,6 +48,18 @@ TEST(Durable, WritesThroughNoLink) {
   EXPECT_FALSE(fs::exists(folder.file("nowhere")));
 }
 
+TEST(Durable, WritesIntoAPipe) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::FILE* const reader = std::fopen(pipe.c_str(), "r+");  // so that nobody waits for the other end
+  write_file(pipe, "new\n");
+  char line[8] = {};
+  EXPECT_STREQ(std::fgets(line, sizeof line, reader), "new\n");
+  std::fclose(reader);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
 TEST(Durable, AddsToNothingBehindALink) {
   const TemporaryFolder folder;
   const std::string target = folder.file("target"), file = folder.file("file");

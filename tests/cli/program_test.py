@@ -18,7 +18,7 @@ class Program(ProgramTest):
     def test_version(self):
         result = run("--version")
         self.assertEqual((result.code, result.err), (0, ""))
-        self.assertRegex(result.out, r"^penstock \d+\.\d+\n$")
+        self.assertRegex(result.out, r"^penstock \d+\.\d+ \((commit [0-9a-f]+(, changed)?, )?libtorch \d+\.\d+\)\n$")
 
     def test_train_reports(self):
         result = self.train("run", 8, "--set", "validation_every=4")

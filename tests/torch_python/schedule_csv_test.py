@@ -162,7 +162,7 @@ class Mistakes(unittest.TestCase):
         )
 
     def test_unreadable_file(self):
-        self.assertEqual(penstock("nowhere.csv", fails=True), "error: cannot read nowhere.csv: No such file or directory\n")
+        self.assertEqual(penstock("nowhere.csv", fails=True), "error: cannot read nowhere.csv: No such file or directory\n  hint: name a file that is in this folder, or another folder\n")
 
 
 if __name__ == "__main__":
