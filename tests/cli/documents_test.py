@@ -163,9 +163,6 @@ class Documents(ProgramTest):
     def test_readme(self):
         self.run_document("README.md", 8)
 
-    def test_running(self):
-        self.run_document("docs/running.md", 10)
-
     def test_planning(self):
         self.run_document("docs/planning.md", 8)
 
@@ -178,7 +175,7 @@ class Documents(ProgramTest):
 
     def test_other_documents(self):
         """A third of them, but not those whose commands read what their code or scripts write: python.docs_test runs both."""
-        named = ("running.md", "planning.md", "papers.md", "pytorch.md", "my_schedule.md")
+        named = ("planning.md", "papers.md", "pytorch.md", "my_schedule.md")
         others = sorted(p.relative_to(REPOSITORY) for p in REPOSITORY.glob("docs/**/*.md") if p.name not in named)
         self.assertTrue(others)
         for name in sampled(others, len(others) // 3):
