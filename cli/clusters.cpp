@@ -90,7 +90,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
     throw Error(concat("backend ", config.pipeline.backend, " needs one process per ", single ? "actor" : "device",
                        "; no launcher started this one"),
                 {}, launch);
-  if (processes != devices) {
+  if (ranks->elastic ? processes - 1 < devices : processes != devices) {
     const std::string wanted = single ? counted(devices, "actor")
                                       : concat(counted(devices, "device"), " (", counted(static_cast<std::int64_t>(groups.size()), "actor"),
                                                " of ", groups_text(groups), ")");
@@ -101,6 +101,8 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
                             .folder = config.run.out,
                             .device = config.run.device,
                             .nccl = sending.between_devices};
+  if (ranks->elastic && ranks->rank == 0) return backend().make_elastic_cluster(*ranks, devices, options);
+  if (ranks->elastic) return backend().serve_elastic(*ranks, executors, std::move(data), options), nullptr;
   if (ranks->rank == 0) return backend().make_gloo_cluster(*ranks, executors, std::move(data), options);
   backend().serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -34,11 +35,18 @@ constexpr std::chrono::seconds kOwnWords{8}, kAfterTermination{10};
 
 struct LaunchFlags {
   int processes = 2;
+  // Devices may go and come: rank 0 has none, and beside `processes` of them so many more wait for others to go.
+  bool elastic = false;
+  int spares = 0;
   int port = 0;
   std::string log_file;  // to FILE.RANK goes a process's standard error; empty: to the launcher's
   std::vector<std::string> arguments;
   bool own = true;  // whether they are a command of this program; else another program's
 };
+
+int ranks_of(const LaunchFlags& options) {
+  return options.elastic ? 1 + options.processes + options.spares : options.processes;
+}
 
 // Draws the secret that the ranks' messages are signed with (driver/ranks.h), if the user did not choose one.
 void make_secret() {
@@ -52,8 +60,12 @@ void make_secret() {
 pid_t start(const LaunchFlags& options, int rank, int port) {
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
-  for (const char* name : {"RANK", "LOCAL_RANK"}) ::setenv(name, std::to_string(rank).c_str(), 1);
-  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) ::setenv(name, std::to_string(options.processes).c_str(), 1);
+  const int devices = options.processes + options.spares;
+  ::setenv("RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(ranks_of(options)).c_str(), 1);
+  ::setenv("LOCAL_RANK", std::to_string(options.elastic ? std::max(rank - 1, 0) : rank).c_str(), 1);
+  ::setenv("LOCAL_WORLD_SIZE", std::to_string(devices).c_str(), 1);
+  ::setenv("PENSTOCK_ELASTIC", options.elastic ? "1" : "0", 1);
   std::vector<std::string> words;
   if (options.own) words.emplace_back("penstock");
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
@@ -93,11 +105,19 @@ sigset_t awaited() {
   return out;
 }
 
+void say_end(std::size_t rank, int status) {
+  if (WIFSIGNALED(status))
+    std::fprintf(stderr, "penstock launch: rank %zu was ended by signal %d\n", rank, WTERMSIG(status));
+  else
+    std::fprintf(stderr, "penstock launch: rank %zu ended with exit code %d\n", rank, WEXITSTATUS(status));
+}
+
 class Group {
  public:
   explicit Group(const LaunchFlags& options) {
     const int port = options.port > 0 ? options.port : free_port();
-    for (int rank = 0; rank < options.processes; ++rank) processes_.push_back(start(options, rank, port));
+    for (int rank = 0; rank < ranks_of(options); ++rank) processes_.push_back(start(options, rank, port));
+    elastic_ = options.elastic;
   }
 
   // Waits until every process has ended. Returns the exit code of the first that failed, or 128 + the signal that asked the launcher to
@@ -113,6 +133,7 @@ class Group {
   void end_late();
 
   std::vector<pid_t> processes_;  // by rank; 0: it has ended
+  bool elastic_ = false;
   int result_ = 0;
   int asked_ = 0;  // the signal that asked the launcher to end; 0: none
   Clock::time_point terminate_ = Clock::time_point::max(), kill_ = Clock::time_point::max();
@@ -126,10 +147,15 @@ bool Group::reap() {
       if (processes_[rank] != ended) continue;
       processes_[rank] = 0;
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (elastic_ && rank > 0) {
+        if (code != 0 && processes_[0] > 0 && asked_ == 0) say_end(rank, status);
+        continue;
+      }
+      if (elastic_) terminate_ = Clock::now() + kOwnWords;
       if (code == 0 || result_ != 0) continue;
       result_ = code;
       if (asked_ != 0) continue;
-      if (WIFSIGNALED(status)) std::fprintf(stderr, "penstock launch: rank %zu was ended by signal %d\n", rank, WTERMSIG(status));
+      if (WIFSIGNALED(status)) say_end(rank, status);
       terminate_ = Clock::now() + kOwnWords;
     }
   }
@@ -155,7 +181,11 @@ int Group::wait() {
     end_late();
     const int signal = ::sigtimedwait(&expected, nullptr, &round);
     if (signal <= 0 || signal == SIGCHLD || (signal == SIGHUP && asked_ != 0)) continue;  // a closed terminal is said twice
-    send(asked_ == 0 ? signal : SIGKILL);
+    // Rank 0 of an elastic run ends it, and tells the others.
+    if (elastic_ && asked_ == 0 && processes_[0] > 0)
+      ::kill(processes_[0], signal);
+    else
+      send(asked_ == 0 ? signal : SIGKILL);
     asked_ = signal;
   }
   return asked_ == 0 ? result_ : 128 + asked_;
@@ -178,6 +208,11 @@ void add_launch(CLI::App& program) {
   const auto options = std::make_shared<LaunchFlags>();
   begin_group(*command, groups::kWhere);
   command->add_option("-n,--processes", options->processes, "Processes to start [2]")->check(CLI::Range(1, 4096));
+  command->add_flag("--elastic", options->elastic,
+                    "Go on when a process is lost, and take in those that come; one more process than N has no device and leads");
+  command->add_option("--spares", options->spares, "With --elastic: processes beside the N that take the place of lost ones [0]")
+      ->check(CLI::Range(0, 4096))
+      ->needs("--elastic");
   command->add_option("--port", options->port, "Port at which they meet; 0: a free one [0]")->check(CLI::Range(0, 65535));
   command
       ->add_option("ARGS", options->arguments, "The command of each process, behind --: penstock's, or another program (python train.py)")

@@ -21,6 +21,7 @@
 #include "cli/kernels.h"
 #include "cli/output.h"
 #include "cli/shared_options.h"
+#include "config/elastic.h"
 #include "config/learning_rate.h"
 #include "driver/generation.h"
 #include "driver/ranks.h"
@@ -215,6 +216,23 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
   print_json(out);
 }
 
+// The fastest of the ways in which the run fits these devices.
+TrainingPrograms programs_on(int devices, const Config& config, const Dataset& data, const ModelRegistry& models) {
+  std::string refused;
+  for (const RunLayout& layout : layouts_on(config, devices)) {
+    try {
+      TrainingPrograms programs = training_programs(layout.config, prepare(layout, models), data, 0);
+      choose_kernels(config, programs.training);
+      if (programs.evaluation) choose_kernels(config, *programs.evaluation);
+      programs.layout = text_of(layout);
+      return programs;
+    } catch (const Error& error) {
+      refused += concat(text_of(layout), ": ", error.what(), "\n");
+    }
+  }
+  throw Error(concat("the run does not fit ", counted(devices, "device")), split(refused, '\n'), "start it again on more");
+}
+
 void train(const TrainOptions& options, const ModelRegistry& models) {
   const Log& log = options.config.log;
   const ConfigOptions settings = settled(options, models);
@@ -250,7 +268,15 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
       const std::string line = progress_text(metrics, config.train.steps);
       log.verbose ? log.say(line) : log.keep(line);
     };
-    result = penstock::train({config, programs, start, *cluster, *data, {.begin = begin_run, .step = show, .stop = stop_requested}});
+    const auto say = [&](const std::string& line) { log.say(line); };
+    result = penstock::train({config,
+                              programs,
+                              start,
+                              *cluster,
+                              *data,
+                              {.begin = begin_run, .step = show, .stop = stop_requested, .event = say, .programs_on = [&](int devices) {
+                                 return programs_on(devices, config, *data, models);
+                               }}});
   }
   if (result.stopped) log.say(concat("stopped by a signal after step ", result.last.step));
   const std::string timeline = written_timeline(config, prepared, programs, result);

@@ -27,6 +27,7 @@ struct StepInput {
   // Where rows hold several samples: the place in `samples` at which each row begins. Empty: a row for each sample.
   std::vector<std::int64_t> begins = {};
   std::int64_t steps = 1;  // of training at once (Schedule::steps): equal parts of `samples`, `step` being the first
+  double deadline = 0;     // the most seconds that one wait may take; 0: as the cluster says
 };
 
 // Fills data ports (a model's, "rows" and "seed"); every device has its own and reads only what it needs. Must be const-safe
@@ -80,6 +81,16 @@ struct StateSource {
 class Cluster {
  public:
   virtual ~Cluster() = default;  // stops the workers
+  // Whether devices may go and come while the cluster lives.
+  virtual bool is_elastic() const { return false; }
+  // Whether a device was lost, or a step failed, since the devices were grouped last.
+  virtual bool has_failed() const { return false; }
+  // How many devices wait to be taken in.
+  virtual int waiting() { return 0; }
+  // After a failure, or where devices wait: leaves out those that are gone, takes in those that wait, and numbers them anew, so that the
+  // place of one that is gone is taken by the last. Gives, by new number, the old one; -1: it has come now. All programs are forgotten, and
+  // where one was lost the state is of no step until it is set. Throws Error where no device is left.
+  virtual std::vector<std::int32_t> regroup() { return {}; }
   virtual int devices() const = 0;
   // Gives each device its program and binds it; verified before it leaves. Cached by hash: a second call costs a lookup.
   // Returns the hash. The state of the devices is kept where names agree. Throws Error for a program that wants on a device the whole or a

@@ -61,6 +61,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<const Program> program, int device, E
       data_(data),
       commit_(commit),
       read_ahead_(inputs_ahead(*program_, own_)),
+      usual_deadline_(deadline),
       deadline_(deadline),
       state_(own_),
       inner_(own_.instructions.size(), kNoEvent),
@@ -100,6 +101,8 @@ void DeviceRunner::place_on_host() {
 
 DeviceReport DeviceRunner::step(const StepInput& input, bool record_spans) {
   input_ = &input;
+  deadline_ = input.deadline > 0 ? std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(input.deadline))
+                                 : usual_deadline_;
   record_ = record_spans;
   busy_ = waiting_ = {};
   spans_.clear();

@@ -97,10 +97,10 @@ class DeviceRunner {
   bool asynchronous_;
   const DataSource& data_;
   Commit& commit_;
-  std::vector<bool> writes_state_;      // by instruction
-  std::vector<bool> read_ahead_;        // by instruction: an input that something else than its reader follows
-  std::optional<DataReader> reader_{};  // of these, where they lie in the host's memory
-  std::chrono::nanoseconds deadline_;
+  std::vector<bool> writes_state_;                      // by instruction
+  std::vector<bool> read_ahead_;                        // by instruction: an input that something else than its reader follows
+  std::optional<DataReader> reader_{};                  // of these, where they lie in the host's memory
+  std::chrono::nanoseconds usual_deadline_, deadline_;  // where a step says none; the present step's
   DeviceState state_;
   IdVector<SlotId, std::span<std::byte>> memory_;  // where each slot lies on the device
   std::vector<Event> inner_;                       // the executor's or transport's event, by instruction

@@ -53,11 +53,6 @@ bool needs_all(Command::Kind kind) {
   return kind == Kind::load || kind == Kind::set_state || kind == Kind::step || kind == Kind::save_state;
 }
 
-// Whether the device is no more there: it, or who should hear of it, blames itself.
-bool is_gone(const Reply& reply, std::size_t device) {
-  return std::ranges::find(reply.lost, static_cast<std::int32_t>(device)) != reply.lost.end();
-}
-
 // The error nearest to the cause: not that another device failed, and rather a lost device's own words than those of who lost it.
 const Reply* cause(const std::vector<Reply>& replies) {
   const Reply* found = nullptr;
@@ -118,11 +113,17 @@ std::vector<std::byte> put_together(const std::vector<OwnedState>& owned) {
   return out;
 }
 
+constexpr std::int32_t kCome = -1, kGone = -2;  // in place of an old number
+
 class Controller : public Cluster {
  public:
   explicit Controller(std::unique_ptr<Carrier> carrier) : carrier_(std::move(carrier)) {}
 
   int devices() const override { return carrier_->devices(); }
+  bool is_elastic() const override { return carrier_->is_elastic(); }
+  bool has_failed() const override { return failed_ || stopped_; }
+  int waiting() override { return carrier_->waiting(); }
+  std::vector<std::int32_t> regroup() override;
   using Cluster::load;
   std::uint64_t load(std::shared_ptr<const Program> body) override;
   void unload(std::uint64_t program) override;
@@ -177,6 +178,20 @@ void Controller::check_state() const {
   throw Error("a step failed after it had begun to write the state, so what the devices hold is of no step",
               {concat(counted(std::ssize(torn_), "tensor"), " that it updates, such as ", quote(*torn_.begin()))},
               "set all of them from a state that was kept, or begin again from it");
+}
+
+std::vector<std::int32_t> Controller::regroup() {
+  std::vector<HeldState> before = std::move(held_);
+  const std::vector<std::int32_t> from = carrier_->regroup();
+  held_.assign(from.size(), {});
+  for (std::size_t d = 0; d < from.size(); ++d)
+    if (from[d] >= 0 && static_cast<std::size_t>(from[d]) < before.size()) held_[d] = std::exchange(before[from[d]], {});
+  for (const HeldState& lost : before)
+    for (const auto& [tensor, names] : lost) torn_.insert(tensor);
+  loaded_.clear();
+  holders_ = Holders();
+  failed_ = stopped_ = false;
+  return from;
 }
 
 std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
@@ -270,7 +285,7 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
   const auto loaded = loaded_.find(program);
   if (loaded == loaded_.end()) throw Error("a step of a program that was never loaded");
   check_state();
-  if (failed_ && !stopped_) stopped_ = !carrier_->recover();
+  if (failed_ && !stopped_) stopped_ = carrier_->is_elastic() || !carrier_->recover();
   failed_ = false;
   bring(holders_.outdated(program));
   const Command command{.kind = Command::Kind::step, .program = program, .input = input, .record_spans = record_spans};
@@ -322,6 +337,23 @@ std::map<std::string, SharedTensor> Controller::share_state() {
 }
 
 }  // namespace
+
+bool is_gone(const Reply& reply, std::size_t device) {
+  return std::ranges::find(reply.lost, static_cast<std::int32_t>(device)) != reply.lost.end();
+}
+
+std::vector<std::int32_t> numbered_anew(std::size_t devices, const std::set<std::size_t>& gone, std::size_t come) {
+  std::vector<std::int32_t> out;
+  for (std::size_t d = 0; d < devices; ++d) out.push_back(gone.contains(d) ? kGone : static_cast<std::int32_t>(d));
+  out.insert(out.end(), come, kCome);
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    while (!out.empty() && out.back() == kGone) out.pop_back();
+    if (d >= out.size() || out[d] != kGone) continue;
+    out[d] = out.back();
+    out.pop_back();
+  }
+  return out;
+}
 
 void check_carried(const Program& before, const Program& after) {
   for (std::size_t d = 0; d < after.devices.size(); ++d) check_carried(d, state_of(before.devices[d]), state_of(after.devices[d]));

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/machine.h"
@@ -25,9 +26,24 @@ class Carrier {
   virtual std::vector<Reply> exchange(const std::vector<const Command*>& commands) = 0;
   // After a failed step to which all devices have replied: makes them ready for another one. False where that cannot be.
   virtual bool recover() { return false; }
+  // Whether devices may go and come: then recover() is not asked, but regroup().
+  virtual bool is_elastic() const { return false; }
+  // Leaves out devices that are gone, takes in those that wait, and connects all anew. By new number, the old one; -1: it has come now, and
+  // holds nothing. The place of one that is gone is taken by the last. The devices have forgotten all programs. Throws Error where none is
+  // left.
+  virtual std::vector<std::int32_t> regroup() { return {}; }
+  // How many devices wait to be taken in.
+  virtual int waiting() { return 0; }
   // Tells those that obey from other processes, and waits for no reply.
   virtual void tell(const Command&) {}
 };
+
+// Whether the device is no more there: it, or who should hear of it, blames itself.
+bool is_gone(const Reply& reply, std::size_t device);
+
+// Numbers `devices` without those that are gone and with those that have come, as Carrier::regroup() gives them: the places of those that
+// are gone are taken from the back, first by those that have come.
+std::vector<std::int32_t> numbered_anew(std::size_t devices, const std::set<std::size_t>& gone, std::size_t come);
 
 // State goes from program to program by its name alone: throws Error naming device and state where one of `after` lies in other pieces than
 // in `before`.

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint32_t kCommandMark = 0x33435350;  // "PSC3"
+constexpr std::uint32_t kCommandMark = 0x34435350;  // "PSC4"
 constexpr std::uint32_t kReplyMark = 0x35525350;    // "PSR5"
 
 // Values that are written as their bytes are in memory.
@@ -157,7 +157,7 @@ void fields(auto& message, Is<StateSource> auto& source) {
   message(source.kind, source.seed, source.path, source.parameters, source.values, source.files);
 }
 void fields(auto& message, Is<StepInput> auto& input) {
-  message(input.step, input.seed, input.validation, input.samples, input.steps, input.begins);
+  message(input.step, input.seed, input.validation, input.samples, input.steps, input.begins, input.deadline);
 }
 void fields(auto& message, Is<HostTensor> auto& tensor) {
   message(tensor.type, tensor.bytes);
@@ -179,7 +179,7 @@ void fields(auto& message, Is<Reply> auto& r) {
 }
 // All that stands behind the program.
 void fields(auto& message, Is<Command> auto& c) {
-  message(c.source, c.input, c.record_spans, c.text, c.results, c.error);
+  message(c.source, c.input, c.record_spans, c.text, c.device, c.devices, c.results, c.error);
 }
 
 constexpr std::int64_t kKeptFor = 64;  // programs

@@ -38,6 +38,7 @@ struct Command {
   bool record_spans = false;                 // for step
   std::string text = {};                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call;
                                              // for reconnect: a name that no connections had before
+  std::int32_t device = -1, devices = 0;     // for reconnect: the number that it has from now on, of how many; -1: as before
   Shared results = {};                       // for end_call
   std::string error = {};                    // for end_call and stop: a whole message; empty: no error
 };

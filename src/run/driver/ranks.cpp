@@ -89,6 +89,7 @@ std::optional<Ranks> ranks_from(const std::function<const char*(const char*)>& g
     out.store_runs = agent && std::string_view(agent) == "True";
     if (const char* attempt = get("TORCHELASTIC_RESTART_COUNT")) out.attempt = attempt;
     if (const char* secret = get("PENSTOCK_SECRET")) out.secret = secret;
+    if (const char* elastic = get("PENSTOCK_ELASTIC")) out.elastic = number_in("PENSTOCK_ELASTIC", elastic, 0, 1) == 1;
     return out;
   }
   return std::nullopt;

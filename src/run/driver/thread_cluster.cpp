@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,13 +27,21 @@ std::unique_ptr<Hub> make_thread_hub(int devices, double spin) {
 class ThreadCarrier : public Carrier {
  public:
   ThreadCarrier(int devices, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data, const ClusterOptions& options)
-      : interrupted_(options.interrupted), hub_(options.hub ? options.hub() : make_thread_hub(devices, options.spin)) {
+      : interrupted_(options.interrupted),
+        is_elastic_(options.elastic),
+        make_hub_([options](int devices) { return options.hub ? options.hub() : make_thread_hub(devices, options.spin); }),
+        hub_(make_hub_(devices)) {
     const auto make = [this, executor, data, options](int device) {
       std::unique_ptr<Executor> mine = executor(device);
-      std::unique_ptr<Transport> transport = hub_->endpoint(device, *mine);
-      if (options.wrap) transport = options.wrap(device, std::move(transport));
+      const auto connect = [this, options, &computes = *mine](int number) {
+        std::unique_ptr<Transport> transport = hub_->endpoint(number, computes);
+        if (options.wrap) transport = options.wrap(number, std::move(transport));
+        return transport;
+      };
+      std::unique_ptr<Transport> transport = connect(device);
       return std::make_unique<Worker>(device, std::move(mine), std::move(transport), data, commit_,
-                                      of_seconds<std::chrono::nanoseconds>(options.deadline));
+                                      of_seconds<std::chrono::nanoseconds>(options.deadline),
+                                      [connect](const Command& reconnect) { return connect(reconnect.device); });
     };
     for (int device = 0; device < devices; ++device)
       threads_.push_back(std::make_unique<DeviceThread>([make, device] { return make(device); }, [this] { failed(); }));
@@ -49,6 +58,8 @@ class ThreadCarrier : public Carrier {
   std::vector<Reply> exchange(const std::vector<const Command*>& commands) override {
     stepping_ = commands.front() && commands.front()->kind == Command::Kind::step;
     std::vector<Reply> replies = pass_on(commands);
+    for (std::size_t d = 0; d < replies.size(); ++d)
+      if (is_gone(replies[d], d)) gone_.insert(d);
     if (!stepping_ || std::ranges::all_of(replies, [](const Reply& reply) { return reply.error.empty(); })) return replies;
     hub_->reset();
     return hub_->was_not_recorded() ? pass_on(commands) : replies;
@@ -59,8 +70,29 @@ class ThreadCarrier : public Carrier {
     return true;
   }
 
+  bool is_elastic() const override { return is_elastic_; }
+
+  std::vector<std::int32_t> regroup() override {
+    const std::vector<std::int32_t> from = numbered_anew(threads_.size(), gone_, 0);
+    if (from.empty()) throw Error("no device is left");
+    stepping_ = false;
+    pass_on(std::vector<const Command*>(threads_.size(), &kDisconnect));
+    std::vector<std::unique_ptr<DeviceThread>> left;
+    for (const std::int32_t device : from) left.push_back(std::move(threads_[device]));
+    threads_ = std::move(left);
+    gone_.clear();
+    hub_ = make_hub_(devices());
+    std::vector<Command> commands;
+    for (int d = 0; d < devices(); ++d) commands.push_back({.kind = Command::Kind::reconnect, .device = d, .devices = devices()});
+    std::vector<const Command*> each;
+    for (const Command& command : commands) each.push_back(&command);
+    pass_on(each);
+    return from;
+  }
+
  private:
   static constexpr std::chrono::milliseconds kLook{20};  // how often it is looked for an interrupt
+  static inline const Command kDisconnect{.kind = Command::Kind::disconnect};
 
   std::vector<Reply> pass_on(const std::vector<const Command*>& commands) {
     if (stepping_) commit_->reset();
@@ -93,7 +125,10 @@ class ThreadCarrier : public Carrier {
 
   const std::function<bool()> interrupted_;
   const std::shared_ptr<Commit> commit_ = std::make_shared<Commit>();
-  const std::unique_ptr<Hub> hub_;
+  const bool is_elastic_;
+  const std::function<std::unique_ptr<Hub>(int devices)> make_hub_;
+  std::unique_ptr<Hub> hub_;
+  std::set<std::size_t> gone_;
   std::atomic<bool> stepping_ = false;
   std::vector<std::unique_ptr<DeviceThread>> threads_;  // last: they use the rest
 };

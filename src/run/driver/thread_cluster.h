@@ -18,6 +18,8 @@ struct ClusterOptions {
   std::function<bool()> interrupted = {};
   // Makes what connects the devices; none: a ThreadHub.
   std::function<std::unique_ptr<Hub>()> hub = {};
+  // Devices whose executor throws PeerLost of themselves are gone, and the others go on without them (Cluster::regroup).
+  bool elastic = false;
   // Wraps each device's transport (tests).
   std::function<std::unique_ptr<Transport>(int device, std::unique_ptr<Transport>)> wrap = {};
 };

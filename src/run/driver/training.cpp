@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "driver/batch_stream.h"
 #include "driver/outputs.h"
 #include "formats/safetensors.h"
@@ -83,6 +84,8 @@ class Loop {
         step_(run.start.step),
         position_(run.start.position),
         seen_(static_cast<double>(amount_before(run.data, run.start.position))),
+        programs_(&run.programs),
+        kept_{run.start.state, run.start.step, run.start.position},
         flops_(step_flops(run.programs.training)),
         first_recorded_(std::min(run.start.step + kFirstRecorded, run.config.train.steps)) {
     result_.devices.resize(run.programs.training.devices.size());
@@ -91,41 +94,120 @@ class Loop {
   }
 
   TrainingResult run() {
-    training_ = run_.cluster.load(run_.programs.training);
-    if (run_.programs.evaluation) evaluation_ = run_.cluster.load(*run_.programs.evaluation);
-    run_.cluster.set_state(run_.start.state);
+    try {
+      load();
+      run_.cluster.set_state(run_.start.state);
+    } catch (const Error&) {
+      go_on();
+    }
     if (run_.hooks.begin) run_.hooks.begin();
     fs::create_directories(run_.config.run.out);
     write_file((fs::path(run_.config.run.out) / "config.toml").string(), started_with(run_.config, run_.start));
     MetricsFile metrics((fs::path(run_.config.run.out) / "metrics.jsonl").string());
-    bool saved = true;
     begin_stream();
-    while (step_ < run_.config.train.steps && !stopping()) {
-      std::vector<StepMetrics> measured = train_steps();
-      if (run_.programs.evaluation && is_due(run_.config.train.validation_every)) measured.back().validation_loss = evaluate();
-      check_validation(measured.back());
-      if (measured.back().validation_loss) result_.validation_loss = measured.back().validation_loss;
-      for (const StepMetrics& of_step : measured) {
-        metrics.append(of_step);
-        if (run_.hooks.step) run_.hooks.step(of_step);
+    for (bool ended = false, saved = true; !ended;) {
+      try {
+        ended = step_ >= run_.config.train.steps || stopping();
+        if (!ended && run_.cluster.waiting() > 0) take_in();
+        if (!ended)
+          saved = turn(metrics);
+        else if (!saved)
+          save();
+      } catch (const Error&) {
+        go_on();
+        ended = false, saved = true;
       }
-      result_.last = measured.back();
-      saved = is_due(run_.config.run.checkpoint_every);
-      if (saved) save();
     }
-    if (!saved) save();
     result_.stopped = stopping();
     keep_usual_step();
     return std::move(result_);
   }
 
  private:
+  // The state that a run can go back to, and where it was then.
+  struct Kept {
+    StateSource state;
+    std::int64_t step, position;
+  };
+
+  void load() {
+    training_ = run_.cluster.load(programs_->training);
+    if (programs_->evaluation) evaluation_ = run_.cluster.load(*programs_->evaluation);
+  }
+
+  // The steps that the program does at once, with what is due behind them; whether a checkpoint was written.
+  bool turn(MetricsFile& metrics) {
+    std::vector<StepMetrics> measured = train_steps();
+    if (programs_->evaluation && is_due(run_.config.train.validation_every)) measured.back().validation_loss = evaluate();
+    check_validation(measured.back());
+    if (measured.back().validation_loss) result_.validation_loss = measured.back().validation_loss;
+    for (const StepMetrics& of_step : measured) {
+      metrics.append(of_step);
+      if (run_.hooks.step) run_.hooks.step(of_step);
+    }
+    result_.last = measured.back();
+    if (!is_due(run_.config.run.checkpoint_every)) return false;
+    save();
+    return true;
+  }
+
+  // Devices that have come are taken in.
+  void take_in() {
+    save();
+    const int before = run_.cluster.devices();
+    regroup();
+    say(concat("at step ", step_, ": ", counted(run_.cluster.devices() - before, "device"), " came; ", going_on()));
+  }
+
+  // Goes back to the state that was kept, on the devices that are left. Rethrows the error under way where it is no failure of theirs.
+  void go_on() try { throw; } catch (const Error& error) {
+    const std::int64_t failed = step_ + 1;
+    repeats_ = failed == failed_step_ ? repeats_ + 1 : 0;
+    failed_step_ = failed;
+    constexpr int kRepeats = 3;  // what fails so often in the same step would fail for ever
+    if (!run_.cluster.is_elastic() || !run_.cluster.has_failed() || repeats_ == kRepeats) throw;
+    regroup();
+    say(concat("in step ", failed, ": ", split(error.what(), '\n').front(), "; ", going_on()));
+  }
+
+  std::string going_on() const {
+    return concat(counted(run_.cluster.devices(), "device"), " go on from step ", step_, " as ", programs_->layout);
+  }
+
+  void say(const std::string& line) const {
+    if (run_.hooks.event) run_.hooks.event(line);
+  }
+
+  // Until the devices stay together for as long as it takes.
+  void regroup() {
+    for (;;) {
+      run_.cluster.regroup();
+      replaced_ = run_.hooks.programs_on(run_.cluster.devices());
+      programs_ = &replaced_;
+      try {
+        load();
+        run_.cluster.set_state(kept_.state);
+        break;
+      } catch (const Error&) {
+        if (!run_.cluster.has_failed()) throw;
+      }
+    }
+    step_ = kept_.step;
+    position_ = kept_.position;
+    seen_ = static_cast<double>(amount_before(run_.data, position_));
+    flops_ = step_flops(programs_->training);
+    result_.devices.resize(std::max(result_.devices.size(), programs_->training.devices.size()));
+    recorded_.clear();
+    stream_.reset();
+    begin_stream();
+  }
+
   // The metrics of step `number` of those that the program does at once, which take equal parts of its time.
   StepMetrics metrics_of(const StepResult& result, const StepInput& input, std::int64_t number) const {
-    const std::int64_t steps = run_.programs.steps;
+    const std::int64_t steps = programs_->steps;
     StepMetrics metrics;
     const auto output = [&](const std::string& name) {
-      return scalar_output(run_.programs.training, result, steps == 1 ? name : concat(name, ".", number));
+      return scalar_output(programs_->training, result, steps == 1 ? name : concat(name, ".", number));
     };
     metrics.step = input.step + number;
     metrics.loss = output("loss");
@@ -153,14 +235,14 @@ class Loop {
   }
   // Whether one of the steps just done is the last, or a multiple.
   bool is_due(std::int64_t every) const {
-    return step_ == run_.config.train.steps || (every > 0 && step_ / every > (step_ - run_.programs.steps) / every);
+    return step_ == run_.config.train.steps || (every > 0 && step_ / every > (step_ - programs_->steps) / every);
   }
 
   // Where batches have programs of their own, which the stream makes from this step on.
   void begin_stream() {
-    if (!run_.programs.of_batch) return;
+    if (!programs_->of_batch) return;
     const auto make = [this, first = position_](std::int64_t batch) {
-      return run_.programs.of_batch(run_.data.training_samples(first + batch * run_.config.train.batch));
+      return programs_->of_batch(run_.data.training_samples(first + batch * run_.config.train.batch));
     };
     stream_.emplace(make, run_.config.train.steps - step_, run_.config.batch.ahead);
   }
@@ -189,28 +271,28 @@ class Loop {
 
   // The steps that the program does at once.
   std::vector<StepMetrics> train_steps() {
-    StepInput input{.step = step_ + 1, .seed = run_.config.train.seed, .steps = run_.programs.steps};
+    StepInput input{.step = step_ + 1, .seed = run_.config.train.seed, .steps = programs_->steps};
     std::optional<BatchMetrics> planned;
     if (stream_)
       planned = load_next(input);
     else
-      for (std::int64_t step = 0; step < run_.programs.steps; ++step)
+      for (std::int64_t step = 0; step < programs_->steps; ++step)
         std::ranges::copy(run_.data.training_samples(position_ + step * run_.config.train.batch), std::back_inserter(input.samples));
     const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
     const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
     StepResult result = step(training_, input, record);
     std::vector<StepMetrics> metrics;
-    for (std::int64_t number = 0; number < run_.programs.steps; ++number) {
+    for (std::int64_t number = 0; number < programs_->steps; ++number) {
       metrics.push_back(metrics_of(result, input, number));
-      seen_ += static_cast<double>(amount_of(run_.data, input.samples)) / static_cast<double>(run_.programs.steps);
+      seen_ += static_cast<double>(amount_of(run_.data, input.samples)) / static_cast<double>(programs_->steps);
       metrics.back().seen = seen_;
       metrics.back().planned = planned;
       check_finite(metrics.back());
     }
-    step_ += run_.programs.steps;
-    position_ += run_.programs.steps * run_.config.train.batch;
-    add_up(result, run_.programs.steps, result_);
-    if (record && run_.programs.of_batch)
+    step_ += programs_->steps;
+    position_ += programs_->steps * run_.config.train.batch;
+    add_up(result, programs_->steps, result_);
+    if (record && programs_->of_batch)
       result_.batches.push_back({step_, batch_, std::move(result)});
     else if (record)
       recorded_.emplace_back(step_, std::move(result));
@@ -255,8 +337,8 @@ class Loop {
       if (stopping()) return std::nullopt;
       input.samples = run_.data.validation_samples(batch);
       const StepResult result = step(evaluation_, input);
-      loss += scalar_output(*run_.programs.evaluation, result, "loss_sum");
-      count += scalar_output(*run_.programs.evaluation, result, "count");
+      loss += scalar_output(*programs_->evaluation, result, "loss_sum");
+      count += scalar_output(*programs_->evaluation, result, "count");
     }
     return loss / count;
   }
@@ -267,7 +349,9 @@ class Loop {
     try {
       result_.checkpoint = write_checkpoint(run_.config.run.out, info, static_cast<int>(run_.config.run.keep),
                                             [this](const std::string& folder) { return run_.cluster.save_state(folder); });
+      kept_ = {{.kind = StateSource::Kind::checkpoint, .path = result_.checkpoint}, step_, position_};
     } catch (const Error& error) {
+      if (run_.cluster.has_failed()) throw;
       throw Error(concat("step ", step_, ": the checkpoint could not be written"), {error.what(), last_checkpoint()},
                   result_.checkpoint.empty() ? "" : "once that is mended, --resume goes on from the last one");
     }
@@ -275,6 +359,11 @@ class Loop {
 
   const TrainingRun& run_;
   std::int64_t step_, position_;
+  const TrainingPrograms* programs_;  // those of the run, or
+  TrainingPrograms replaced_;         // others, since its devices changed
+  Kept kept_;
+  std::int64_t failed_step_ = 0;  // that failed last, and how often again
+  int repeats_ = 0;
   double seen_, flops_;  // tokens or samples since the first step; what the step's program takes
   std::int64_t first_recorded_;
   std::vector<std::pair<std::int64_t, StepResult>> recorded_;  // by step

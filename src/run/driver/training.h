@@ -24,6 +24,7 @@ struct TrainingPrograms {
   std::int64_t steps = 1;             // that the training program does at once, one batch each (Schedule::steps)
   // Where each batch has a program of its own: of a batch's samples. While the run goes on, a thread of its own calls it.
   PlanStep of_batch = {};
+  std::string layout = {};  // in a phrase: "2 actors of 2 and 1 devices"; where the devices may change
 };
 // `position`: training samples read, behind which the first batch is. Throws Error as batch_planner() and compile_training() do.
 TrainingPrograms training_programs(const Config& config, const Prepared& prepared, const Dataset& data, std::int64_t position);
@@ -56,9 +57,12 @@ bool goes_on_in_place(const Config& config, const TrainingStart& start);
 void check_run(const Config& config, const TrainingStart& start);
 
 struct TrainingHooks {
-  std::function<void()> begin;                   // called before the first step: from here on the run must not be cut off
-  std::function<void(const StepMetrics&)> step;  // called after each step
-  std::function<bool()> stop;                    // asked after each step and while validating; true: finish early, with a checkpoint
+  std::function<void()> begin;                         // called before the first step: from here on the run must not be cut off
+  std::function<void(const StepMetrics&)> step;        // called after each step
+  std::function<bool()> stop;                          // asked after each step and while validating; true: finish early, with a checkpoint
+  std::function<void(const std::string&)> event = {};  // called with a line for each change of an elastic run's devices
+  // An elastic run's programs on so many devices (of which they may leave some idle). Throws Error where there are none.
+  std::function<TrainingPrograms(int devices)> programs_on = {};
 };
 
 // A run: what it trains, and on what.

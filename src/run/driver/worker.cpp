@@ -73,16 +73,26 @@ void Worker::obey(const Command& command, Reply& reply) {
       stopped_ = true;
       return;
     case Command::Kind::reconnect:
-      runners_.clear();
-      transport_.reset();
-      transport_ = connect_(command.text);
-      stopped_ = executor_->lanes() && !executor_->lanes()->goes_on();
-      return;
+      return reconnect(command);
     case Command::Kind::begin_call:
     case Command::Kind::end_call:
     case Command::Kind::stop:
       return;
   }
+}
+
+// Under another number the device has other parts of programs: it forgets those that it has, and keeps its state.
+void Worker::reconnect(const Command& command) {
+  runners_.clear();
+  transport_.reset();
+  if (command.device >= 0) {
+    device_ = command.device;
+    programs_.clear();
+    order_.clear();
+    is_bound_ = false;
+  }
+  transport_ = connect_(command);
+  stopped_ = executor_->lanes() && !executor_->lanes()->goes_on();
 }
 
 void Worker::bind(std::uint64_t program) {

@@ -19,10 +19,11 @@ namespace penstock {
 
 class Worker {
  public:
-  // Makes a transport anew, under a name that all devices say.
-  using Connect = std::function<std::unique_ptr<Transport>(const std::string& name)>;
+  // Makes a transport anew, as this command says: under a name that all devices say, for the number that this one has from now on.
+  using Connect = std::function<std::unique_ptr<Transport>(const Command& reconnect)>;
 
-  // `commit`: that of all devices of this process. `connect`: none where the transport is made ready by its hub.
+  // `transport`: null where it is made by the first `reconnect`. `commit`: that of all devices of this process. `connect`: none where the
+  // transport is made ready by its hub.
   Worker(int device, std::unique_ptr<Executor> executor, std::unique_ptr<Transport> transport, std::shared_ptr<const DataSource> data,
          std::shared_ptr<Commit> commit, std::chrono::nanoseconds deadline, Connect connect = {});
 
@@ -41,6 +42,7 @@ class Worker {
   };
 
   void obey(const Command& command, Reply& reply);
+  void reconnect(const Command& command);
   void step(const Command& command, Reply& reply);
   void set_state(const StateSource& source);
   void save_state(const std::string& folder, Reply& reply);

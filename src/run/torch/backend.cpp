@@ -26,8 +26,8 @@ std::unique_ptr<Hub> hub_between(const std::string& device) {
 }  // namespace
 
 const Backend& torch_backend() {
-  static constexpr Backend backend{libtorch_version,  processor_named, executors_on, hub_between,
-                                   make_gloo_cluster, serve_gloo,      product_rate, choose_kernels};
+  static constexpr Backend backend{libtorch_version, processor_named,      executors_on,  hub_between,  make_gloo_cluster,
+                                   serve_gloo,       make_elastic_cluster, serve_elastic, product_rate, choose_kernels};
   return backend;
 }
 

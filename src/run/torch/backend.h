@@ -7,7 +7,7 @@
 
 #include "devices/executor.h"
 #include "devices/hub.h"
-#include "torch/gloo_cluster.h"
+#include "torch/elastic_cluster.h"
 
 namespace penstock {
 
@@ -22,6 +22,8 @@ struct Backend {
   std::unique_ptr<Cluster> (*make_gloo_cluster)(const Ranks&, const ExecutorFactory&, std::shared_ptr<const DataSource>,
                                                 const GlooOptions&);
   int (*serve_gloo)(const Ranks&, const ExecutorFactory&, std::shared_ptr<const DataSource>, const GlooOptions&);
+  std::unique_ptr<Cluster> (*make_elastic_cluster)(const Ranks&, int devices, const GlooOptions&);
+  int (*serve_elastic)(const Ranks&, const ExecutorFactory&, std::shared_ptr<const DataSource>, const GlooOptions&);
   double (*product_rate)(DType);
   void (*choose_kernels)(Program&, const std::string& file);
 };

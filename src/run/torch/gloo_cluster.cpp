@@ -229,13 +229,6 @@ bool GlooCarrier::recover() {
   return recovered;
 }
 
-// State is saved where this rank's own configuration says that the run writes, wherever a message wants it.
-std::string folder_error(const std::string& folder, const std::string& run) {
-  const std::filesystem::path wanted(folder);
-  if (wanted == std::filesystem::path(run) / wanted.filename() && names_checkpoint(wanted.filename().string())) return {};
-  return concat("state is not saved in ", folder, "\n  the run's folder is ", run);
-}
-
 class GlooFollower : public Follower {
  public:
   GlooFollower(const Ranks& ranks, const ExecutorFactory& executor, const std::shared_ptr<const DataSource>& data,

@@ -2,6 +2,7 @@
 #include "torch/rank_device.h"
 
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "base/machine.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "state/checkpoint.h"
 #include "torch/device.h"
 #include "torch/gloo_transport.h"
 #include "torch/nccl_library.h"
@@ -55,17 +57,24 @@ void start_device(RankDevice& own, const Mail& mail, const Ranks& ranks, const E
     if (ranks.local_size > 0) keep_to_share(ranks.local_rank, ranks.local_size);
     constexpr const char* kFirst = "first";
     // Over Gloo before anything that may fail here, as the others wait for it.
-    std::unique_ptr<Transport> transport = options.nccl ? nullptr : connect(mail, ranks, options, kFirst);
+    std::unique_ptr<Transport> transport = options.nccl || ranks.elastic ? nullptr : connect(mail, ranks, options, kFirst);
     std::unique_ptr<Executor> mine = executor(ranks.rank);
-    if (options.nccl) transport = connect_nccl(mail, options, *mine, kFirst);
-    const auto again = [&mail, ranks, options, &computes = *mine](const std::string& name) {
-      return options.nccl ? connect_nccl(mail, options, computes, name) : connect(mail, ranks, options, name);
+    if (options.nccl && !ranks.elastic) transport = connect_nccl(mail, options, *mine, kFirst);
+    const auto again = [&mail, ranks = Ranks(ranks), options, &computes = *mine](const Command& reconnect) mutable {
+      if (reconnect.device >= 0) ranks.rank = reconnect.device, ranks.size = reconnect.devices;
+      return options.nccl ? connect_nccl(mail, options, computes, reconnect.text) : connect(mail, ranks, options, reconnect.text);
     };
     return std::make_unique<Worker>(ranks.rank, std::move(mine), std::move(transport), data, own.commit, of_seconds(options.deadline),
                                     again);
   };
   own.thread = std::make_unique<DeviceThread>(make, [] {});
   if (const Reply made = own.thread->wait(); !made.error.empty()) throw Error(made.error);
+}
+
+std::string folder_error(const std::string& folder, const std::string& run) {
+  const std::filesystem::path wanted(folder);
+  if (wanted == std::filesystem::path(run) / wanted.filename() && names_checkpoint(wanted.filename().string())) return {};
+  return concat("state is not saved in ", folder, "\n  the run's folder is ", run);
 }
 
 }  // namespace penstock

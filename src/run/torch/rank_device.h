@@ -5,6 +5,8 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "devices/commit.h"
 #include "driver/device_thread.h"
@@ -33,6 +35,7 @@ struct RankDevice {
     thread->post(command);
   }
   Reply wait() { return thread->wait(); }
+  std::optional<Reply> wait_for(std::chrono::milliseconds longest) { return thread->wait_for(longest); }
   // So that whoever waits for the device hears of it. That takes as long as a collective under way may take, for which nobody should wait
   // who has an error to tell. What is no step the device does as ever.
   void disconnect() {
@@ -45,10 +48,14 @@ struct RankDevice {
   }
 };
 
-// This rank's device, on a thread of its own; Gloo's threads start there too. They keep to their share of the machine's cores: they, and a
-// peer that they wake, would otherwise take another rank's core in the middle of its work.
-// `mail` outlives the device. Throws Error.
+// This rank's device, on a thread of its own, in an elastic run without connections yet; Gloo's threads start there too. They keep to their
+// share of the machine's cores: they, and a peer that they wake, would otherwise take another rank's core in the middle of its work. `mail`
+// outlives the device. Throws Error.
 void start_device(RankDevice& own, const Mail& mail, const Ranks& ranks, const ExecutorFactory& executor,
                   const std::shared_ptr<const DataSource>& data, const GlooOptions& options);
+
+// State is saved where this process's own configuration says that the run writes (GlooOptions::folder), wherever a message wants it. Empty:
+// `folder` is such a place; else what is wrong with it.
+std::string folder_error(const std::string& folder, const std::string& run);
 
 }  // namespace penstock
