@@ -217,19 +217,22 @@ void print_result(const Config& config, const Dataset& data, const TrainingResul
 }
 
 // The fastest of the ways in which the run fits these devices.
-TrainingPrograms programs_on(int devices, const Config& config, const Dataset& data, const ModelRegistry& models) {
+TrainingPrograms programs_on(int devices, const Pace& pace, const Config& config, const Dataset& data, const ModelRegistry& models) {
   std::string refused;
+  std::optional<TrainingPrograms> best;
   for (const RunLayout& layout : layouts_on(config, devices)) {
     try {
       TrainingPrograms programs = training_programs(layout.config, prepare(layout, models), data, 0);
       choose_kernels(config, programs.training);
       if (programs.evaluation) choose_kernels(config, *programs.evaluation);
       programs.layout = text_of(layout);
-      return programs;
+      programs.predicted = pace.predict(programs.training);
+      if (!best || programs.predicted < best->predicted) best = std::move(programs);
     } catch (const Error& error) {
       refused += concat(text_of(layout), ": ", error.what(), "\n");
     }
   }
+  if (best) return std::move(*best);
   throw Error(concat("the run does not fit ", counted(devices, "device")), split(refused, '\n'), "start it again on more");
 }
 
@@ -269,14 +272,15 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
       log.verbose ? log.say(line) : log.keep(line);
     };
     const auto say = [&](const std::string& line) { log.say(line); };
-    result = penstock::train({config,
-                              programs,
-                              start,
-                              *cluster,
-                              *data,
-                              {.begin = begin_run, .step = show, .stop = stop_requested, .event = say, .programs_on = [&](int devices) {
-                                 return programs_on(devices, config, *data, models);
-                               }}});
+    result = penstock::train(
+        {config,
+         programs,
+         start,
+         *cluster,
+         *data,
+         {.begin = begin_run, .step = show, .stop = stop_requested, .event = say, .programs_on = [&](int count, const Pace& pace) {
+            return programs_on(count, pace, config, *data, models);
+          }}});
   }
   if (result.stopped) log.say(concat("stopped by a signal after step ", result.last.step));
   const std::string timeline = written_timeline(config, prepared, programs, result);

@@ -17,6 +17,10 @@ double flops_of(const TaskGraph& graph) {
 
 }  // namespace
 
+double task_flops(const Task& task) {
+  return flops_of(task.graph);
+}
+
 double step_flops(const Program& program) {
   std::vector<double> of_task;
   for (const Task& task : program.tasks) of_task.push_back(flops_of(task.graph));

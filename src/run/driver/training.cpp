@@ -26,6 +26,8 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kFirstRecorded = 4, kRecorded = 9;
 // Where batches have programs of their own, so many steps are shown, all of them.
 constexpr std::int64_t kRecordedBatches = 20;
+// So many steps say how fast the devices of an elastic run are.
+constexpr std::int64_t kPaced = 20;
 
 // The keys of the model that differ between two configurations, as "width: 64, here 128".
 std::vector<std::string> model_differences(const Config::Model& theirs, const Config::Model& ours) {
@@ -153,7 +155,7 @@ class Loop {
 
   // Devices that have come are taken in.
   void take_in() {
-    save();
+    if (kept_.step != step_) save();
     const int before = run_.cluster.devices();
     regroup();
     say(concat("at step ", step_, ": ", counted(run_.cluster.devices() - before, "device"), " came; ", going_on()));
@@ -171,7 +173,9 @@ class Loop {
   }
 
   std::string going_on() const {
-    return concat(counted(run_.cluster.devices(), "device"), " go on from step ", step_, " as ", programs_->layout);
+    const std::string predicted =
+        programs_->predicted > 0 ? concat(", ", short_decimal(programs_->predicted, 3), " s a step predicted") : "";
+    return concat(counted(run_.cluster.devices(), "device"), " go on from step ", step_, " as ", programs_->layout, predicted);
   }
 
   void say(const std::string& line) const {
@@ -182,7 +186,7 @@ class Loop {
   void regroup() {
     for (;;) {
       run_.cluster.regroup();
-      replaced_ = run_.hooks.programs_on(run_.cluster.devices());
+      replaced_ = run_.hooks.programs_on(run_.cluster.devices(), pace_);
       programs_ = &replaced_;
       try {
         load();
@@ -197,6 +201,7 @@ class Loop {
     seen_ = static_cast<double>(amount_before(run_.data, position_));
     flops_ = step_flops(programs_->training);
     result_.devices.resize(std::max(result_.devices.size(), programs_->training.devices.size()));
+    usual_ = 0;
     recorded_.clear();
     stream_.reset();
     begin_stream();
@@ -247,6 +252,9 @@ class Loop {
     stream_.emplace(make, run_.config.train.steps - step_, run_.config.batch.ahead);
   }
 
+  // In an elastic run a wait that takes ten times as long as a step is one for a device that is gone or stands still.
+  double deadline() const { return run_.cluster.is_elastic() && usual_ > 0 ? 10 * usual_ + 1 : 0; }
+
   // Loads the program of the step's batch, and sets its samples in the program's order.
   BatchMetrics load_next(StepInput& input) {
     const auto begin = std::chrono::steady_clock::now();
@@ -279,8 +287,13 @@ class Loop {
       for (std::int64_t step = 0; step < programs_->steps; ++step)
         std::ranges::copy(run_.data.training_samples(position_ + step * run_.config.train.batch), std::back_inserter(input.samples));
     const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
-    const bool record = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
+    const bool is_shown = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
+    const bool is_paced = run_.cluster.is_elastic() && pace_.steps() < kPaced && usual_ > 0 && !stream_;
+    const bool record = is_shown || is_paced;
+    input.deadline = deadline();
     StepResult result = step(training_, input, record);
+    usual_ = usual_ > 0 ? std::min(usual_, result.seconds) : result.seconds;
+    if (is_paced) pace_.add(programs_->training, result);
     std::vector<StepMetrics> metrics;
     for (std::int64_t number = 0; number < programs_->steps; ++number) {
       metrics.push_back(metrics_of(result, input, number));
@@ -292,9 +305,9 @@ class Loop {
     step_ += programs_->steps;
     position_ += programs_->steps * run_.config.train.batch;
     add_up(result, programs_->steps, result_);
-    if (record && programs_->of_batch)
+    if (is_shown && programs_->of_batch)
       result_.batches.push_back({step_, batch_, std::move(result)});
-    else if (record)
+    else if (is_shown)
       recorded_.emplace_back(step_, std::move(result));
     return metrics;
   }
@@ -362,6 +375,8 @@ class Loop {
   const TrainingPrograms* programs_;  // those of the run, or
   TrainingPrograms replaced_;         // others, since its devices changed
   Kept kept_;
+  Pace pace_;
+  double usual_ = 0;              // seconds of the fastest step on the present devices; 0: there was none yet
   std::int64_t failed_step_ = 0;  // that failed last, and how often again
   int repeats_ = 0;
   double seen_, flops_;  // tokens or samples since the first step; what the step's program takes

@@ -14,6 +14,7 @@
 #include "devices/cluster.h"
 #include "driver/batch_planner.h"
 #include "driver/metrics.h"
+#include "driver/pace.h"
 #include "state/checkpoint.h"
 
 namespace penstock {
@@ -24,7 +25,10 @@ struct TrainingPrograms {
   std::int64_t steps = 1;             // that the training program does at once, one batch each (Schedule::steps)
   // Where each batch has a program of its own: of a batch's samples. While the run goes on, a thread of its own calls it.
   PlanStep of_batch = {};
-  std::string layout = {};  // in a phrase: "2 actors of 2 and 1 devices"; where the devices may change
+  // Where the devices may change: how the run is laid out on them, in a phrase, and the seconds that a step is predicted to take; 0: not
+  // known.
+  std::string layout = {};
+  double predicted = 0;
 };
 // `position`: training samples read, behind which the first batch is. Throws Error as batch_planner() and compile_training() do.
 TrainingPrograms training_programs(const Config& config, const Prepared& prepared, const Dataset& data, std::int64_t position);
@@ -61,8 +65,9 @@ struct TrainingHooks {
   std::function<void(const StepMetrics&)> step;        // called after each step
   std::function<bool()> stop;                          // asked after each step and while validating; true: finish early, with a checkpoint
   std::function<void(const std::string&)> event = {};  // called with a line for each change of an elastic run's devices
-  // An elastic run's programs on so many devices (of which they may leave some idle). Throws Error where there are none.
-  std::function<TrainingPrograms(int devices)> programs_on = {};
+  // An elastic run's programs on so many devices, of which they may leave some idle: those that are predicted to be fastest. Throws Error
+  // where there are none.
+  std::function<TrainingPrograms(int devices, const Pace& pace)> programs_on = {};
 };
 
 // A run: what it trains, and on what.

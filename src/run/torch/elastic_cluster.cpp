@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <set>
 #include <thread>
@@ -295,6 +296,7 @@ std::unique_ptr<Cluster> make_elastic_cluster(const Ranks& ranks, int devices, c
 }
 
 int serve_elastic(const Ranks& ranks, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data, const GlooOptions& options) {
+  std::signal(SIGPIPE, SIG_IGN);  // a connection that the other end has closed is an error like others
   try {
     Mail mail(ranks, of_seconds(options.rendezvous), of_seconds(options.deadline));
     while (!ElasticMember(mail, ranks, executor, data, checked_backend(options)).serve()) {
