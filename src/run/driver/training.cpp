@@ -175,7 +175,8 @@ class Loop {
   std::string going_on() const {
     const std::string predicted =
         programs_->predicted > 0 ? concat(", ", short_decimal(programs_->predicted, 3), " s a step predicted") : "";
-    return concat(counted(run_.cluster.devices(), "device"), " go on from step ", step_, " as ", programs_->layout, predicted);
+    const int devices = run_.cluster.devices();
+    return concat(counted(devices, "device"), devices == 1 ? " goes" : " go", " on from step ", step_, " as ", programs_->layout, predicted);
   }
 
   void say(const std::string& line) const {

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs whose processes die, stand still and come back go on by themselves, and end as a run that was left alone."""
+
+import os
+import pathlib
+import random
+import signal
+import time
+import unittest
+
+from support import SOAK, ProgramTest, Result, drawn_seed, read_metrics, read_state, start
+
+STEPS = 40
+LAYOUT = ["--schedule", "1f1b", "--mesh", "pipe=2,data=2", "--dtype", "f64"]
+
+
+def processes_of(launcher):
+    """The launcher's living processes by their ranks; rank 0 leads and has no device."""
+    out = {}
+    for child in pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split():
+        variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        rank = next((variable[5:] for variable in variables if variable.startswith(b"RANK=")), None)
+        if rank is not None and b"penstock\0train" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+            out[int(rank)] = int(child)
+    return out
+
+
+class Elastic(ProgramTest):
+    def start(self, out, *more, spares=0):
+        arguments = self.train_arguments(out, STEPS, *LAYOUT, "--backend", "gloo", "--set", "checkpoint_every=5", "--verbose", *more)
+        self.metrics = self.folder / out / "metrics.jsonl"
+        return start("launch", "--elastic", "-n", 4, "--spares", spares, "--", *arguments, environment={"OMP_NUM_THREADS": "1"})
+
+    def wait_for_lines(self, launcher, lines):
+        """Until so many steps were done, repeated ones counted again."""
+        while launcher.poll() is None and not (self.metrics.exists() and self.metrics.read_bytes().count(b"\n") >= lines):
+            time.sleep(0.005)
+
+    def reference(self):
+        self.train("reference", STEPS, *LAYOUT, "--set", "checkpoint_every=5")
+        return read_metrics(self.folder / "reference")
+
+    def assert_like(self, out, reference, result):
+        self.assertEqual(result.code, 0, result.err)
+        losses = {step: line["loss"] for step, line in read_metrics(self.folder / out).items()}
+        self.assertEqual(sorted(losses), list(range(1, STEPS + 1)))
+        for step, loss in losses.items():
+            self.assertAlmostEqual(loss, reference[step]["loss"], delta=1e-10 * abs(loss), msg=f"step {step}")
+
+    def test_killed_devices(self):
+        """One after the other, until one is left."""
+        reference = self.reference()
+        seed = drawn_seed()
+        draws = random.Random(seed)
+        launcher = self.start("killed")
+        for lines in (6, 16, 26):
+            self.wait_for_lines(launcher, lines + draws.randrange(4))
+            ranks = processes_of(launcher)
+            del ranks[0]
+            os.kill(draws.choice(list(ranks.values())), signal.SIGKILL)
+        result = Result(launcher)
+        self.assert_like("killed", reference, result)
+        for left in ("3 devices go on", "2 devices go on", "1 device goes on"):
+            self.assertIn(left, result.err)
+
+    def test_a_spare_takes_the_place(self):
+        self.reference()
+        launcher = self.start("spare", spares=1)
+        self.wait_for_lines(launcher, 12)
+        os.kill(processes_of(launcher)[2], signal.SIGKILL)
+        result = Result(launcher)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("4 devices go on", result.err)
+        last = f"checkpoint-{STEPS}"
+        self.assertEqual(read_state(self.folder / "spare" / last), read_state(self.folder / "reference" / last))
+
+    def test_random_faults(self):
+        """Kills, stands and goes on again, of any device; what goes on is taken in again."""
+        reference = self.reference()
+        seed = drawn_seed()
+        draws = random.Random(seed)
+        launcher = self.start("random", spares=2)
+        stopped = []
+        for lines in range(5, 5 + 10 * (30 if SOAK else 3), 10):
+            self.wait_for_lines(launcher, lines + draws.randrange(5))
+            ranks = processes_of(launcher)
+            living = [pid for rank, pid in ranks.items() if rank > 0 and pid not in stopped]
+            if stopped and (len(living) < 3 or draws.random() < 0.5):
+                os.kill(stopped.pop(0), signal.SIGCONT)
+            elif len(living) > 1:
+                pid = draws.choice(living)
+                if draws.random() < 0.5:
+                    os.kill(pid, signal.SIGKILL)
+                else:
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        self.assert_like("random", reference, Result(launcher))
+
+    def test_the_leader_is_lost(self):
+        """Its devices end, and the run goes on from its last checkpoint when it is started again."""
+        reference = self.reference()
+        launcher = self.start("led")
+        self.wait_for_lines(launcher, 12)
+        os.kill(processes_of(launcher)[0], signal.SIGKILL)
+        result = Result(launcher)
+        self.assertEqual(result.code, 128 + signal.SIGKILL, result.err)
+        self.assertIn("rank 0 was lost", result.err)
+        again = Result(self.start("led", "--resume-or-start"))
+        self.assert_like("led", reference, again)
+
+
+if __name__ == "__main__":
+    unittest.main()
