@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,11 @@ constexpr std::chrono::seconds kOwnWords{8}, kAfterTermination{10};
 
 struct LaunchFlags {
   int processes = 2;
-  // Devices may go and come: rank 0 has none, and beside `processes` of them so many more wait for others to go.
+  // Devices may go and come: rank 0 has none, beside `processes` of them so many more wait for others to go, and so many that are lost are
+  // started again. `join`: rank 0 is there already, at this HOST:PORT.
   bool elastic = false;
-  int spares = 0;
+  int spares = 0, restarts = 0;
+  std::string join;
   int port = 0;
   std::string log_file;  // to FILE.RANK goes a process's standard error; empty: to the launcher's
   std::vector<std::string> arguments;
@@ -58,8 +61,9 @@ void make_secret() {
 // Runs this program once more, or another, as `rank`, in a process group of its own: so a terminal's interrupt reaches only the launcher,
 // which forwards it.
 pid_t start(const LaunchFlags& options, int rank, int port) {
-  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  const std::size_t colon = options.join.rfind(':');
+  ::setenv("MASTER_ADDR", options.join.empty() ? "127.0.0.1" : options.join.substr(0, colon).c_str(), 1);
+  ::setenv("MASTER_PORT", options.join.empty() ? std::to_string(port).c_str() : options.join.substr(colon + 1).c_str(), 1);
   const int devices = options.processes + options.spares;
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(ranks_of(options)).c_str(), 1);
@@ -114,10 +118,10 @@ void say_end(std::size_t rank, int status) {
 
 class Group {
  public:
-  explicit Group(const LaunchFlags& options) {
-    const int port = options.port > 0 ? options.port : free_port();
-    for (int rank = 0; rank < ranks_of(options); ++rank) processes_.push_back(start(options, rank, port));
-    elastic_ = options.elastic;
+  explicit Group(const LaunchFlags& options)
+      : options_(options), port_(options.port > 0 ? options.port : free_port()), restarts_(options.restarts) {
+    for (int rank = 0; rank < ranks_of(options); ++rank)
+      processes_.push_back(rank == 0 && !options.join.empty() ? 0 : start(options, rank, port_));
   }
 
   // Waits until every process has ended. Returns the exit code of the first that failed, or 128 + the signal that asked the launcher to
@@ -130,10 +134,13 @@ class Group {
       if (process > 0) ::kill(process, signal);
   }
   bool reap();
+  void note_end(std::size_t rank, int status);
   void end_late();
 
+  const LaunchFlags& options_;
+  const int port_;
+  int restarts_;                  // that are left
   std::vector<pid_t> processes_;  // by rank; 0: it has ended
-  bool elastic_ = false;
   int result_ = 0;
   int asked_ = 0;  // the signal that asked the launcher to end; 0: none
   Clock::time_point terminate_ = Clock::time_point::max(), kill_ = Clock::time_point::max();
@@ -142,26 +149,26 @@ class Group {
 // Notes all processes that have ended; false when none is left.
 bool Group::reap() {
   int status = 0;
-  for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-    for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
-      if (processes_[rank] != ended) continue;
-      processes_[rank] = 0;
-      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (elastic_ && rank > 0) {
-        if (code != 0 && processes_[0] > 0 && asked_ == 0) say_end(rank, status);
-        continue;
-      }
-      if (elastic_) terminate_ = Clock::now() + kOwnWords;
-      if (code == 0 || result_ != 0) continue;
-      result_ = code;
-      if (asked_ != 0) continue;
-      if (WIFSIGNALED(status)) say_end(rank, status);
-      terminate_ = Clock::now() + kOwnWords;
-    }
+  for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;)
+    if (const auto place = std::ranges::find(processes_, ended); place != processes_.end())
+      note_end(static_cast<std::size_t>(place - processes_.begin()), status);
+  return std::ranges::any_of(processes_, [](pid_t process) { return process > 0; });
+}
+
+void Group::note_end(std::size_t rank, int status) {
+  processes_[rank] = 0;
+  const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (options_.elastic && rank > 0 && processes_[0] > 0) {  // the others go on
+    if (code != 0 && asked_ == 0) say_end(rank, status);
+    if (code != 0 && asked_ == 0 && restarts_-- > 0) processes_[rank] = start(options_, static_cast<int>(rank), port_);
+    return;
   }
-  for (pid_t process : processes_)
-    if (process > 0) return true;
-  return false;
+  if (options_.elastic && rank == 0) terminate_ = Clock::now() + kOwnWords;
+  if (code == 0 || result_ != 0) return;
+  result_ = code;
+  if (asked_ != 0) return;
+  if (WIFSIGNALED(status)) say_end(rank, status);
+  terminate_ = Clock::now() + kOwnWords;
 }
 
 void Group::end_late() {
@@ -182,7 +189,7 @@ int Group::wait() {
     const int signal = ::sigtimedwait(&expected, nullptr, &round);
     if (signal <= 0 || signal == SIGCHLD || (signal == SIGHUP && asked_ != 0)) continue;  // a closed terminal is said twice
     // Rank 0 of an elastic run ends it, and tells the others.
-    if (elastic_ && asked_ == 0 && processes_[0] > 0)
+    if (options_.elastic && asked_ == 0 && processes_[0] > 0)
       ::kill(processes_[0], signal);
     else
       send(asked_ == 0 ? signal : SIGKILL);
@@ -195,7 +202,7 @@ void launch(const LaunchFlags& options) {
   // Signals are blocked before the first process starts, so that none is missed; each process starts with none blocked.
   const sigset_t blocked = awaited();
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
-  make_secret();
+  if (options.join.empty()) make_secret();
   const int result = Group(options).wait();
   if (result != 0) throw CLI::RuntimeError(result);
 }
@@ -213,6 +220,20 @@ void add_launch(CLI::App& program) {
   command->add_option("--spares", options->spares, "With --elastic: processes beside the N that take the place of lost ones [0]")
       ->check(CLI::Range(0, 4096))
       ->needs("--elastic");
+  command->add_option("--restarts", options->restarts, "With --elastic: start a lost process again, so often in all [0]")
+      ->check(CLI::Range(0, 1 << 20))
+      ->needs("--elastic");
+  command
+      ->add_option("--join", options->join,
+                   "With --elastic: the N come into the run that is led at HOST:PORT, with its PENSTOCK_SECRET and the same command")
+      ->type_name("HOST:PORT")
+      ->check([](const std::string& place) {
+        const std::size_t colon = place.rfind(':');
+        const std::optional<int> port = parse_number<int>(place.substr(colon == place.npos ? place.size() : colon + 1));
+        return colon > 0 && port && *port > 0 && *port < 65536 ? std::string() : concat(place, " is not HOST:PORT");
+      })
+      ->needs("--elastic")
+      ->excludes("--spares");
   command->add_option("--port", options->port, "Port at which they meet; 0: a free one [0]")->check(CLI::Range(0, 65535));
   command
       ->add_option("ARGS", options->arguments, "The command of each process, behind --: penstock's, or another program (python train.py)")

@@ -11,6 +11,7 @@ import unittest
 from support import SOAK, ProgramTest, Result, drawn_seed, read_metrics, read_state, start
 
 STEPS = 40
+MANY = 400 if SOAK else STEPS  # steps of random faults
 LAYOUT = ["--schedule", "1f1b", "--mesh", "pipe=2,data=2", "--dtype", "f64"]
 
 
@@ -18,32 +19,36 @@ def processes_of(launcher):
     """The launcher's living processes by their ranks; rank 0 leads and has no device."""
     out = {}
     for child in pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split():
-        variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        try:
+            variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            trains = b"penstock\0train" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
         rank = next((variable[5:] for variable in variables if variable.startswith(b"RANK=")), None)
-        if rank is not None and b"penstock\0train" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+        if rank is not None and trains:
             out[int(rank)] = int(child)
     return out
 
 
 class Elastic(ProgramTest):
-    def start(self, out, *more, spares=0):
-        arguments = self.train_arguments(out, STEPS, *LAYOUT, "--backend", "gloo", "--set", "checkpoint_every=5", "--verbose", *more)
+    def start(self, out, *more, steps=STEPS, launch=()):
+        arguments = self.train_arguments(out, steps, *LAYOUT, "--backend", "gloo", "--set", "checkpoint_every=5", "--verbose", *more)
         self.metrics = self.folder / out / "metrics.jsonl"
-        return start("launch", "--elastic", "-n", 4, "--spares", spares, "--", *arguments, environment={"OMP_NUM_THREADS": "1"})
+        return start("launch", "--elastic", "-n", 4, *launch, "--", *arguments, environment={"OMP_NUM_THREADS": "1"})
 
     def wait_for_lines(self, launcher, lines):
         """Until so many steps were done, repeated ones counted again."""
         while launcher.poll() is None and not (self.metrics.exists() and self.metrics.read_bytes().count(b"\n") >= lines):
             time.sleep(0.005)
 
-    def reference(self):
-        self.train("reference", STEPS, *LAYOUT, "--set", "checkpoint_every=5")
+    def reference(self, steps=STEPS):
+        self.train("reference", steps, *LAYOUT, "--set", "checkpoint_every=5")
         return read_metrics(self.folder / "reference")
 
     def assert_like(self, out, reference, result):
         self.assertEqual(result.code, 0, result.err)
         losses = {step: line["loss"] for step, line in read_metrics(self.folder / out).items()}
-        self.assertEqual(sorted(losses), list(range(1, STEPS + 1)))
+        self.assertEqual(sorted(losses), sorted(reference))
         for step, loss in losses.items():
             self.assertAlmostEqual(loss, reference[step]["loss"], delta=1e-10 * abs(loss), msg=f"step {step}")
 
@@ -65,7 +70,7 @@ class Elastic(ProgramTest):
 
     def test_a_spare_takes_the_place(self):
         self.reference()
-        launcher = self.start("spare", spares=1)
+        launcher = self.start("spare", launch=["--spares", 1])
         self.wait_for_lines(launcher, 12)
         os.kill(processes_of(launcher)[2], signal.SIGKILL)
         result = Result(launcher)
@@ -75,27 +80,28 @@ class Elastic(ProgramTest):
         self.assertEqual(read_state(self.folder / "spare" / last), read_state(self.folder / "reference" / last))
 
     def test_random_faults(self):
-        """Kills, stands and goes on again, of any device; what goes on is taken in again."""
-        reference = self.reference()
+        """Kills, stands and goes on again, of any device; what was killed is started again, and what went on is taken in again."""
+        reference = self.reference(MANY)
         seed = drawn_seed()
         draws = random.Random(seed)
-        launcher = self.start("random", spares=2)
-        stopped = []
-        for lines in range(5, 5 + 10 * (30 if SOAK else 3), 10):
-            self.wait_for_lines(launcher, lines + draws.randrange(5))
-            ranks = processes_of(launcher)
-            living = [pid for rank, pid in ranks.items() if rank > 0 and pid not in stopped]
-            if stopped and (len(living) < 3 or draws.random() < 0.5):
-                os.kill(stopped.pop(0), signal.SIGCONT)
-            elif len(living) > 1:
-                pid = draws.choice(living)
-                if draws.random() < 0.5:
-                    os.kill(pid, signal.SIGKILL)
-                else:
-                    os.kill(pid, signal.SIGSTOP)
-                    stopped.append(pid)
+        launcher = self.start("random", steps=MANY, launch=["--restarts", 1000])
+        stopped, faults = set(), 0
+        for lines in range(5, MANY if SOAK else 35, 4 if SOAK else 10):
+            self.wait_for_lines(launcher, lines + draws.randrange(4))
+            if launcher.poll() is not None:
+                break
+            rank, pid = draws.choice([(rank, pid) for rank, pid in processes_of(launcher).items() if rank > 0])
+            fault = signal.SIGCONT if pid in stopped else draws.choice([signal.SIGKILL, signal.SIGSTOP])
+            if fault == signal.SIGSTOP and len(stopped) > 1:
+                continue
+            os.kill(pid, fault)
+            stopped.discard(pid)
+            if fault == signal.SIGSTOP:
+                stopped.add(pid)
+            faults += 1
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
+        self.assertGreater(faults, 2)
         self.assert_like("random", reference, Result(launcher))
 
     def test_the_leader_is_lost(self):

@@ -322,12 +322,21 @@ std::vector<ConfigKey> run_keys(Config::Run& run) {
   };
 }
 
+std::vector<ConfigKey> faults_keys(Config::Faults& faults) {
+  return {
+      {"faults", "snapshot_every", "steps", "between snapshots of an elastic run's state in memory; 0: it goes back to checkpoints",
+       &faults.snapshot_every, 0, kMany},
+      {"faults", "devices_per_host", "devices", "that may be lost together, one after the other; 0: all are on one host",
+       &faults.devices_per_host, 0, kMany},
+  };
+}
+
 }  // namespace
 
 std::vector<ConfigKey> fixed_keys(Config& c) {
   std::vector<ConfigKey> keys = {{"model", "name", "", "from the registry of models", &c.model.name}};
   for (const std::vector<ConfigKey>& more :
-       {data_keys(c.data), batch_keys(c.batch), train_keys(c.train), pipeline_keys(c), run_keys(c.run)})
+       {data_keys(c.data), batch_keys(c.batch), train_keys(c.train), pipeline_keys(c), run_keys(c.run), faults_keys(c.faults)})
     keys.insert(keys.end(), more.begin(), more.end());
   return keys;
 }
