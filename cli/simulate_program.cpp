@@ -15,6 +15,7 @@
 #include "config/compile.h"
 #include "penstock/error.h"
 #include "program/verify.h"
+#include "report/figures_json.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
@@ -336,14 +337,16 @@ void simulate_program(const SimulateArguments& arguments) {
   if (arguments.json) {
     nlohmann::json out = json_of(setting, simulation);
     if (filled) out["fill"] = json_of(*filled);
-    if (arguments.explain) out["explanation"] = json_of(simulation.timeline, explanation);
+    if (arguments.explain) {
+      out["explanation"] = figures_json(explanation);
+      out["explanation"]["text"] = explain_text(simulation.timeline, explanation);
+    }
     return print_json(out);
   }
   std::cout << text_of(setting, simulation);
   if (filled) std::cout << "\n" << text_of(*filled);
   if (arguments.show) std::cout << "\n" << timeline_text({drawn}, {100, terminal_of(stdout).colour});
-  if (arguments.explain)
-    std::cout << "\n" << idle_table(simulation.timeline, explanation) << "\n" << explain_text(simulation.timeline, explanation);
+  if (arguments.explain) std::cout << "\n" << explanation_text(simulation.timeline, explanation);
 }
 
 }  // namespace penstock

@@ -75,6 +75,8 @@ struct SimulatedTable {
   double dependencies = 0;  // dependency_bound's
   Timeline timeline;        // if recorded
 
+  // The time that the busiest actor computes.
+  double busiest() const;
   // Proven: no table that places this work as this one is faster.
   double lower_bound() const;
 };
