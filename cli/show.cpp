@@ -143,10 +143,6 @@ std::string page(const Shown& shown, const ShowArguments& arguments) {
   return timeline_html(page);
 }
 
-std::string svg(const std::vector<Timeline>& timelines) {
-  return timelines.size() == 1 ? timeline_svg(timelines[0]) : timelines_svg(timelines);
-}
-
 std::string shown_text(const Shown& shown, const TimelineTextOptions& options) {
   const std::string drawn = timeline_text(shown.timelines, options);
   return shown.difference ? concat(drawn, "\n", difference_text(*shown.difference)) : drawn;
@@ -158,7 +154,7 @@ std::string picture(const Shown& shown, const ShowArguments& arguments) {
   const std::string extension = std::filesystem::path(out).extension().string();
   if (extension == ".html") return page(shown, arguments);
   if (extension == ".txt") return shown_text(shown, {arguments.columns, false});
-  if (extension == ".svg") return svg(shown.timelines);
+  if (extension == ".svg") return timelines_svg(shown.timelines);
   if (extension == ".json") return timeline_json(only(shown.timelines, extension));
   throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {},
               "the extensions are .svg, .pdf, .png, .html, .json and .txt");
@@ -170,7 +166,7 @@ bool is_converted(const std::string& file) {
 
 // Writes the picture; of .pdf and .png another program makes it of the SVG.
 void write_picture(const Shown& shown, const ShowArguments& arguments) {
-  if (is_converted(arguments.out)) return convert_svg(svg(shown.timelines), arguments.out);
+  if (is_converted(arguments.out)) return convert_svg(timelines_svg(shown.timelines), arguments.out);
   write_file(arguments.out, picture(shown, arguments));
 }
 
