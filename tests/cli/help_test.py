@@ -79,6 +79,7 @@ class Help(ProgramTest):
             page = run("man", *path)
             self.assertEqual(page.code, 0, page.err)
             self.assertIn('.TH "PENSTOCK', page.out)
+            self.assertEqual(re.findall(r"^\.SS (.*)$", page.out, re.MULTILINE)[-1], "Options")  # as --help has them
             for name in options(path):
                 self.assertIn(name.replace("-", "\\-"), page.out, path)
         if shutil.which("groff"):
