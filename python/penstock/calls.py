@@ -117,8 +117,8 @@ class Calls:
         return {**tensors, **rows, "seed": torch.tensor(seed)}
 
     def _given_window(self, window: Window, seed: int) -> dict[str, torch.Tensor]:
-        """What is cut into micro-batches is that of one step behind the other; what a step reads whole has its number. Throws PenstockError where
-        a step's tensors are of other shapes than the first one's."""
+        """Joins the tensors of a window: those that are cut into micro-batches stand one step behind the other, those that a step reads whole have
+        its number. Throws PenstockError where a step's tensors are of other shapes than the first one's."""
         steps = [self.given(batch, self.tensors(batch), seed) for batch in window]
         seed_of_all = steps[0].pop("seed")
         out = {}

@@ -383,7 +383,7 @@ class Trainer:
         return Prediction.of(told(lambda: program.predict(costs)))
 
     def counts(self, kind: str, batch: MicroBatches) -> dict[str, torch.Tensor]:
-        """What the losses of a step on these micro-batches divide by, as the step's program reads it."""
+        """The numbers by which the losses of a step on these micro-batches divide, as the step's program reads them."""
         tensors = self.calls.tensors(batch)
         return self._programs.of(kind, batch, tensors).counts(tensors)
 

@@ -149,7 +149,7 @@ TableCosts measured_chain(const ScheduleOptions& shape, const TableNumbers& numb
   return costs;
 }
 
-// What a problem has of its limits.
+// A problem of which only the limits are set, and what its table may do to keep them.
 SearchProblem limited(const SearchNumbers& search, const TableNumbers& numbers) {
   SearchProblem problem;
   problem.memory_limit = search.activation_limit;
