@@ -85,7 +85,7 @@ ShownRun read_run(const std::string& given) {
 }
 
 std::string rate_text(const std::vector<StepMetrics>& steps) {
-  return concat(short_number(median_rate(steps)), " ", steps.back().counted, "/s");
+  return concat(short_number(median_of(steps, &StepMetrics::rate)), " ", steps.back().counted, "/s");
 }
 
 // Says of several timelines which runs they are, and how fast these were.
@@ -202,7 +202,7 @@ void print_summaries(const Shown& shown, const std::string& out) {
 // Draws a plan's stages, and its step below where the file has one.
 std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& timeline, const ShowArguments& arguments) {
   const std::string extension = std::filesystem::path(arguments.out).extension().string();
-  if (extension == ".svg") return timeline ? plan_svg(plan, *timeline) : plan_svg(plan);
+  if (extension == ".svg") return plan_svg(plan, timeline);
   if (extension == ".txt" || arguments.out.empty()) {
     const TimelineTextOptions options{arguments.columns, arguments.out.empty() && terminal_of(stdout).colour};
     return timeline ? concat(plan_text(plan), "\n", timeline_text({*timeline}, options)) : plan_text(plan);
@@ -216,10 +216,9 @@ std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& ti
 }
 
 void show_plan(const PlanFile& plan, const ShowArguments& arguments) {
-  std::optional<Timeline> timeline;
-  if (!plan.timeline.empty()) timeline = parse_timeline(plan.timeline, plan.file);
+  const std::optional<Timeline> timeline = timeline_in(plan);
   if (is_converted(arguments.out)) {
-    convert_svg(timeline ? plan_svg(plan, *timeline) : plan_svg(plan), arguments.out);
+    convert_svg(plan_svg(plan, timeline), arguments.out);
     std::cout << "drawn in " << arguments.out << "\n";
     return;
   }
