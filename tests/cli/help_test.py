@@ -109,7 +109,7 @@ class Completion(ProgramTest):
         return path
 
     def completed(self, *words):
-        """What bash offers for the last word."""
+        """The words that bash offers for the last one."""
         line = " ".join(f"'{word}'" for word in ("penstock", *words))
         code = f"source {self.script('bash')}; complete -p penstock >/dev/null; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _penstock; echo \"${{COMPREPLY[@]}}\""
         result = subprocess.run(["bash", "--norc", "-c", code], capture_output=True, text=True)
