@@ -94,6 +94,10 @@ class Calls:
         """How many samples the batch has."""
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
 
+    def microbatches_of(self, batch: Any, plan: Any) -> int:
+        """The number of micro-batches into which the plan cuts the batch; of MicroBatches how many they are."""
+        return len(batch) if isinstance(batch, MicroBatches) else plan.for_samples(self.samples(self.tensors(batch))).microbatches
+
     def sizes(self, batch: Any) -> dict[str, int]:
         """The number of samples of the batch, of all micro-batches or of a window's steps together, and of tokens, padding among them, where its first
         tensor is a text's: whole numbers [samples, length]."""
