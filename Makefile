@@ -80,8 +80,8 @@ install: build
 	@$(CMAKE) --build build --target penstock_installed
 	@$(CMAKE) --install build --prefix $(or $(PREFIX),/usr/local)
 
-# What is drawn at random, anew each time, in its long forms and whole under sanitizers; the matrices of which `make test` runs a sample; and each file
-# compiled by itself (hours on a small machine). PENSTOCK_SEED repeats what was drawn (docs/testing.md).
+# Long tests (hours on a small machine): drawn ones anew each time and whole under sanitizers, the matrices of which `make test` runs a sample, and
+# each file compiled by itself. PENSTOCK_SEED repeats what was drawn (docs/testing.md).
 SOAK_SECONDS ?= 600
 soak: build
 	@scripts/setup.sh tests

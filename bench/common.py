@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks that run the program share."""
+"""Benchmarks that run the program share these helpers."""
 import json
 import os
 import pathlib

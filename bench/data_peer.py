@@ -22,7 +22,7 @@ from peer import fair_environment, reports_in, run
 
 BATCH, STEPS = 32, 9
 STAGES = {"0": 1, "1": 1, "0 in 4 stages": 4, "3": 8}  # by way: a stage's gradients are summed while the ones before it compute
-# What is compared: Penstock's levels and the ways of bench/torch_data_peer.py.
+# Penstock's levels are compared with the ways of bench/torch_data_peer.py.
 EQUAL = {"f32": 1e-4, "autocast": 0.1, "bf16": 0.1}  # of the peer: its bf16 is coarser than ours
 FAMILIES = {"replicated": (["0", "1", "0 in 4 stages"], ["ddp", "ddp-1mb"]), "sharded": (["3"], ["fsdp", "fsdp-once", "fsdp-kept"])}
 

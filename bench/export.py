@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What exporting a PyTorch model from its configuration takes, without its weights.
+"""Measures what exporting a PyTorch model from its configuration takes, without its weights.
 
     bench/export.py [--threads 1] [--length 512] [MODEL ...]
 

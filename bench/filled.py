@@ -26,7 +26,7 @@ def settings(options, text):
 
 
 def stage_times(options, folder):
-    """Of each kind and stage ("F1"), seconds of a micro-batch, while both actors compute."""
+    """The seconds of a micro-batch by kind and stage ("F1"), while both actors compute."""
     out = folder / "costs.json"
     penstock("profile", *settings(options, True), "--frozen", 1, "--out", out, "--rounds", 6)
     return {task["name"]: task["busy"]["median"] for task in json.loads(out.read_text())["tasks"] if "kind" in task}

@@ -144,7 +144,7 @@ def update(n):
 
 
 def long_attention():
-    """What attention of a long sequence is made of, whole and in slices: to earlier slices' keys no mask is needed."""
+    """The kernels of attention in a long sequence, whole and in slices: to earlier slices' keys no mask is needed."""
     for causal, lengths in ((False, SLICE_LENGTHS), (True, SLICE_LENGTHS + LONG_LENGTHS)):
         for length in lengths:
             yield from attention("bf16", 1, LONG_HEADS, length, 128, causal)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What late parameters cost: a small gpt trained by schedules that update within a window of steps, beside 1f1b; docs/asynchronous.md.
+"""Measures what late parameters cost: a small gpt trained by schedules that update within a window of steps, beside 1f1b; docs/asynchronous.md.
 
     bench/late_parameters.py [--steps 400] [--seeds 3] [--rate 1e-3] [--svg FILE]
 

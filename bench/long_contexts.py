@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What schedules for long sequences would bring on a cluster, by published figures: the best configuration of each that fits, and the best of all.
+"""Predicts what schedules for long sequences would bring on a cluster, by published figures: the best configuration of each that fits, and the best of all.
 
     bench/long_contexts.py [--cluster examples/clusters/a100-64.toml] [--contexts 32768 131072 1048576] [--layers 32] [--width 4096] [--heads 32] [--batch 8]
                            [--positions rotary]
@@ -31,7 +31,7 @@ def planned(options, context):
 
 
 def products(options, context):
-    """Of a step, forward and backward."""
+    """The floating-point operations of a step's products, forward and backward."""
     parameters = 12 * options.layers * options.width**2 + options.vocabulary * options.width
     return options.batch * context * (6 * parameters + 6 * options.layers * options.width * context)
 

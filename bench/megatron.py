@@ -60,7 +60,7 @@ def megatrons(row, cluster):
 
 
 def teraflops(row, seconds):
-    """Of a device, by the paper's equation 3: with all activations computed again."""
+    """The teraflops of a device, by the paper's equation 3: with all activations computed again."""
     _, width, layers, _, _, devices, batch, _ = row
     flops = 96 * batch * SEQUENCE * layers * width**2 * (1 + SEQUENCE / (6 * width) + VOCABULARY / (16 * layers * width))
     return flops / seconds / devices / 1e12

@@ -52,7 +52,7 @@ def images(count, seed=1):
     return [generator.randint(0, 8) for _ in range(count)]
 
 
-# What a stage takes for n samples of s tokens, as `penstock batch` reads it.
+# The time that a stage takes for n samples of s tokens, as `penstock batch` reads it.
 PADDED = {"fixed": 10, "linear": 4, "quadratic": 1024}
 # FlexSP's: a sequence of s tokens on devices of 10,000 tokens each.
 GROUPS = {"devices": 8, "capacity": 10000, "a1": 5e-6, "a2": 0.18, "a3": 2, "beta": 100, "bandwidth": {"2": 20, "4": 10, "8": 5}}
@@ -161,7 +161,7 @@ def largest(values):
 
 
 def most_live(ranks):
-    """Of DIP's orders, segments between F and B, or W."""
+    """The most segments of DIP's orders between F and B, or W, at once."""
     return max(max(itertools.accumulate({"F": 1, "I": 0}.get(run[-1], -1) for run in rank)) for rank in ranks)
 
 
@@ -170,7 +170,7 @@ def time_in(out):
 
 
 def answers_of(out, words, proof):
-    """What a command's JSON says: of whole configurations all that fit."""
+    """The answers in a command's JSON: of whole configurations all that fit."""
     if "configurations" in out:
         settings = [(one, {key.split(".")[-1]: value for key, value in one["settings"].items()}) for one in out["configurations"] if one.get("fits")]
         return [Answer(one["predicted_time"], largest(one["memory"]), 0, " ".join(f"{key}={of[key]}" for key in SHOWN if of.get(key, "none") not in ("none", "1")), "")
@@ -182,7 +182,7 @@ def answers_of(out, words, proof):
 
 
 def proof_of(out):
-    """What is proven of an answer, where that is of all that a search looks at."""
+    """The proof of an answer in words, where it is of all that a search looks at."""
     if "configurations" in out:
         return ""
     bound = out.get("lower_bound", 0) if out.get("kind") != "table" else 0
@@ -192,7 +192,7 @@ def proof_of(out):
 
 
 def words_of(command, out):
-    """What it was that takes the time, in few words."""
+    """The schedule, planner or configuration of the answer, in few words."""
     verb, kind, *more = command.split(maxsplit=2)
     if verb == "batch":
         return ", ".join([out.get("found_by", kind), *(key for key, value in json.loads(more[0] if more else "{}").items() if value is True)])
@@ -232,7 +232,7 @@ def cached(command, inputs):
 
 
 def fastest(commands, inputs, limit=None):
-    """Of all answers of these commands; `limit`: the answer whose memory and staleness they keep to."""
+    """The fastest of all answers of these commands; `limit`: the answer whose memory and staleness they keep to."""
     found = []
     for command in commands:
         command, _, wanted = command.partition(" | ")

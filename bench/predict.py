@@ -20,7 +20,7 @@ import tempfile
 
 from common import BOUND, ROOT, median_of, penstock, spread_of, train, within_bounds
 
-# Of each case the [pipeline], and the one under whose table its costs are measured.
+# Each case's [pipeline], and the one under whose table its costs are measured.
 ON_TWO = {"actors": 2, "microbatches": 16}
 PLAIN, CHUNKED = {**ON_TWO, "schedule": "1f1b"}, {**ON_TWO, "schedule": "interleaved-1f1b", "chunks": 2}
 SCHEDULES = {name: ({**PLAIN, "schedule": name}, PLAIN) for name in ("sequential", "gpipe", "1f1b", "eager-1f1b", "zb-h1")}

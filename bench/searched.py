@@ -31,7 +31,7 @@ def config_of(microbatches, folder):
 
 
 def searched(config, microbatches, options, costs, folder):
-    """What the search and its race found, and the file of the table."""
+    """The JSON of the search and its race, and the file of the table."""
     table = folder / f"searched-{microbatches}.csv"
     found = json.loads(penstock("schedule", "search", "--actors", 2, "--microbatches", microbatches, "--memory-limit", options.limit,
                                 "--costs", costs, "--measure", config, "--candidates", options.candidates, "--rounds",

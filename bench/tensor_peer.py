@@ -51,7 +51,7 @@ def our_run(way, width, count, folder, dtype="f32"):
 
 
 def our_collectives(way, width, count, folder):
-    """Of one process, by kind."""
+    """The number of one process's collectives, by kind."""
     program = penstock("compile", "--emit", "program", *ours(way, width, count, folder))
     first = re.split(r"^device \d", program, flags=re.MULTILINE)[1]
     return collections.Counter(re.findall(rf"^ +({COLLECTIVES}) ", first, re.MULTILINE))

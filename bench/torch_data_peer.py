@@ -42,7 +42,7 @@ def read_tensors(path):
 
 
 def dumped_name(name):
-    """Of a parameter of stage_module(0, 1, width): embedding, blocks, head."""
+    """The name in the dump of a parameter of stage_module(0, 1, width): embedding, blocks, head."""
     place, rest = name.split(".", 1)
     if place == "0":
         return "embedding." + rest
@@ -91,7 +91,7 @@ def whole(tensor):
 
 
 def differences(module, loss, folder):
-    """Of the mean loss, and the largest of a gradient over the largest entry of all."""
+    """The difference of the mean loss, and the largest of a gradient over the largest entry of all."""
     dumped, expected = json.loads((folder / "losses.json").read_text()), read_tensors(folder / "gradients_sequential.safetensors")
     dist.all_reduce(loss)
     found = {dumped_name(name.removeprefix("module.")): whole(p.grad).float() for name, p in module.named_parameters()}

@@ -118,6 +118,22 @@ CommandText command_text(const CLI::App& command) {
   return out;
 }
 
+std::vector<std::string> uses_of(const CommandText& command, const std::function<std::string(const std::string&)>& mark) {
+  std::vector<std::string> out = {concat(" [", mark("OPTIONS"), "]")};
+  for (const OptionText& option : command.options) {
+    if (!option.is_argument) continue;
+    const std::string name = concat(mark(option.names[0]), option.repeats ? "..." : "");
+    out[0] += option.is_required ? concat(" ", name) : concat(" [", name, "]");
+  }
+  if (command.commands.empty()) return out;
+  const std::string below = concat(" ", mark("COMMAND"), " ...");
+  if (command.is_optional)
+    out.push_back(below);
+  else
+    out[0] += below;
+  return out;
+}
+
 std::string wrapped(const std::string& text, std::size_t width, std::size_t indent) {
   std::string out;
   std::size_t column = 0;

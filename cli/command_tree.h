@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,18 @@ struct CommandText {
 
 OptionText option_text(const CLI::Option& option);
 CommandText command_text(const CLI::App& command);
+
+// The groups of commands or options, each once, in their order; "Options", which has --help alone, at the end.
+template <class Part>
+std::vector<std::string> groups_of(const std::vector<Part>& parts) {
+  std::vector<std::string> out;
+  for (const Part& part : parts)
+    if (std::ranges::find(out, part.group) == out.end()) out.push_back(part.group);
+  std::ranges::stable_partition(out, [](const std::string& group) { return group != "Options"; });
+  return out;
+}
+// For each way to call the command, what follows its name: " [OPTIONS] CONFIG", " COMMAND ...". `mark` sets apart a word to be replaced.
+std::vector<std::string> uses_of(const CommandText& command, const std::function<std::string(const std::string&)>& mark);
 
 // The text in lines of at most `width` letters, where its words allow that; lines behind the first begin with `indent` blanks. A line feed
 // in the text is kept.

@@ -26,27 +26,6 @@ std::string row(const OptionText& option) {
   return row(name, option.is_required ? concat(option.meaning, " (required)") : option.meaning);
 }
 
-std::string use_of(const CommandText& command) {
-  std::string out = concat("Usage: ", command.name, " [OPTIONS]");
-  for (const OptionText& option : command.options) {
-    if (!option.is_argument) continue;
-    const std::string name = concat(option.names[0], option.repeats ? "..." : "");
-    out += option.is_required ? concat(" ", name) : concat(" [", name, "]");
-  }
-  if (!command.commands.empty()) out += command.is_optional ? "\n       " + command.name + " COMMAND ..." : " COMMAND ...";
-  return out + "\n";
-}
-
-// The values of `of` over the parts, each once, in their order; "Options", which has --help alone, at the end.
-template <class Part>
-std::vector<std::string> groups_of(const std::vector<Part>& parts) {
-  std::vector<std::string> out;
-  for (const Part& part : parts)
-    if (std::ranges::find(out, part.group) == out.end()) out.push_back(part.group);
-  std::ranges::stable_partition(out, [](const std::string& group) { return group != "Options"; });
-  return out;
-}
-
 // Lines of prose are wrapped; a command stays whole, to be copied.
 std::string footer_text(const std::string& footer) {
   std::string out;
@@ -70,7 +49,9 @@ class HelpFormatter : public CLI::FormatterBase {
 }  // namespace
 
 std::string help_text(const CommandText& command) {
-  std::string out = concat(wrapped(command.summary, kWidth), "\n\n", use_of(command));
+  const auto plain = [](const std::string& word) { return word; };
+  const std::string use = join(uses_of(command, plain), "\n       ", [&](const std::string& each) { return concat(command.name, each); });
+  std::string out = concat(wrapped(command.summary, kWidth), "\n\nUsage: ", use, "\n");
   for (const std::string& group : groups_of(command.commands)) {
     out += concat("\n", group, ":\n");
     for (const CommandText& below : command.commands)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command says of its work beside its answer: progress and notes, on standard error and in a file.
+// Progress and notes, which a command writes beside its answer, to standard error and to a file.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -35,14 +35,11 @@ std::string entry(const OptionText& option) {
 }
 
 std::string options_section(const CommandText& command) {
-  std::string out, group;
-  std::vector<std::string> groups;
-  for (const OptionText& option : command.options)
-    if (std::ranges::find(groups, option.group) == groups.end()) groups.push_back(option.group);
-  for (const std::string& each : groups) {
-    out += concat(".SS ", roff(each), "\n");
+  std::string out;
+  for (const std::string& group : groups_of(command.options)) {
+    out += concat(".SS ", roff(group), "\n");
     for (const OptionText& option : command.options)
-      if (option.group == each) out += entry(option);
+      if (option.group == group) out += entry(option);
   }
   return out;
 }
@@ -53,19 +50,14 @@ std::string page_name(const CommandText& command) {
   return out;
 }
 
-// What the footer says ahead of its examples.
+// The footer's text ahead of its examples.
 std::string notes_of(const CommandText& command) {
   return std::string(trim(command.footer.substr(0, command.footer.find("Example:"))));
 }
 
 std::string synopsis(const CommandText& command) {
-  std::string out = concat("\\fB", roff(command.name), "\\fR [\\fIOPTIONS\\fR]");
-  for (const OptionText& option : command.options) {
-    if (!option.is_argument) continue;
-    const std::string name = concat("\\fI", roff(option.names[0]), "\\fR", option.repeats ? "..." : "");
-    out += option.is_required ? concat(" ", name) : concat(" [", name, "]");
-  }
-  return command.commands.empty() ? out : concat(out, command.is_optional ? " [\\fICOMMAND\\fR ...]" : " \\fICOMMAND\\fR ...");
+  const auto mark = [](const std::string& word) { return concat("\\fI", roff(word), "\\fR"); };
+  return join(uses_of(command, mark), "\n.br\n", [&](const std::string& use) { return concat("\\fB", roff(command.name), "\\fR", use); });
 }
 
 std::string manual_page(const CommandText& command, const std::string& version) {

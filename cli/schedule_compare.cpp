@@ -73,7 +73,7 @@ RegisteredTable own_table(const std::string& file, const TableChoice& choice) {
   return out;
 }
 
-// Those that were named, files and schedules, or all schedules. Throws Error for a name that there is not.
+// Returns the tables of the files and schedules that were named, or of all schedules. Throws Error for a name that there is not.
 std::vector<RegisteredTable> chosen_tables(const SearchArguments& arguments, const std::vector<std::string>& named) {
   std::vector<RegisteredTable> all = tables_of(arguments.shape());
   if (named.empty()) return all;

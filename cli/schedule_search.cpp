@@ -21,6 +21,7 @@
 #include "cli/shared_options.h"
 #include "cli/window_text.h"
 #include "penstock/error.h"
+#include "report/figures_json.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_text.h"
@@ -56,30 +57,14 @@ void check_shape(const SearchArguments& arguments, bool measures) {
 
 nlohmann::json json_of(const SearchArguments& arguments, const SearchResult& result) {
   const Schedule& schedule = result.schedule;
-  nlohmann::json out = {{"kind", "search"},
-                        {"stages", schedule.stages()},
-                        {"microbatches", schedule.microbatches()},
-                        {"steps", schedule.steps},
-                        {"makespan", result.time.makespan},
-                        {"bubble", result.time.bubble()},
-                        {"lower_bound", result.lower_bound},
-                        {"gap", result.gap()},
-                        {"optimal", result.optimal},
-                        {"found_by", result.found_by},
-                        {"nodes", result.nodes},
-                        {"inferred_makespan", result.inferred_time},
-                        {"sends", count_of(schedule, Kind::SEND_F) + count_of(schedule, Kind::SEND_B)},
-                        {"recomputed", count_of(schedule, Kind::R)},
-                        {"offloaded", count_of(schedule, Kind::OFFLOAD)},
-                        {"gathers", count_of(schedule, Kind::UNSHARD)},
-                        {"copies", copies_of(placement_of(schedule))},
-                        {"busy", result.time.busy},
-                        {"peak_live", result.time.peak_live},
-                        {"activation_limit", nullptr},
-                        {"generator", nullptr},
-                        {"table", print(schedule)}};
+  nlohmann::json out = figures_json(result);
+  out.update({{"kind", "search"},
+              {"stages", schedule.stages()},
+              {"microbatches", schedule.microbatches()},
+              {"steps", schedule.steps},
+              {"activation_limit", nullptr},
+              {"table", print(schedule)}});
   if (std::isfinite(arguments.search.activation_limit)) out["activation_limit"] = arguments.search.activation_limit;
-  if (!result.generator.empty()) out["generator"] = {{"name", result.generator}, {"makespan", result.generator_time}};
   return out;
 }
 

@@ -85,7 +85,7 @@ ShownRun read_run(const std::string& given) {
 }
 
 std::string rate_text(const std::vector<StepMetrics>& steps) {
-  return concat(short_number(median_rate(steps)), " ", steps.back().counted, "/s");
+  return concat(short_number(median_of(steps, &StepMetrics::rate)), " ", steps.back().counted, "/s");
 }
 
 // Says of several timelines which runs they are, and how fast these were.
@@ -143,10 +143,6 @@ std::string page(const Shown& shown, const ShowArguments& arguments) {
   return timeline_html(page);
 }
 
-std::string svg(const std::vector<Timeline>& timelines) {
-  return timelines.size() == 1 ? timeline_svg(timelines[0]) : timelines_svg(timelines);
-}
-
 std::string shown_text(const Shown& shown, const TimelineTextOptions& options) {
   const std::string drawn = timeline_text(shown.timelines, options);
   return shown.difference ? concat(drawn, "\n", difference_text(*shown.difference)) : drawn;
@@ -158,7 +154,7 @@ std::string picture(const Shown& shown, const ShowArguments& arguments) {
   const std::string extension = std::filesystem::path(out).extension().string();
   if (extension == ".html") return page(shown, arguments);
   if (extension == ".txt") return shown_text(shown, {arguments.columns, false});
-  if (extension == ".svg") return svg(shown.timelines);
+  if (extension == ".svg") return timelines_svg(shown.timelines);
   if (extension == ".json") return timeline_json(only(shown.timelines, extension));
   throw Error(concat("--out ", out, ": unknown format ", quote(extension)), {},
               "the extensions are .svg, .pdf, .png, .html, .json and .txt");
@@ -170,7 +166,7 @@ bool is_converted(const std::string& file) {
 
 // Writes the picture; of .pdf and .png another program makes it of the SVG.
 void write_picture(const Shown& shown, const ShowArguments& arguments) {
-  if (is_converted(arguments.out)) return convert_svg(svg(shown.timelines), arguments.out);
+  if (is_converted(arguments.out)) return convert_svg(timelines_svg(shown.timelines), arguments.out);
   write_file(arguments.out, picture(shown, arguments));
 }
 
@@ -206,7 +202,7 @@ void print_summaries(const Shown& shown, const std::string& out) {
 // Draws a plan's stages, and its step below where the file has one.
 std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& timeline, const ShowArguments& arguments) {
   const std::string extension = std::filesystem::path(arguments.out).extension().string();
-  if (extension == ".svg") return timeline ? plan_svg(plan, *timeline) : plan_svg(plan);
+  if (extension == ".svg") return plan_svg(plan, timeline);
   if (extension == ".txt" || arguments.out.empty()) {
     const TimelineTextOptions options{arguments.columns, arguments.out.empty() && terminal_of(stdout).colour};
     return timeline ? concat(plan_text(plan), "\n", timeline_text({*timeline}, options)) : plan_text(plan);
@@ -220,10 +216,9 @@ std::string plan_picture(const PlanFile& plan, const std::optional<Timeline>& ti
 }
 
 void show_plan(const PlanFile& plan, const ShowArguments& arguments) {
-  std::optional<Timeline> timeline;
-  if (!plan.timeline.empty()) timeline = parse_timeline(plan.timeline, plan.file);
+  const std::optional<Timeline> timeline = timeline_in(plan);
   if (is_converted(arguments.out)) {
-    convert_svg(timeline ? plan_svg(plan, *timeline) : plan_svg(plan), arguments.out);
+    convert_svg(plan_svg(plan, timeline), arguments.out);
     std::cout << "drawn in " << arguments.out << "\n";
     return;
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,9 +55,5 @@ TableNumbers numbers_of(const SimulateArguments& arguments, std::int32_t actors)
 // The numbers of a table's machine, with what --costs measured. Throws Error beside for flags that say nothing without each other, or the
 // same twice, and for a file that holds no costs.
 TableNumbers table_numbers(const SimulateArguments& arguments, std::int32_t actors);
-
-nlohmann::json json_of(const Timeline& timeline, const Explanation& explanation);
-// A table that shows for each device where its idle time goes.
-std::string idle_table(const Timeline& timeline, const Explanation& explanation);
 
 }  // namespace penstock

@@ -85,7 +85,7 @@ void check_ranges(const TableNumbers& numbers) {
     fail("--jitter", number(numbers.jitter), "it is a share of each time: 0 or above, below 1");
 }
 
-// What says nothing without something else is a mistake.
+// Throws Error where a flag is given without the one that it needs to mean something.
 void check_together(const TableNumbers& numbers, bool measured) {
   const bool bandwidth =
       numbers.bandwidth || std::ranges::any_of(numbers.links, [](const NumberedLink& link) { return link.bandwidth.has_value(); });

@@ -15,9 +15,12 @@
 #include "config/compile.h"
 #include "penstock/error.h"
 #include "program/verify.h"
+#include "report/figures_json.h"
+#include "report/metrics_svg.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
+#include "report/timeline_parts.h"
 #include "report/timeline_text.h"
 #include "simulate/compare.h"
 #include "simulate/durations.h"
@@ -166,10 +169,6 @@ std::vector<double> peak_live(const Timeline& timeline) {
   return out;
 }
 
-const MemoryPoint& peak_of(const std::vector<MemoryPoint>& memory) {
-  return *std::max_element(memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.total() < b.total(); });
-}
-
 nlohmann::json memory_json(const MemoryPoint& point) {
   nlohmann::json out = {{"time", point.time}, {"total", point.total()}};
   for (std::size_t c = 0; c < kMemoryClasses; ++c) out[std::string(name(static_cast<MemoryClass>(c)))] = point.amount[c];
@@ -197,7 +196,7 @@ nlohmann::json json_of(const Setting& setting, const Simulation& simulation) {
                              {"idle", simulation.makespan - simulation.busy[d]},
                              {"peak_live", live[d]},
                              {"peak_bytes", bytes},
-                             {"live_bytes", memory_json(peak_of(simulation.timeline.memory[d]))}});
+                             {"live_bytes", memory_json(*peak_of(simulation.timeline.memory[d]))}});
   }
   return out;
 }
@@ -207,7 +206,7 @@ std::string text_of(const Setting& setting, const Simulation& simulation) {
   const std::vector<double> live = peak_live(simulation.timeline);
   std::vector<std::vector<std::string>> rows;
   for (std::size_t d = 0; d < simulation.busy.size(); ++d) {
-    const MemoryPoint& peak = peak_of(simulation.timeline.memory[d]);
+    const MemoryPoint& peak = *peak_of(simulation.timeline.memory[d]);
     rows.push_back({concat("device ", d), text(simulation.busy[d]), text(simulation.makespan - simulation.busy[d]), fixed(live[d], 2),
                     bytes_text(static_cast<double>(predicted_bytes(setting, d))), bytes_text(peak.total()), text(peak.time)});
   }
@@ -269,21 +268,9 @@ std::vector<Variant> variants_of(const SimulateArguments& arguments, const Setti
 
 double median_seconds(const std::string& folder) {
   const std::string file = (std::filesystem::path(folder) / "metrics.jsonl").string();
-  std::map<std::int64_t, double> steps;  // by step: a later line replaces an earlier one
-  for (const std::string& line : split(read_file(file), '\n')) {
-    if (line.empty()) continue;
-    const nlohmann::json step = nlohmann::json::parse(line, nullptr, false);
-    if (!step.is_object() || !step.value("step", nlohmann::json()).is_number_integer() ||
-        !step.value("seconds", nlohmann::json()).is_number())
-      throw Error(concat(file, ": a line is no step's metrics"), {line.substr(0, 80)});
-    steps[step["step"]] = step["seconds"];
-  }
+  const std::vector<StepMetrics> steps = parse_metrics(read_file(file), file);
   if (steps.empty()) throw Error(concat(file, " has no steps"));
-  std::vector<double> seconds;
-  for (const auto& [step, taken] : steps) seconds.push_back(taken);
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return median_of(steps, &StepMetrics::seconds);
 }
 
 nlohmann::json json_of(const Pair& pair) {
@@ -336,14 +323,16 @@ void simulate_program(const SimulateArguments& arguments) {
   if (arguments.json) {
     nlohmann::json out = json_of(setting, simulation);
     if (filled) out["fill"] = json_of(*filled);
-    if (arguments.explain) out["explanation"] = json_of(simulation.timeline, explanation);
+    if (arguments.explain) {
+      out["explanation"] = figures_json(explanation);
+      out["explanation"]["text"] = explain_text(simulation.timeline, explanation);
+    }
     return print_json(out);
   }
   std::cout << text_of(setting, simulation);
   if (filled) std::cout << "\n" << text_of(*filled);
   if (arguments.show) std::cout << "\n" << timeline_text({drawn}, {100, terminal_of(stdout).colour});
-  if (arguments.explain)
-    std::cout << "\n" << idle_table(simulation.timeline, explanation) << "\n" << explain_text(simulation.timeline, explanation);
+  if (arguments.explain) std::cout << "\n" << explanation_text(simulation.timeline, explanation);
 }
 
 }  // namespace penstock

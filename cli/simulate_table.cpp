@@ -11,12 +11,12 @@
 #include "cli/simulate.h"
 #include "cli/window_text.h"
 #include "penstock/error.h"
+#include "report/figures_json.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/timeline_json.h"
 #include "report/timeline_text.h"
 #include "rules/load_schedule.h"
-#include "schedule/versions.h"
 
 namespace penstock {
 namespace {
@@ -51,10 +51,6 @@ SimulatedTable step_of(const SimulateArguments& arguments, const TableChoice& ta
   return simulated_table(std::move(schedule), numbers, record);
 }
 
-double largest(const std::vector<double>& values) {
-  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-}
-
 // Variants that run the same work under another schedule, where the table is one of a name: the time and the memory of each. Schedules
 // whose tasks were not measured are left out, and those that cut the model otherwise.
 std::vector<Variant> other_schedules(const SimulateArguments& arguments, std::int32_t stages) {
@@ -74,7 +70,7 @@ std::vector<Variant> other_schedules(const SimulateArguments& arguments, std::in
     try {
       const SimulatedTable step = step_of(arguments, table, /*record=*/false);
       if (step.schedule.stages() != stages) continue;
-      const double peak = largest(step.time.peak_live), makespan = step.time.makespan;
+      const double peak = step.time.peak(), makespan = step.time.makespan;
       if (!seen.emplace(makespan, peak).second) continue;
       out.push_back({concat("schedule ", info.name, " (peak live ", fixed(peak, 1), ")"), [makespan] { return makespan; }});
     } catch (const Error&) {
@@ -94,37 +90,6 @@ std::string short_count(double live) {
   return time_text(live, false);
 }
 
-nlohmann::json json_of(const SimulatedTable& step) {
-  const TableTime& time = step.time;
-  nlohmann::json actors = nlohmann::json::array(), versions = actors, late = actors;
-  for (std::size_t a = 0; a < time.busy.size(); ++a) {
-    const auto actor = static_cast<std::int32_t>(a);
-    actors.push_back({{"busy", time.busy[a]},
-                      {"idle", time.makespan - time.busy[a]},
-                      {"peak_live", time.peak_live[a]},
-                      {"peak_time", time.peak_time[a]},
-                      {"versions", versions_held(step.schedule, actor)},
-                      {"staleness", staleness(step.schedule, actor)}});
-    versions.push_back(actors.back()["versions"]);
-    late.push_back(actors.back()["staleness"]);
-  }
-  return {{"kind", "table"},
-          {"name", step.schedule.name},
-          {"stages", step.schedule.whole_stages()},
-          {"slices", step.schedule.slices},
-          {"microbatches", step.schedule.microbatches()},
-          {"steps", step.schedule.steps},
-          {"makespan", time.makespan},
-          {"bubble", time.bubble()},
-          {"lower_bound", step.lower_bound()},
-          {"lower_bounds", {{"busiest_device", largest(time.busy)}, {"critical_path", step.dependencies}}},
-          {"actors", actors},
-          {"busy", time.busy},
-          {"peak_live", time.peak_live},
-          {"versions", versions},
-          {"staleness", late}};
-}
-
 std::string text_of(const SimulatedTable& step) {
   const TableTime& time = step.time;
   const auto text = [&](double value) { return time_text(value, step.seconds); };
@@ -136,7 +101,7 @@ std::string text_of(const SimulatedTable& step) {
   return concat(step.schedule.name, ": ", counted(std::ssize(step.schedule.actors), "actor"), ", ", stages_in_words(step.schedule), ", ",
                 counted(step.schedule.microbatches(), "micro-batch"), step.seconds ? "" : concat("; ", kOwnUnit), "\n\n",
                 table({"", "busy", "idle", "peak live", "at"}, rows), "\nmakespan ", text(time.makespan), ", bubble ",
-                fixed(100 * time.bubble(), 1), " %, lower bound ", text(step.lower_bound()), " (busiest actor ", text(largest(time.busy)),
+                fixed(100 * time.bubble(), 1), " %, lower bound ", text(step.lower_bound()), " (busiest actor ", text(step.busiest()),
                 ", longest chain of needs ", text(step.dependencies), ")\n", window_text(step.schedule));
 }
 
@@ -154,15 +119,18 @@ void simulate_table(const SimulateArguments& arguments) {
   const Timeline& drawn = filled ? filled->drawn : step.timeline;
   if (!arguments.timeline.empty()) write_file(arguments.timeline, timeline_json(drawn));
   if (arguments.json) {
-    nlohmann::json out = json_of(step);
+    nlohmann::json out = figures_json(step);
     if (filled) out["fill"] = json_of(*filled);
-    if (arguments.explain) out["explanation"] = json_of(step.timeline, explanation);
+    if (arguments.explain) {
+      out["explanation"] = figures_json(explanation);
+      out["explanation"]["text"] = explain_text(step.timeline, explanation);
+    }
     return print_json(out);
   }
   std::cout << text_of(step);
   if (filled) std::cout << "\n" << text_of(*filled);
   if (arguments.show) std::cout << "\n" << timeline_text({drawn}, {100, terminal_of(stdout).colour});
-  if (arguments.explain) std::cout << "\n" << idle_table(step.timeline, explanation) << "\n" << explain_text(step.timeline, explanation);
+  if (arguments.explain) std::cout << "\n" << explanation_text(step.timeline, explanation);
 }
 
 }  // namespace penstock

@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-// What is wrong and the way out, each without its heading.
+// The mistake and the way out, each without its heading.
 struct Complaint {
   std::string what, hint;
 };
@@ -46,7 +46,7 @@ std::string help_of(const CommandText& command) {
   return concat(command.name, " --help");
 }
 
-// What other systems call something: names of options there, the option that says it here, and the hint.
+// Names that options of other systems have, the option that says the same here, and the hint.
 struct OtherWords {
   std::string_view names, option, hint;
 };
@@ -98,7 +98,7 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return out;
 }
 
-// What there is, where a word is near to nothing.
+// Lists the options there are, for a word that is near to none of them.
 std::string options_there_are(const CommandText& command) {
   constexpr std::size_t kMost = 20;
   std::vector<std::string> names;

@@ -35,7 +35,7 @@ function(penstock_cuda_headers out version)
   endforeach()
 endfunction()
 
-# What is compiled as the program runs (cuda/runtime_compiler.h): generated kernels' headers and, for builds without nvcc, our own kernels.
+# These texts are compiled as the program runs (cuda/runtime_compiler.h): generated kernels' headers and, for builds without nvcc, our own kernels.
 function(penstock_embed_kernel_texts target)
   penstock_embed_into(${target} cuda::kKernelsText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/run/cuda/kernels.cu)
   penstock_embed_into(${target} cuda::kElementTypeText cuda/runtime_compiler.h ${PROJECT_SOURCE_DIR}/src/run/torch/element_type.h)

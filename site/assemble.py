@@ -15,7 +15,7 @@ import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
-# What a schedule is drawn with, where it is not four actors and eight micro-batches.
+# These options draw schedules that are not drawn with four actors and eight micro-batches.
 DRAWN = {
     **dict.fromkeys(("breadth-first", "interleaved-1f1b", "interleaved-zb", "zeropp", "zb-v", "v-half", "v-min", "dualpipe-v", "dualpipe-v-jaxpp", "bitpipe",
                      "hanayo", "bidirectional"), {"--chunks": "2"}),
@@ -117,7 +117,7 @@ def python_reference():
 
 
 SMALL = ("--set", "layers=2", "--set", "width=16", "--set", "heads=2", "--set", "context=16", "--batch", "16", "--microbatches", "4", "--text", "docs/glossary.md")
-# What each command says for machines, and the files that commands write, by a command of a second or less.
+# Each command's JSON and the files that commands write, as commands of a second or less print them.
 OUTPUTS = [
     ("penstock simulate TABLE --json", ["simulate", "1f1b", "--json"]),
     ("penstock simulate CONFIG --json", ["simulate", "gpt.toml", "--figures", "v100", "--network", "nvlink2", "--json"]),

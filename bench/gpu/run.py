@@ -33,7 +33,7 @@ class Failed(Exception):
 
 
 class Machine:
-    """What the steps run: the program, the tests and PyTorch, on one device."""
+    """The steps run the program, the tests and PyTorch on this device."""
 
     def __init__(self, options):
         self.device, self.build, self.dry = options.device, pathlib.Path(options.build).resolve(), options.device == "standin"
@@ -225,7 +225,7 @@ def fused(machine):
     return {**figures, "difference": far}
 
 
-# What each does, and its seconds at most.
+# Each step, and its seconds at most.
 STEPS = [(versions, 20), (check, 30), (ops, 60), (replay, 40), (gpt2, 70), (actors, 60), (memory, 30), (compiled, 120), (larger, 60), (sanitized, 50),
          (slowest, 30), (fused, 60)]  # fmt: skip
 

@@ -90,7 +90,7 @@ def metrics_of(folder):
 
 
 class Bystanders:
-    """What share of the cores other programs take."""
+    """Measures which share of the cores other programs take."""
 
     def __init__(self):
         self.begin = self.sample()
@@ -177,7 +177,7 @@ def beside_autograd(demo, gpt):
 
 
 def relative_spread(values):
-    """Of their middle half, to the median."""
+    """The width of their middle half as a share of the median."""
     low, middle, high = statistics.quantiles(values, n=4)
     return (high - low) / middle
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demonstration takes from PyTorch: a schedule's table, a GPT with its weights, and the gradients of its autograd."""
+"""PyTorch's part of the demonstration: a schedule's table, a GPT with its weights, and the gradients of its autograd."""
 
 import json
 import struct
@@ -112,7 +112,7 @@ def read_tensors(path):
 
 
 def compare_with_autograd(module, dump):
-    """What `penstock check --dump` left, beside a step of the module: its loss, the relative difference of Penstock's, the largest
+    """Compares what `penstock check --dump` left with a step of the module: its loss, the relative difference of Penstock's, the largest
     relative difference of a gradient, and whose it is. Against a gradient's largest entry, or 0.01 of the model's: some are zero."""
     batch = read_tensors(dump / "batch.safetensors")
     found = read_tensors(dump / "gradients_pipelined.safetensors")

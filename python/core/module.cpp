@@ -280,7 +280,7 @@ void bind_program(py::module_& module) {
       "compile",
       [](const Graph& step, const Schedule& schedule, const CompileOptions& options) { return compile(step, schedule, options); },
       py::call_guard<py::gil_scoped_release>());
-  // Of a step that updates nothing. updating: the step that updates the state which it reads; null where nothing does.
+  // Compiles a step that updates nothing. updating: the step that updates the state which it reads; null where nothing does.
   module.def(
       "compile_beside",
       [](const Graph& step, const Schedule& schedule, CompileOptions options, const Graph* updating) {

@@ -16,7 +16,6 @@
 #include "penstock/plan_file.h"
 #include "report/plan_page.h"
 #include "report/plan_svg.h"
-#include "report/timeline_json.h"
 
 namespace py = pybind11;
 
@@ -125,11 +124,6 @@ py::list stages_of(const PlanFile& plan) {
   return out;
 }
 
-std::optional<Timeline> timeline_in(const PlanFile& plan) {
-  if (plan.timeline.empty()) return std::nullopt;
-  return parse_timeline(plan.timeline, plan.file);
-}
-
 }  // namespace
 
 void bind_plan_requests(py::module_& module) {
@@ -164,10 +158,7 @@ void bind_plan_requests(py::module_& module) {
   module.def("plan_facts", [](const PlanFile& plan) {
     return std::tuple(plan.model, plan.cluster, plan.bottleneck, plan.optimal, plan.microbatches, plan.search_seconds);
   });
-  module.def("plan_svg", [](const PlanFile& plan) {
-    const std::optional<Timeline> timeline = timeline_in(plan);
-    return timeline ? plan_svg(plan, *timeline) : plan_svg(plan);
-  });
+  module.def("plan_svg", [](const PlanFile& plan) { return plan_svg(plan, timeline_in(plan)); });
 }
 
 }  // namespace penstock

@@ -4,19 +4,19 @@
 
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "json_objects.h"
 #include "penstock/error.h"
 #include "penstock/schedule.h"
 #include "penstock/search.h"
 #include "penstock/table.h"
+#include "report/figures_json.h"
 #include "report/schedule_text.h"
 #include "rules/load_schedule.h"
 #include "schedule/options.h"
-#include "schedule/versions.h"
 #include "search/relieve.h"
 #include "simulate/explain.h"
 #include "simulate/table_machine.h"
@@ -47,43 +47,6 @@ py::list actions_of(const Schedule& schedule) {
   return rows;
 }
 
-// The names of `penstock simulate --json`.
-py::dict figures_of(const SimulatedTable& table) {
-  py::list actors, versions, late;
-  for (std::size_t a = 0; a < table.time.busy.size(); ++a) {
-    const auto actor = static_cast<std::int32_t>(a);
-    versions.append(versions_held(table.schedule, actor));
-    late.append(staleness(table.schedule, actor));
-    py::dict figures;
-    figures["busy"] = table.time.busy[a];
-    figures["idle"] = table.time.makespan - table.time.busy[a];
-    figures["peak_live"] = table.time.peak_live[a];
-    figures["peak_time"] = table.time.peak_time[a];
-    figures["versions"] = versions[a];
-    figures["staleness"] = late[a];
-    actors.append(figures);
-  }
-  py::dict bounds, out;
-  bounds["busiest_device"] = table.time.busy.empty() ? 0.0 : *std::max_element(table.time.busy.begin(), table.time.busy.end());
-  bounds["critical_path"] = table.dependencies;
-  out["kind"] = "table";
-  out["name"] = table.schedule.name;
-  out["stages"] = table.schedule.whole_stages();
-  out["slices"] = table.schedule.slices;
-  out["microbatches"] = table.schedule.microbatches();
-  out["steps"] = table.schedule.steps;
-  out["makespan"] = table.time.makespan;
-  out["bubble"] = table.time.bubble();
-  out["lower_bound"] = table.lower_bound();
-  out["lower_bounds"] = bounds;
-  out["actors"] = actors;
-  out["busy"] = table.time.busy;
-  out["peak_live"] = table.time.peak_live;
-  out["versions"] = versions;
-  out["staleness"] = late;
-  return out;
-}
-
 // (the table, figures by the names of `penstock schedule search --json`)
 py::tuple search_table(const std::map<std::string, OptionValue>& shape, const SearchNumbers& search, const TableNumbers& numbers,
                        double seconds, std::uint64_t seed) {
@@ -92,30 +55,7 @@ py::tuple search_table(const std::map<std::string, OptionValue>& shape, const Se
     const py::gil_scoped_release release;
     found = search_schedule(problem_of(options_from(shape), search, numbers), {.seed = seed, .seconds = seconds});
   }
-  py::dict out;
-  out["makespan"] = found.time.makespan;
-  out["bubble"] = found.time.bubble();
-  out["lower_bound"] = found.lower_bound;
-  out["gap"] = found.gap();
-  out["optimal"] = found.optimal;
-  out["found_by"] = found.found_by;
-  out["nodes"] = found.nodes;
-  out["inferred_makespan"] = found.inferred_time;
-  out["sends"] = count_of(found.schedule, Kind::SEND_F) + count_of(found.schedule, Kind::SEND_B);
-  out["recomputed"] = count_of(found.schedule, Kind::R);
-  out["offloaded"] = count_of(found.schedule, Kind::OFFLOAD);
-  out["gathers"] = count_of(found.schedule, Kind::UNSHARD);
-  out["copies"] = copies_of(placement_of(found.schedule));
-  out["busy"] = found.time.busy;
-  out["peak_live"] = found.time.peak_live;
-  out["generator"] = py::none();
-  if (!found.generator.empty()) {
-    py::dict generator;
-    generator["name"] = found.generator;
-    generator["makespan"] = found.generator_time;
-    out["generator"] = generator;
-  }
-  return py::make_tuple(std::move(found.schedule), out);
+  return py::make_tuple(found.schedule, object_of(figures_json(found)));
 }
 
 std::optional<Schedule> relieved(const Schedule& given, const SearchNumbers& search, const TableNumbers& numbers) {
@@ -222,7 +162,7 @@ void bind_schedules(py::module_& module) {
       .def_readonly("schedule", &SimulatedTable::schedule)
       .def_readonly("timeline", &SimulatedTable::timeline)
       .def_property_readonly("transfers", [](const SimulatedTable& table) { return table.time.transfers.size(); })
-      .def_property_readonly("figures", &figures_of)
+      .def_property_readonly("figures", [](const SimulatedTable& table) { return object_of(figures_json(table)); })
       .def("explain", [](const SimulatedTable& table) { return explain(table.timeline, table.dependencies, better_machines(table)); });
   module.def(
       "simulate_table",

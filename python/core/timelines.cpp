@@ -2,14 +2,16 @@
 // Timelines as Python's rows, and as pictures.
 #include <pybind11/stl.h>
 
+#include <nlohmann/json.hpp>
+
+#include "json_objects.h"
 #include "penstock/timeline.h"
-#include "report/table.h"
+#include "report/figures_json.h"
 #include "report/timeline_json.h"
 #include "report/timeline_parts.h"
 #include "report/timeline_svg.h"
 #include "report/timeline_text.h"
 #include "schedules.h"
-#include "simulate/explain.h"
 
 namespace py = pybind11;
 
@@ -74,90 +76,12 @@ py::list boxes_of(const Timeline& timeline) {
   return out;
 }
 
-std::string idle_table_of(const Timeline& timeline, const Explanation& explanation) {
-  std::vector<std::vector<std::string>> rows;
-  const auto text = [&](double time) { return time_text(time, timeline.seconds); };
-  for (std::size_t d = 0; d < explanation.idle.size(); ++d) {
-    const Idle& idle = explanation.idle[d];
-    rows.push_back({timeline.devices[d], text(idle.total()), text(idle.warm_up), text(idle.dependency),
-                    text(idle.communication + idle.host), text(idle.drain)});
-  }
-  return table({"", "idle", "warm-up", "for others' work", "for transfers", "drain"}, rows);
-}
-
-py::dict as_dict(const Idle& idle) {
-  py::dict out;
-  out["warm_up"] = idle.warm_up;
-  out["drain"] = idle.drain;
-  out["dependency"] = idle.dependency;
-  out["communication"] = idle.communication;
-  out["host"] = idle.host;
-  return out;
-}
-
-// The names of the program's --explain --json.
-py::dict as_dict(const Explanation& explanation) {
-  const CriticalPath& path = explanation.path;
-  py::dict out, critical;
-  critical["compute"] = path.compute;
-  critical["transfer"] = path.transfer;
-  critical["host"] = path.host;
-  critical["waiting"] = path.waiting;
-  critical["compute_on"] = path.compute_on;
-  critical["activities"] = path.activities.size();
-  out["critical_path"] = critical;
-  py::list idle, changes;
-  for (const Idle& each : explanation.idle) idle.append(as_dict(each));
-  for (const Gain& gain : explanation.gains) {
-    py::dict change;
-    change["change"] = gain.change;
-    change["makespan"] = gain.makespan;
-    change["saved"] = gain.saved;
-    changes.append(change);
-  }
-  out["idle"] = idle;
-  out["changes"] = changes;
-  return out;
-}
-
-// The figures that a timeline has by itself, by the names of a simulated table's.
-py::dict own_figures(const Timeline& timeline) {
-  const Explanation explanation = explain(timeline);
-  const std::vector<double> busy = compute_times(timeline);
-  py::dict out, bounds;
-  py::list actors, peaks;
-  for (std::size_t d = 0; d < busy.size(); ++d) {
-    py::dict figures;
-    figures["busy"] = busy[d];
-    figures["idle"] = timeline.makespan - busy[d];
-    const MemoryPoint* peak = d < timeline.memory.size() ? peak_of(timeline.memory[d]) : nullptr;
-    figures["peak_live"] = peak ? py::object(py::float_(peak->total())) : py::object(py::none());
-    figures["peak_time"] = peak ? py::object(py::float_(peak->time)) : py::object(py::none());
-    peaks.append(figures["peak_live"]);
-    actors.append(figures);
-  }
-  bounds["busiest_device"] = explanation.busiest;
-  out["kind"] = "timeline";
-  out["name"] = timeline.title;
-  out["makespan"] = timeline.makespan;
-  out["bubble"] = explanation.bubble;
-  out["lower_bound"] = explanation.busiest;
-  out["lower_bounds"] = bounds;
-  out["actors"] = actors;
-  out["busy"] = busy;
-  out["peak_live"] = peaks;
-  return out;
-}
-
 }  // namespace
 
 void bind_timelines(py::module_& module) {
   py::class_<Explanation>(module, "Explanation")
-      .def("text",
-           [](const Explanation& explanation, const Timeline& timeline) {
-             return idle_table_of(timeline, explanation) + "\n" + explain_text(timeline, explanation);
-           })
-      .def("figures", [](const Explanation& explanation) { return as_dict(explanation); });
+      .def("text", [](const Explanation& explanation, const Timeline& timeline) { return explanation_text(timeline, explanation); })
+      .def("figures", [](const Explanation& explanation) { return object_of(figures_json(explanation)); });
   module.def("explain_timeline", [](const Timeline& timeline) { return explain(timeline); });
   module.def("parse_timeline", [](const std::string& json, const std::string& file) { return parse_timeline(json, file); });
   module.def("titled_timeline", [](Timeline timeline, const std::string& title) {
@@ -169,7 +93,7 @@ void bind_timelines(py::module_& module) {
     return std::tuple(timeline.title, timeline.devices, timeline.seconds, timeline.makespan, most_chunks(stages_by_device(timeline)));
   });
   module.def("timelines_alike", [](const Timeline& a, const Timeline& b) { return a == b; });
-  module.def("timeline_figures", &own_figures);
+  module.def("timeline_figures", [](const Timeline& timeline) { return object_of(figures_json(timeline)); });
   module.def("timeline_rows", &rows_of);
   module.def("timeline_memory", &memory_of);
   module.def("timeline_boxes", &boxes_of);

@@ -153,7 +153,7 @@ class _Key:
         self.hash.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
     def object(self, value: Any) -> None:
-        """What a class written in Python keeps: its __dict__ and slots. A data class's field counts without its annotation."""
+        """Takes in what an object of a class written in Python keeps: its __dict__ and slots. A data class's field counts without its annotation."""
         slots = _slots(type(value))
         if not (slots or hasattr(value, "__dict__")) or _file_of(type(value)) is None:
             raise Unknown(f"a {type(value).__module__}.{type(value).__name__}")

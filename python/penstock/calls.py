@@ -94,6 +94,10 @@ class Calls:
         """How many samples the batch has."""
         return next(tensor.shape[0] for name, tensor in tensors.items() if name not in self.whole)
 
+    def microbatches_of(self, batch: Any, plan: Any) -> int:
+        """The number of micro-batches into which the plan cuts the batch; of MicroBatches how many they are."""
+        return len(batch) if isinstance(batch, MicroBatches) else plan.for_samples(self.samples(self.tensors(batch))).microbatches
+
     def sizes(self, batch: Any) -> dict[str, int]:
         """The number of samples of the batch, of all micro-batches or of a window's steps together, and of tokens, padding among them, where its first
         tensor is a text's: whole numbers [samples, length]."""
@@ -117,8 +121,8 @@ class Calls:
         return {**tensors, **rows, "seed": torch.tensor(seed)}
 
     def _given_window(self, window: Window, seed: int) -> dict[str, torch.Tensor]:
-        """What is cut into micro-batches is that of one step behind the other; what a step reads whole has its number. Throws PenstockError where
-        a step's tensors are of other shapes than the first one's."""
+        """Joins the tensors of a window: those that are cut into micro-batches stand one step behind the other, those that a step reads whole have
+        its number. Throws PenstockError where a step's tensors are of other shapes than the first one's."""
         steps = [self.given(batch, self.tensors(batch), seed) for batch in window]
         seed_of_all = steps[0].pop("seed")
         out = {}

@@ -67,7 +67,7 @@ def check(module: torch.nn.Module, batch: Any, *, microbatches: int | None = Non
 
 def compare(module: torch.nn.Module, batch: Any, *, names: list[str] | None = None, device: str = "a100-80", link: str = "nvlink3",
             **plan: Any) -> Ranking:
-    """What each schedule makes of the module's step, by published figures of a device and of the links, the fastest first; by name.
+    """Predicts the module's step under each schedule, by published figures of a device and of the links: a ranking by name, the fastest first.
 
     `names`: all that take the plan's sizes unless they are given. The module is exported once; nothing runs. `plan` are `trainer`'s
     arguments.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table's actions and its links take, as a plain dict that all that simulates, compares and searches tables shares."""
+"""The costs of a table's actions and links, as one plain dict for all functions that simulate, compare and search tables."""
 
 from __future__ import annotations
 

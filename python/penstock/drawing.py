@@ -165,7 +165,7 @@ def _legend_columns(names: list[str], inches: float) -> int:
 
 
 def _word(timeline: Timeline) -> str:
-    """What all rows are called but for their numbers, "actor"; else ""."""
+    """The name that all rows have ahead of their numbers, "actor"; "" where they have none in common."""
     words = {device.rpartition(" ")[0] for device in timeline.devices}
     numbered = all(device.rpartition(" ")[2].isdigit() for device in timeline.devices)
     return words.pop() if len(words) == 1 and numbered else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step draws at random, for PyTorch: eager ops get the masks that the devices draw by counters."""
+"""The random draws of a step, for PyTorch: eager ops get the masks that the devices draw by counters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SameDraws(TorchDispatchMode):
 
 
 def _probability(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """That with which the op drops elements; None: it says none, and draws."""
+    """The probability with which the op drops elements; None where it draws and says none."""
     for argument, value in zip(func._schema.arguments, [*args, *[None] * len(func._schema.arguments)]):
         if argument.name in ("p", "dropout_p"):
             given = kwargs.get(argument.name, value)

@@ -139,7 +139,7 @@ class Exports:
                           reduction=self._reduction, autocast=self.autocast)
 
     def _notes_of_two(self, calls: Calls, batch: Any) -> list[str]:
-        """What the engine notes of micro-batches of two samples: in a graph of one sample its dim is not told from others of one place, nor a
+        """The engine's notes on micro-batches of two samples: in a graph of one sample its dim is not told from others of one place, nor a
         mean over it from what it is of. Throws PenstockError where it refuses those."""
         try:
             found = self._export(calls, batch, False, times=2)

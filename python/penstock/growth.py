@@ -28,7 +28,7 @@ Number = tuple[str, str, float]  # an op, its argument, and the number that this
 
 
 class Growth:
-    """What a number of an op is for twice as many samples; `notes` for the user, of what is no number of an op."""
+    """Says what a number of an op becomes for twice as many samples; `notes` tell the user of numbers that are of no op."""
 
     def __init__(self, once: Sequence[Number], twice: Sequence[Number], notes: Sequence[str]) -> None:
         self.notes = list(notes)
@@ -138,7 +138,7 @@ class Recorder(TorchDispatchMode):
         self.of_samples |= {id(tensor) for tensor in found}
 
     def made(self, function: Any, operands: Sequence[Any], results: Any) -> None:
-        """Of what is not made of the samples. What has one place for each of them, and is then added up, is a number of the micro-batch's."""
+        """Takes note of results that are not made of the samples. A tensor with a place for each sample, and then added up, is a number of the micro-batch's."""
         tensors = [value for value in tree_leaves(results) if isinstance(value, torch.Tensor)]
         self.shapes.append([tensor.shape for tensor in tensors])
         same = self.before is None or self.before.shapes[len(self.shapes) - 1:len(self.shapes)] == self.shapes[-1:]

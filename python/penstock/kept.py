@@ -129,7 +129,7 @@ def _in_words(folder: Path, exported: Exported | None = None) -> Iterator[None]:
 
 
 def _found(path: Path, key: str, own: Mapping[str, torch.Tensor]) -> tuple[Exported | None, list[str]]:
-    """What the file has; None where there is no file, or a wrong one, of which the note says why it is not taken."""
+    """The export in the file; None where there is no file, or a wrong one, and then a note says why it is not taken."""
     try:
         check_private(path, f"take {path}")
         found = read_exported(path, key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch keeps of each trace until the process ends, forgotten."""
+"""PyTorch keeps parts of each trace until the process ends; here they are dropped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GENERATED = "<eval_with_key>"  # begins the names under which torch.fx keeps the
 
 @contextlib.contextmanager
 def forgotten() -> Iterator[None]:
-    """What is traced inside leaves nothing behind in PyTorch: neither the results of ops on fake tensors, which hold all of a trace's symbols,
+    """A trace made inside leaves nothing behind in PyTorch: neither the results of ops on fake tensors, which hold all of a trace's symbols,
     nor the code of its graphs."""
     loader = getattr(graph_module, "_loader", None)
     kept = loader.eval_cache if loader is not None else {}

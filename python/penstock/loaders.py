@@ -101,7 +101,7 @@ class Resumable:
 def resumable(batches: Iterable[Any], *, rank: int = 0, ranks: int = 1, count: bool = False) -> Resumable:
     """The batches of a loader, with a state for step.save(folder, data=data) and penstock.resume(folder, step, data=data).
 
-    What has state_dict and load_state_dict itself is asked for them: a data set of `datasets`, torchdata's StatefulDataLoader, a class of your own.
+    A loader or data set with state_dict and load_state_dict of its own is asked for them: one of `datasets`, torchdata's StatefulDataLoader, your own.
     A DataLoader over an iterable data set that has them keeps one state for each worker. Of all others (a DataLoader over a map, WebDataset, a
     list) batches are counted, and those that were taken are read again and passed over, which the logger "penstock" says: they have to come in
     the same order, so what is drawn at random is drawn again as the epoch's begin did. `count=True` counts where there is a state too: that of
@@ -261,7 +261,7 @@ WORDS = {"batch_size": "batch_size={}", "drop_last": "drop_last={}", "samples": 
 
 
 def _known(batches: Any) -> dict[str, Any]:
-    """What the loader says of its batches by the names of `WORDS`; None where it does not."""
+    """The loader's own facts of its batches, by the names of `WORDS`; None where it says nothing."""
     sizes = [getattr(part, "batch_size", None) for part in (batches, getattr(batches, "batch_sampler", None))]
     drop_last = getattr(batches, "drop_last", None)
     return {"batch_size": next((size for size in sizes if isinstance(size, int)), None), "drop_last": drop_last if isinstance(drop_last, bool) else None,

@@ -23,7 +23,7 @@ class MicroBatches:
 
     def __init__(self, batches: Iterable[Any], table: Any = None, samples: Sequence[Sequence[int]] | None = None, seconds: float | None = None,
                  peak: float | None = None) -> None:
-        """What a batch planner says of them: the engine's `table`, by which they run; which of the batch's samples each has; how many `seconds` the
+        """The rest is what a batch planner says of them: the engine's `table`, by which they run; which of the batch's samples each has; how many `seconds` the
         table takes; and the most tokens that live on a stage, `peak`. Without a table the trainer's schedule makes one."""
         self._batches, self.table, self.samples, self.seconds, self.peak = list(batches), table, samples, seconds, peak
         if not self._batches:
@@ -40,7 +40,7 @@ class MicroBatches:
 
 
 def name_in(name: str, microbatch: int) -> str:
-    """What the program calls a tensor of one micro-batch."""
+    """The program's name of a tensor of one micro-batch."""
     return f"{name}.{microbatch}"
 
 

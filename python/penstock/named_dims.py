@@ -11,7 +11,7 @@ import torch
 
 from .errors import PenstockError, did_you_mean
 
-# Of each dim of a parameter its name ("": none), of how many equal blocks it is, and how many equal units each has (0: its elements). Members
+# A dim of a parameter: its name ("": none), of how many equal blocks it is, and how many equal units each block has (0: its elements). Members
 # get whole units of every block: the last dim of packed q, k and v is ("heads", 3, 12).
 Dim = tuple[str, int, int]
 Dims = tuple[Dim, ...]

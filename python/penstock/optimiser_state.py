@@ -53,7 +53,7 @@ def take_beside(optimiser: Optimiser, found: Mapping[str, Any]) -> None:
 
 
 def _of_others(optimiser: Optimiser) -> dict[int, Any]:
-    """What the optimizer itself has of parameters that are not trained, by their numbers."""
+    """The optimizer's own state of parameters that are not trained, by their numbers."""
     return {i: optimiser.torchs.state[parameter] for i, name, group in _parameters(optimiser)
             if name is None and optimiser.torchs.state.get(parameter := group["params"][i - group["first"]])}
 

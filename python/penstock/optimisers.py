@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimiser of torch.optim is to Penstock: its name, and the settings of each of its groups."""
+"""Penstock's view of an optimiser of torch.optim: its name, and the settings of each of its groups."""
 
 from __future__ import annotations
 

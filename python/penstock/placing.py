@@ -115,7 +115,7 @@ class Plan:
         return self.slices if isinstance(self.slices, int) else len(self.slices)
 
     def lengths(self) -> list[int]:
-        """Of the slices, in these proportions; none: they are equal."""
+        """The slices' lengths, in proportion; none: they are equal."""
         return [] if isinstance(self.slices, int) else list(self.slices)
 
     def sequence_of(self, parts: Mapping[str, torch.Tensor]) -> dict[str, int]:
@@ -202,7 +202,7 @@ class Plan:
         return told(lambda: _core.compile(step, table, options))
 
     def compile_beside(self, step: Any, table: Any, options: Any, updating: Callable[[], Any] | None) -> Any:
-        """That of a step that updates nothing; `updating` gives another step, which updates the state that this one reads: each device holds
+        """The program of a step that updates nothing; `updating` gives another step, which updates the state that this one reads: each device holds
         what it holds in that one."""
         other = updating() if updating and self.zero else None
         return told(lambda: _core.compile_beside(step, table, options, other))

@@ -78,7 +78,7 @@ class Planned:
 
     @property
     def peak_bytes(self) -> list[float]:
-        """Of each device of the cluster; `memory` in whole bytes."""
+        """The most memory that each device of the cluster holds at once, in bytes."""
         return self.file.peak_bytes
 
     @property
@@ -113,7 +113,7 @@ class Planned:
         return Rows(_core.plan_stages(self.file))
 
     def explain(self) -> str:
-        """What holds the step up, the next best plan, and what a larger cluster would give, as text. It plans these anew, which takes about twice the seconds of
+        """A text that says what holds the step up, the next best plan, and what a larger cluster would give. It plans these anew, which takes about twice the seconds of
         planning. Throws PenstockError for a plan of a module, of equal groups, or one that was read: their costs are not at hand."""
         if self.explained is None or self.planner == "degrees":
             raise PenstockError("the costs of this plan are not at hand", ["plans of graphs' files and of configurations have them, as they are found"],
@@ -338,7 +338,7 @@ def _check_unused(why: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _plan_of_file(what: str | os.PathLike, target: Callable[[], Any], **request: Any) -> Planned:
-    """Of a graph's file, a configuration or a model's name, for the cluster that `target` gives."""
+    """Plans a graph's file, a configuration or a model by its name, for the cluster that `target` gives."""
     asked, path = _core.PlanRequest(), str(what)
     named = path in _core.model_names()
     text = "" if named or path.endswith(".toml") else _graph_text(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step will take, before it runs."""
+"""Predicts the time and the memory of a step before it runs."""
 
 from __future__ import annotations
 

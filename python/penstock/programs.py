@@ -165,13 +165,13 @@ class Programs:
         return step if table.slices == 1 else told(lambda: _core.in_slices(step, table, self._options(step, model), self._plan.lengths()))
 
     def _options(self, step: Any, model: Any) -> Any:
-        """Those of all programs: the first step's."""
+        """The options of all programs: the first step's."""
         if self._placed is None:
             self._placed = self._plan.placed(step, model)
         return self._placed[0]
 
     def split_text(self) -> str:
-        """What lies along the axes over which tensors are split."""
+        """A text that says what lies along the axes over which tensors are split."""
         return self._placed[1] if self._placed else ""
 
     def _training_step(self, model: Any, parts: int) -> Any:

@@ -122,9 +122,7 @@ class RankTrainer:
 
     def microbatches(self, batch: Any) -> int:
         """Into how many parts a step cuts this batch, as `Trainer.microbatches` says."""
-        if isinstance(batch, MicroBatches):
-            return len(batch)
-        return self.plan.for_samples(self.calls.samples(self.calls.tensors(batch))).microbatches
+        return self.calls.microbatches_of(batch, self.plan)
 
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | Schedule | None = None) -> Prediction:
         """Predicts what a step of the example's shape takes by published figures; with another `schedule` a call that all ranks make."""

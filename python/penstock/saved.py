@@ -106,7 +106,7 @@ def _header(metadata: Mapping[str, str], ordered: list[tuple[str, torch.Tensor]]
 
 
 def checksum_of(type: torch.Tensor, content: torch.Tensor) -> str:
-    """Of a tensor's type and bytes: a flip in the header that gives the same bytes another shape is found too."""
+    """The checksum is of a tensor's type and bytes: a flip in the header that gives the same bytes another shape is found too."""
     kind = f"{NAMES[type.dtype]}[{','.join(map(str, type.shape))}]"
     return f"{zlib.crc32(content.numpy().data, zlib.crc32(kind.encode())):08x}"
 

@@ -30,7 +30,7 @@ class FoundSchedule(Schedule):
 
     @property
     def makespan(self) -> float:
-        """Of its step, in the costs' unit."""
+        """The time of its step, in the costs' unit."""
         return self.figures["makespan"]
 
     @property

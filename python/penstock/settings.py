@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `trainer` is given, before anything is made of it: kinds and ranges of its arguments."""
+"""Checks the arguments of `trainer`, their kinds and ranges, before anything is made of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_settings(module: Any, given: Mapping[str, Any]) -> None:
 
 
 def _wanted(name: str, value: Any) -> str | None:
-    """What the argument should be; none where the value is that."""
+    """The demand that the value does not meet, "a whole number from 1"; None where it meets all."""
     number = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
     if name in AT_LEAST:
         least, most = AT_LEAST[name], AT_MOST.get(name)

@@ -144,7 +144,7 @@ def check_limit(activation_limit: Any) -> None:
 
 
 def _allowed(allow: Sequence[str] | None, costs: Mapping[str, Any]) -> tuple[str, ...]:
-    """What may keep tables within a limit of memory."""
+    """The means by which a table may be kept within a limit of memory."""
     if allow is None:
         return tuple(name for name in ("recompute", "offload") if name in costs)
     check_is("allow", allow, Iterable, '"recompute", "offload", or a list of these')

@@ -85,14 +85,14 @@ class Schedule:
 
     @classmethod
     def _of(cls, table: Any, name: str = "") -> Self:
-        """Of the engine's."""
+        """Wraps a table of the engine's."""
         out = cls.__new__(cls)
         out._table = _core.named_schedule(table, name) if name else table
         return out
 
     @classmethod
     def parse(cls, text: str, name: str = "", *, costs: Any = None, **options: Any) -> Self:
-        """Of the text of a CSV file, as str() gives it, or of rules ("penstock rules 1 ..."), which take options and make the table by their own times or, where
+        """Reads the text of a CSV file, as str() gives it, or of rules ("penstock rules 1 ..."), which take options and make the table by their own times or, where
         they are given, by `costs` as `penstock.simulate` takes them. Throws PenstockError with row and cell, or line and column."""
         check_is("text", text, str, "that of a table or of rules")
         where = name or ("the rules" if _are_rules(text) else "the table")
@@ -110,7 +110,7 @@ class Schedule:
 
     @classmethod
     def read(cls, path: str | os.PathLike, *, costs: Any = None, **options: Any) -> Self:
-        """Of a file: a table as CSV, Penstock's or torch.distributed.pipelining's, or rules, which take options and costs as `parse` does. Throws
+        """Reads a file: a table as CSV, Penstock's or torch.distributed.pipelining's, or rules, which take options and costs as `parse` does. Throws
         PenstockError."""
         return cls.parse(read_named(path, 'a name is made by Schedule("1f1b", actors=4)'), str(path), costs=costs, **options)
 

@@ -18,7 +18,7 @@ Address = tuple[str, list[int], int]
 
 
 def addresses(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, Address], list[torch.Tensor]]:
-    """Of each tensor its dtype, shape and address, and the dense tensors on the CPU that lie there, which must live as long as these are used."""
+    """Each tensor's dtype, shape and address, and the dense tensors on the CPU that lie there, which must live as long as the addresses are used."""
     out, kept = {}, []
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:

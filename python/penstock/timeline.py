@@ -33,7 +33,7 @@ class Timeline:
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> Timeline:
-        """Of the file that `save("x.json")`, `penstock simulate --timeline` or a run wrote, or of a run's folder, which has its measured one. Throws
+        """Reads the file that `save("x.json")`, `penstock simulate --timeline` or a run wrote, or of a run's folder, which has its measured one. Throws
         PenstockError where that is none."""
         file = checked_path(path)
         file = file / "timeline.json" if file.is_dir() else file
@@ -75,22 +75,22 @@ class Timeline:
 
     @property
     def lower_bound(self) -> float:
-        """What no order of the same work could beat: the busiest device's work or, of a simulated table, the longest chain of needs."""
+        """A time that no order of the same work could beat: the busiest device's work or, of a simulated table, the longest chain of needs."""
         return self.figures["lower_bound"]
 
     @property
     def busy(self) -> list[float]:
-        """Of each device, the time that it computes."""
+        """The time that each device computes."""
         return self.figures["busy"]
 
     @property
     def peak_live(self) -> list[float]:
-        """Of each actor, the most activations that lived at once, in micro-batches of its whole share of the stages; of a program's device, bytes."""
+        """The most activations that lived at once on each actor, in micro-batches of its whole share of the stages; of a program's device, bytes."""
         return self.figures["peak_live"]
 
     @property
     def actors(self) -> list[dict[str, float]]:
-        """Of each actor "busy", "idle", "peak_live" and "peak_time"; of a simulated table also "versions" and "staleness"."""
+        """Each actor's "busy", "idle", "peak_live" and "peak_time"; of a simulated table also "versions" and "staleness"."""
         return self.figures["actors"]
 
     def rows(self) -> Rows:

@@ -225,9 +225,7 @@ class Trainer:
 
     def microbatches(self, batch: Any) -> int:
         """Into how many parts a step cuts this batch: the plan's, or of a batch that these do not divide, fewer."""
-        if isinstance(batch, MicroBatches):
-            return len(batch)
-        return self.plan.for_samples(self.calls.samples(self.calls.tensors(batch))).microbatches
+        return self.calls.microbatches_of(batch, self.plan)
 
     def predict(self, device: str = "a100-80", link: str = "nvlink3", *, schedule: str | Path | Schedule | None = None) -> Prediction:
         """Predicts what a step of the example's shape takes by published figures of a device and of the links between them; with device="here" by what
@@ -383,7 +381,7 @@ class Trainer:
         return Prediction.of(told(lambda: program.predict(costs)))
 
     def counts(self, kind: str, batch: MicroBatches) -> dict[str, torch.Tensor]:
-        """What the losses of a step on these micro-batches divide by, as the step's program reads it."""
+        """The numbers by which the losses of a step on these micro-batches divide, as the step's program reads them."""
         tensors = self.calls.tensors(batch)
         return self._programs.of(kind, batch, tensors).counts(tensors)
 

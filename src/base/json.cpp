@@ -60,7 +60,7 @@ class Stop : public nlohmann::json_sax<json> {
   }
 };
 
-// What most likely is wrong where the parser stopped.
+// Returns the likeliest mistake where the parser stopped.
 std::string mistake_at(std::string_view text, std::size_t position) {
   if (trim(text).empty()) return "this is not JSON: the file is empty";
   if (position >= text.size() || trim(text.substr(position)).empty())

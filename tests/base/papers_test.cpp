@@ -23,7 +23,7 @@ std::vector<Paper> all_papers() {
   return out;
 }
 
-// What the pattern's group matches, all over the text.
+// The texts that the pattern's group matches, all over the text.
 std::set<std::string> all_of(const std::string& text, const std::string& pattern) {
   const std::regex compiled(pattern);
   std::set<std::string> out;

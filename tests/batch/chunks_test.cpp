@@ -90,7 +90,7 @@ TEST(Chunks, DescendingIsBest) {
   }
 }
 
-// Of chunks that are alike.
+// The chunks are alike.
 CheckpointProblem problem(int actors, int layers, ChunkMemory chunk, double room, const Chunks& chunks) {
   return {.actors = actors,
           .layers = layers,
@@ -102,7 +102,7 @@ CheckpointPlan plan_of(int actors, int layers, ChunkMemory chunk, double room, c
   return plan_checkpoints(problem(actors, layers, chunk, room, chunks), chunks);
 }
 
-// Of `layers` on each stage, and chunks that differ, half of the time.
+// Each stage has `layers`, and half of the time the chunks differ.
 CheckpointProblem drawn_problem(Random& random, int actors, int layers, const Chunks& chunks) {
   const auto drawn = [&] {
     const int saved = test::draw(random, 0, 3);

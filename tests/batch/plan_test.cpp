@@ -45,7 +45,7 @@ TEST(BatchPlan, KeepsTheMemoryAndEveryMicroBatch) {
       if (replica.micro_batches.empty()) continue;
       found.insert(found.end(), replica.micro_batches.begin(), replica.micro_batches.end());
       validate(replica.schedule, chain(static_cast<int>(problem.cut.stages)), static_cast<int>(replica.micro_batches.size()));
-      // What lives, by the mode's own costs of the micro-batches at their places.
+      // The memory that lives, by the mode's own costs of the micro-batches at their places.
       MicroBatches work;
       for (const std::size_t m : replica.micro_batches) {
         const ShapeCost cost = *problem.modes[replica.mode].costs(plan.fitted.cut.shapes[m]);

@@ -151,7 +151,7 @@ class Data(ProgramTest):
             self.assertEqual(*pairs)
 
     def test_a_file_as_others_write_it(self):
-        """Of nanoGPT: two bytes a token, documents end with a token, no index."""
+        """A file of nanoGPT has two bytes a token, documents end with a token, no index."""
         tokens = [token for i in range(30) for token in [40 + i] * (i % 9 + 1) + [0]]
         self.path("train.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
         report = self.made("show", self.path("train.bin"), "--tokenizer", TOKENIZERS / "gpt2.json", "--json").json()

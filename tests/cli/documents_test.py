@@ -48,7 +48,7 @@ SMALL_COMMAND = [
     (r"--measure", "--rounds 1 --steps 1 --candidates 1 --measure"),
 ]  # fmt: skip
 
-# What a --help's examples read that another command wrote.
+# These commands write the files that a --help's examples read.
 BEFORE_HELP = [
     "penstock train examples/gpt.toml --out runs/gpt",
     "penstock train examples/gpt.toml --steps 2 --out runs/before",
@@ -60,7 +60,7 @@ BEFORE_HELP = [
 
 
 def commands_of(markdown):
-    """Those of penstock, and of the script that makes its data, in fenced blocks without a language or of sh and in indented lines, in order, without their comments; in a ```console block what follows a "$ ", as the rest is output."""
+    """The commands of penstock, and of the script that makes its data, in fenced blocks without a language or of sh and in indented lines, in order, without their comments; in a ```console block what follows a "$ ", as the rest is output."""
     text = re.sub(r" *\\\n *", " ", markdown)
     lines, fence = [], None
     for line in text.splitlines():

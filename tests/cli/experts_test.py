@@ -14,7 +14,7 @@ WITH_SEQUENCE = ["--set", "layout.sequence=expert", "--set", "groups=2"]
 
 class Experts(ProgramTest):
     def conversions(self, *arguments):
-        """Of the layer with a mixture, in one micro-batch: those of tensors of at least so many bytes, forward and backward."""
+        """The conversions of the layer with a mixture, in one micro-batch: of tensors of at least so many bytes, forward and backward."""
         result = run("compile", *SMALL, "--set", "model.layers=2", "--emit", "layouts", *arguments)
         self.assertEqual(result.code, 0, result.err)
         sent = re.findall(r"^  (\w+) %\d+ (\w+)\[([\d,]+)\]: .* for (?:add|add_n|constrain|matmul) of h\.1( \(backward\))? in", result.out, re.MULTILINE)

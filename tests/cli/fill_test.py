@@ -65,7 +65,7 @@ class Fill(ProgramTest):
             shape = ("1f1b", "--actors", 4, "--microbatches", microbatches, "--self-conditioning")
             self.assertEqual(run("simulate", *shape, "--json").json()["makespan"], makespan)
             self.assertIn(f"time {makespan},", run("schedule", *shape, "--show").out)
-        # What it costs beside frozen stages that are ahead of each step, and that fill the step before.
+        # Its cost beside frozen stages that are ahead of each step, and that fill the step before.
         times = {}
         for own in ((), ("--self-conditioning",)):
             for window in (1, 8):

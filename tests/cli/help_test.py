@@ -79,6 +79,7 @@ class Help(ProgramTest):
             page = run("man", *path)
             self.assertEqual(page.code, 0, page.err)
             self.assertIn('.TH "PENSTOCK', page.out)
+            self.assertEqual(re.findall(r"^\.SS (.*)$", page.out, re.MULTILINE)[-1], "Options")  # as --help has them
             for name in options(path):
                 self.assertIn(name.replace("-", "\\-"), page.out, path)
         if shutil.which("groff"):
@@ -108,7 +109,7 @@ class Completion(ProgramTest):
         return path
 
     def completed(self, *words):
-        """What bash offers for the last word."""
+        """The words that bash offers for the last one."""
         line = " ".join(f"'{word}'" for word in ("penstock", *words))
         code = f"source {self.script('bash')}; complete -p penstock >/dev/null; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _penstock; echo \"${{COMPREPLY[@]}}\""
         result = subprocess.run(["bash", "--norc", "-c", code], capture_output=True, text=True)

@@ -60,7 +60,7 @@ class Images(ProgramTest):
             self.compare(self.train(f"{kind}-shapes", *data, "--set", "batch.planner=shapes"), padded, "shapes")
 
     def test_devices_that_share_micro_batches(self):
-        """Of the texts of a micro-batch some devices have fewer images than others, or none."""
+        """Some devices have texts with fewer images than others of the micro-batch, or with none."""
         data = self.texts()
         padded = self.train("padded", *data, "--actors", 1)
         cases = (("pipe=1,data=2",), ("pipe=2,data=2",), ("pipe=2,data=2", "--schedule", "zb-v"), ("pipe=2,data=2", "--set", "zero=1"),

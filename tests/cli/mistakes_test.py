@@ -82,7 +82,7 @@ ROWS = [
     ("plan gpt --plannr best", ["no option --plannr", "did you mean --planner?"], USAGE),
     ("simulate 1f1b --latancy 1", ["no option --latancy", "did you mean --latency?"], USAGE),
     ("show x --collumns 20", ["no option --collumns", "did you mean --columns?"], USAGE),
-    # What is required.
+    # Something that is required is missing.
     ("generate", ["penstock generate needs DIR", "as in: penstock generate runs/mine"], USAGE),
     ("launch", ["penstock launch needs ARGS", "as in: penstock launch -n 2 -- train"], USAGE),
     ("data tokens", ["penstock data tokens needs PATH", "as in: penstock data tokens examples"], USAGE),
@@ -162,7 +162,7 @@ ROWS = [
     ("config --set layers=x", ["model.layers needs a number", '"x"', "as in model.layers = "], REFUSED),
     ("train steps=3", ["steps=3 is no file", "--set steps=3"], REFUSED),
     ("train gpt", ["gpt is a model's name, not a configuration", "--set model.name=gpt"], REFUSED),
-    # What does not fit together.
+    # Two things do not fit together.
     ("train --actors 2 --mesh pipe=4", ["--actors is 2, and --mesh pipe 4", "say it in --mesh alone"], REFUSED),
     ("train --microbatches 3", ["train.batch = 16 is not divisible by pipeline.microbatches = 3", "--microbatches 2, or --batch 18"], REFUSED),
     ("train --chunks 2", ["1f1b takes one stage per actor, not 2 chunks", "schedules that take chunks: "], REFUSED),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users may name: flags, keys, schedules, planners and the like. All that there was before tables became one structure is still there, or stands
+"""The names that users may use: flags, keys, schedules, planners and the like. All that there was before tables became one structure is still there, or stands
 in GONE with the reason.
 
 usage: names_test.py   With --list it prints the names of today, one a line, as tests/fixtures/before_one_table/names.txt has those of then.
@@ -40,7 +40,7 @@ def flags(command):
 
 
 def known(*command):
-    """What the hint lists of a name that is not known."""
+    """The names that the hint lists where one is not known."""
     return re.search(r"(?:known|planners): (.*)", run(*command).err)[1].split(", ")
 
 

@@ -59,7 +59,7 @@ class Offload(ProgramTest):
         self.assertEqual([actor["planned_bytes"] for actor in trained.json()["actors"]], plan["peak_bytes"])
 
     def test_plans_of_other_models_swap(self):
-        """Of T5's stages one swaps and another computes again."""
+        """One of T5's stages swaps and another computes again."""
         for model, flags, share, ways in (
             ("t5", ["--set", "width=32", "--set", "heads=2", "--set", "context=64", "--set", "layers=6", "--batch", 8], 0.92, {"swap", "recompute"}),
             ("resnet", ["--batch", 16], 0.65, {"swap"}),

@@ -146,7 +146,7 @@ class Page(ProgramTest):
         return self.browser.evaluate(f"[...document.querySelectorAll({selector!r})].map((e) => e.textContent)")
 
     def colour_at(self, x, y):
-        """Of the picture at a point of the window, as it is drawn."""
+        """The colour of the picture at a point of the window, as it is drawn."""
         return self.browser.evaluate(f"""(() => {{
             const box = pane.getBoundingClientRect();
             return [...picture.getImageData(Math.round({x} - box.left), Math.round({y} - box.top), 1, 1).data].slice(0, 3);
@@ -185,7 +185,7 @@ class Page(ProgramTest):
         self.assertGreater(self.colours("overlay"), 2)
 
     def test_the_window_is_used(self):
-        """Of the window's height nothing is left empty at the bottom but what the largest rows leave."""
+        """Nothing of the window's height is left empty at the bottom but what the largest rows leave."""
         self.open(timelines.write(self.folder / "t.json", 2, 8))
         self.assertGreater(self.browser.evaluate("document.getElementById('devices').getBoundingClientRect().bottom"), 0.85 * 900)
 
@@ -347,7 +347,7 @@ class Page(ProgramTest):
         self.assertEqual(self.data("errors"), "")
 
     def test_contrast(self):
-        """Of texts on their ground, of letters on boxes, and of areas of memory that lie on each other, in bright and dark."""
+        """Texts stand out from their ground, letters from boxes, and areas of memory from each other, in bright and dark."""
         def luminance(colour):
             parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
             return sum(w * (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4) for w, p in zip((0.2126, 0.7152, 0.0722), parts))
@@ -396,7 +396,7 @@ class Page(ProgramTest):
         run_folder = self.folder / "run"
         run_folder.mkdir()
         timelines.write(run_folder / "timeline.json", 2, 3)
-        lines = [{"step": step, "loss": 5 / step, "tokens_per_second": 900 + step % 9} for step in range(1, 400)]
+        lines = [{"step": step, "loss": 5 / step, "seconds": 1, "tokens_per_second": 900 + step % 9} for step in range(1, 400)]
         (run_folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         self.addCleanup(self.browser.resize, 1400, 900)
         for width, dark in ((1400, False), (700, True)):

@@ -47,7 +47,7 @@ class PlanTest(ProgramTest):
         self.assertIn("takes", text.out)
 
     def test_a_large_graph_within_a_time(self):
-        """Of no series and parallel parts: a node feeds the next, the one after and the seventh."""
+        """The graph has no series and parallel parts: a node feeds the next, the one after and the seventh."""
         edges = [(a, a + step) for step in (1, 2, 7) for a in range(400 - step)]
         graph = self.graph(pipedream([(1 + i % 5, 2 + i % 3, 1000, 4000) for i in range(400)], edges))
         arguments = ["plan", graph, "--devices", 8, "--bandwidth", 1e9, "--seconds", 1, "--no-replicas"]
@@ -539,7 +539,7 @@ class PlanTest(ProgramTest):
         self.assert_fails(run("show", broken, "--out", self.folder / "x.svg"), "broken.json", "planer")
 
     def test_the_page_of_a_plan(self):
-        """Of six stages with long names: each text is whole and in its box, nothing beside the window, light or dark."""
+        """The plan has six stages with long names: each text is whole and in its box, nothing beside the window, light or dark."""
         graph = self.graph(pipedream([(1, 2, 1000, 4000)] * 6, [(i, i + 1) for i in range(5)]))
         file, page = self.folder / "plan.json", self.folder / "plan.html"
         self.assertEqual(run("plan", graph, "--devices", 6, "--bandwidth", 1e9, "--no-replicas", "--planner", "max-load", "--out", file).code, 0)

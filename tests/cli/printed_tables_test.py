@@ -8,7 +8,7 @@ from support import SMALL, ProgramTest, read_pieces, run
 CHUNKS = ["--chunks", "2"]
 SLICES = ["--slices", "2"]
 WINDOW = ["--window", "2"]
-# Of each schedule, what it is tried with: what shapes its table, and what only training takes.
+# The flags that each schedule is tried with: those that shape its table, and those that only training takes.
 OPTIONS = {
     **dict.fromkeys(("breadth-first", "interleaved-1f1b", "interleaved-zb", "zeropp", "zb-v", "v-half", "v-min", "dualpipe-v", "dualpipe-v-jaxpp",
                      "bitpipe", "hanayo", "helixpipe"), [(CHUNKS, []), ([*CHUNKS, "--split-backward"], [])]),
@@ -41,7 +41,7 @@ class PrintedTables(ProgramTest):
         return table
 
     def of_both(self, name, table, shaping, *command):
-        """What a command says of the named schedule and of its table."""
+        """The results of a command for the named schedule and for its table."""
         results = [run(*command, "--schedule", name, *shaping), run(*command, "--schedule", table)]
         for result in results:
             self.assertEqual(result.code, 0, result.err)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands print and write when all goes well."""
+"""The commands print and write these things when all goes well."""
 
 import json
 import re

@@ -30,7 +30,7 @@ class Ranks(ProgramTest):
         self.assertFalse((self.folder / "out").exists())
 
     def test_another_text(self):
-        """Of the same length and name: only its contents tell."""
+        """The other text has the same length and name: only its contents tell."""
         other = self.folder / "other"
         other.mkdir()
         (other / "text.txt").write_text(self.text.read_text().replace("fox", "cat"))
@@ -74,7 +74,7 @@ class Ranks(ProgramTest):
             time.sleep(0.05)
 
     def wait_until_taken(self, process, number):
-        """Of two signals of one number that wait at once, a process gets one."""
+        """A process gets one of two signals of one number that wait at once."""
         waiting = re.compile(r"^ShdPnd:\s*(\w+)", re.MULTILINE)
         while process.poll() is None and int(waiting.search(pathlib.Path(f"/proc/{process.pid}/status").read_text())[1], 16) >> (number - 1) & 1:
             time.sleep(0.01)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What backwards compute again: equal to the sequential step, and in what memory."""
+"""Steps whose backwards compute forwards again are equal to the sequential step, and take the memory that they say."""
 
 import json
 import unittest

@@ -61,7 +61,7 @@ class Show(ProgramTest):
         self.assertEqual([[round(width) for width in part] for part in boxes], [[362, 362], [362, 1088]])
 
     def test_converted(self):
-        """What makes other formats of an SVG is another program, here one that copies it."""
+        """Another program makes other formats of an SVG, here one that copies it."""
         programs = self.folder / "programs"
         programs.mkdir()
         alone = {"environment": {"PATH": str(programs)}}
@@ -124,7 +124,7 @@ class Show(ProgramTest):
         folder.mkdir()
         timelines.write(folder / "timeline.json", 2, 3, seed=seed)
         (folder / "config.toml").write_text(f"[model]\ncontext = {context}.0\n[train]\nbatch = {batch}\n")
-        lines = [{"step": step, "loss": 5 / step, "tokens_per_second": rate} for step in range(1, 31)]
+        lines = [{"step": step, "loss": 5 / step, "seconds": 1, "tokens_per_second": rate} for step in range(1, 31)]
         lines[-1]["validation_loss"] = 0.5
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         return folder

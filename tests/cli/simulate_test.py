@@ -349,6 +349,20 @@ class Simulate(ProgramTest):
         self.fails([table, "--against", self.folder], "--against is for programs and configurations")
         self.fails([table, "--actors", 2], "says itself how many actors", "leave out --actors")
 
+    def test_against_a_run(self):
+        config = self.folder / "small.toml"
+        config.write_text('[model]\nname = "candle-uno"\n')
+        step = [config, "--figures", "v100", "--network", "nvlink2", "--against", self.folder]
+        self.assertEqual(run("simulate", *step[:5], "--timeline", self.folder / "timeline.json").code, 0)
+        metrics = self.folder / "metrics.jsonl"
+        done = [{"step": step, "loss": 1, "seconds": seconds, "tokens_per_second": 1} for step, seconds in ((1, 5), (2, 1), (2, 3), (3, 2))]
+        metrics.write_text("".join(json.dumps(line) + "\n" for line in done))
+        self.assertEqual(simulate(*step)["step"]["measured"], 3)  # the median of the steps as they were done last
+        metrics.write_text('{"step": 1}\n')
+        self.fails(step, "metrics.jsonl:1: the line is no step's metrics", '{"step": 1}')
+        metrics.write_text("")
+        self.fails(step, "metrics.jsonl has no steps")
+
     def test_usage(self):
         for arguments in [[], ["1f1b", "--latency", "slow"], ["1f1b", "--seed=-1"]]:
             result = run("simulate", *arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the program share: running it, and reading what it writes."""
+"""Tests of the program share this: running it, and reading what it writes."""
 
 import json
 import os

@@ -55,7 +55,7 @@ TEST(PlanModel, NodesOfModels) {
   for (const char* model : {"gpt", "two-branch"}) test::expect_golden(concat("plan/", model, ".nodes"), text_of(graph_of(config(model))));
 }
 
-// Of what has parameters only; a product's are one of the two of its backward, a norm's come with its input gradient.
+// Only nodes with parameters have weight gradients; a product's are one of the two of its backward, a norm's come with its input gradient.
 TEST(PlanModel, WeightGradientsAreAPartOfTheBackward) {
   for (const PlanNode& node : graph_of(config("gpt")).nodes) {
     const NodeCost& cost = node.costs[0];

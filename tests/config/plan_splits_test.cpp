@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device does of a split model, by the engine's own layouts, against the formulas of the literature.
+// A device's part of a split model, by the engine's own layouts, is held against the formulas of the literature.
 #include "config/plan_splits.h"
 
 #include <gtest/gtest.h>

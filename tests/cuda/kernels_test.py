@@ -15,7 +15,7 @@ NVCC, CARDS = os.environ["NVCC"], os.environ["CARDS"].split(",")
 
 
 def by_name(text):
-    """What a compiler has said of each kernel, by its name."""
+    """The compiler's text on each kernel, by its name."""
     parts = re.split(r"Compiling entry function '(\w+)'", text)
     return dict(zip(parts[1::2], parts[2::2]))
 

@@ -61,7 +61,7 @@ class Libraries:
 
 
 def missing(libraries):
-    """Of each library that is nowhere found, what is asked of it, by version. What has no version may be in any of them."""
+    """The symbols that are asked of each library that is nowhere found, by version. One without a version may be in any of them."""
     loaded = libraries.with_needed("libtorch_cuda.so")
     names = {name for library in loaded for name in needed(library)}
     stubs = {name: {} for name in sorted(names) if libraries.is_missing(name)}

@@ -74,8 +74,8 @@ TEST(Synthetic, ResponsesAreALinearFunctionOfTheirPorts) {
   EXPECT_NEAR(squares / static_cast<double>(answers.size()), 1, 0.3);
 }
 
-// What is left of the last of `read` + 1 answers to `width` features when it is solved for the others, with the weights of the first
-// `read`.
+// Returns what is left of the last of `read` + 1 answers to `width` features when it is solved for the others, with the weights of the
+// first `read`.
 double left_of_answer(std::int64_t width, std::size_t read) {
   const std::vector<DataPort> ports = {{"features", {DType::f64, {width}}, Kind::normal, 0, {}},
                                        {"answer", {DType::f64, {1}}, Kind::response, 0, {"features"}}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every Executor must do with state, memory and copies, without knowing its kernels; a test file instantiates it.
+// Every Executor must pass these tests of state, memory and copies, which do not know its kernels; a test file instantiates them.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ std::string failure_with(std::string text, const std::string& from, const std::s
   return failure(text.replace(at, from.size(), to));
 }
 
-// What stands before the first line's end.
+// The text before the first line's end.
 std::string first_line(const std::string& message) {
   return message.substr(0, message.find('\n'));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every reader of a text form promises, whatever the text.
+// Every reader of a text form keeps these promises, whatever the text.
 #pragma once
 
 #include <optional>

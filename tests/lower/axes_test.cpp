@@ -37,7 +37,7 @@ Program training_of(const Config& config) {
   return compile_training(config, prepare(config, builtin_models()));
 }
 
-// Of one layer and micro-batch.
+// The collectives of one layer and micro-batch.
 struct LayerVolume {
   std::map<Opcode, std::int64_t> count;
   std::int64_t elements = 0;  // that a device sends in a ring
@@ -48,7 +48,7 @@ struct LayerVolume {
   }
 };
 
-// What the loop's collectives along the inner axis, of devices beside each other, move on device 0.
+// The bytes that the loop's collectives along the inner axis, of devices beside each other, move on device 0.
 LayerVolume volume_of(const Program& program) {
   LayerVolume out;
   const DeviceProgram& d = program.devices[0];
@@ -144,7 +144,7 @@ TEST(Axes, LinksCarryAPartForEachMember) {
     }
 }
 
-// What the forward of a micro-batch leaves to its backward on device 0.
+// The bytes that the forward of a micro-batch leaves to its backward on device 0.
 std::int64_t kept_bytes(const Program& program) {
   const DeviceProgram& d = program.devices[0];
   std::set<SlotId> made, kept;

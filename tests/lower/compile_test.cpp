@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compile() makes of its options before the passes: the table's gathers, the parameters in shares, what recomputes.
+// compile() follows its options before the passes: the table's gathers, the parameters in shares, what recomputes.
 #include "penstock/compile.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What HelixPipe's programs send: queries, keys and values to the actors of the attention, or its input and, once a step, the weights.
+// HelixPipe's programs send queries, keys and values to the actors of the attention, or its input and, once a step, the weights.
 #include <gtest/gtest.h>
 
 #include "base/text.h"

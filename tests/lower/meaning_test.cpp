@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lowering must keep: a program computes what its step says, whatever the table, the groups, the shares and the way of updating.
+// Lowering must keep the meaning: a program computes what its step says, whatever the table, the groups, the shares and the way of
+// updating.
 #include <gtest/gtest.h>
 
 #include "base/text.h"

@@ -141,7 +141,7 @@ const Wrong kWrongs[] = {
      "draft after frees: free of %F0:7.0 of 0 on 0: it is freed twice"},
 };
 
-// Of a draft in which devices hold blocks in shares.
+// Mistakes in a draft in which devices hold blocks in shares.
 const Wrong kWrongShares[] = {
     {"actions", "flat (f32[16,8], f32[8,8], f32[8])", "flat (f32[16,8], f32[8,8])",
      "draft after actions: instance %block:1.0.share of 0: it is 3 members of a block, and has 2 types"},

@@ -409,7 +409,7 @@ TEST(Zero, TablesWithoutGathersGetThem) {
   }
 }
 
-// What a state is itself a piece of is of no matter to lowering: a share of it is a piece of that piece.
+// A state may itself be a piece of something: lowering makes each share of it a piece of that piece.
 TEST(Zero, SharesOfAPieceAreNamedInIt) {
   ModelOptions sizes;
   sizes.stages = 2;

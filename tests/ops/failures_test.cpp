@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every family says when operands or attributes do not fit.
+// Every family of ops refuses operands and attributes that do not fit.
 #include <gtest/gtest.h>
 
 #include "ops/builder.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layout rules say of some ops, and when they are not asked. That rows are right is tested on kernels (torch/layout_rows_test.cpp).
+// The layout rules of some ops, and cases in which no rule is asked. Kernels show that the rows are right (torch/layout_rows_test.cpp).
 #include "ops/layouts.h"
 
 #include <gtest/gtest.h>

@@ -147,7 +147,7 @@ TEST(Dawnpiper, PeaksAreTheSimulators) {
 }
 
 TEST(Dawnpiper, RecomputesWhatCostsLeast) {
-  // Of equal bytes the shorter nodes; the last device has no need to.
+  // It swaps the shorter of nodes with equal bytes; the last device has no need to.
   PlanProblem problem;
   problem.graph = chain_graph({2, 1, 2, 1});
   for (PlanNode& node : problem.graph.nodes) node.costs[0].live_bytes = 10;

@@ -54,7 +54,7 @@ TEST(Degrees, StatesOfZeroLevels) {
   EXPECT_DOUBLE_EQ(resident_bytes(mixed, 7.5e9, {.data = 64, .zero = 3, .local = 8}), 7.5e9 * (4.0 / 8 + 12.0 / 64));
 }
 
-// What is resident, one micro-batch's activations for each stage to the end, and what is there in full.
+// The memory is what is resident, one micro-batch's activations for each stage to the end, and what is there in full.
 TEST(Degrees, MemoryOfAStep) {
   const PlanProblem problem = layers(8, 8, 1e9, 1e9);
   const auto memory = [&](Degrees degrees) {

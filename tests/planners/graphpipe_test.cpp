@@ -335,7 +335,7 @@ TEST(GraphpipeTest, ThreeTowersAreFasterThanInARow) {
 
 TEST(GraphpipeTest, NeverSlowerThanInARow) {
   if (!test::has_profiles()) GTEST_SKIP() << "no profiles beside the project";
-  // Of the transformer every branch takes a device or its replicas, and DLRM is bound by its first layer after the branches.
+  // Every branch of the transformer takes a device or its replicas, and DLRM is bound by its first layer after the branches.
   const std::vector<std::pair<std::string, double>> models = {{"candle_uno", 1.1}, {"mmt", 1}, {"dlrm", 1}};
   for (const auto& [name, gain] : models)
     for (const int devices : {4, 8, 16, 32}) expect_gain(test::profile("graphpipe/" + name + ".json"), devices, gain);

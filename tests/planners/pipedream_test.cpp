@@ -47,7 +47,7 @@ struct Row {
   double ignored[2], counted[2];  // activations' transfers, at 1e9 and 1e10 bytes per second
 };
 
-// What the original finds, or the exact value where it finds more.
+// The times that the original finds, or the exact ones where it finds longer ones.
 constexpr Row kRows[] = {
     {"vgg16", 2, {0.370931, 0.370931}, {0.411041792, 0.370931}},
     {"vgg16", 4, {0.175732624, 0.1701790624}, {0.205520896, 0.1701790624}},

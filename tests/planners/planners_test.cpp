@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What make_plan refuses, whichever the planner, and what check_plan says of a planner's plan.
+// make_plan refuses some problems whichever the planner, and check_plan finds the mistakes in a planner's plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>

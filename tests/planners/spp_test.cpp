@@ -16,7 +16,7 @@
 namespace penstock::test {
 namespace {
 
-// What PRM minimises, of stages as they are.
+// The objective that PRM minimises, for stages as they are.
 double bottleneck_of(const PlanProblem& problem, const std::vector<PlanStage>& stages) {
   const PlanFigures figures = figures_of(problem, stages);
   double bottleneck = 0;

@@ -120,8 +120,8 @@ TEST(Measured, ACollectiveEndsWhenItsWaitHasEnded) {
             "transfer 10..11 on 1: all_reduce, 64 B\n");
 }
 
-// Of two sums one after the other: from when both devices have started, and the group is done with the one before, to the first end of a
-// wait. Asking for what is there already says nothing of it.
+// Each of two sums one after the other takes from when both devices have started it, and the group is done with the one before, to the
+// first end of a wait. Asking for a sum that is there already says nothing of its time.
 TEST(Measured, WhatCollectivesTook) {
   const std::string device =
       " {state_bytes=0, step_bytes=1088, scratch_bytes=0}\n  slot %a step @0 (f32[16])\n  slot %b step @64 (f32[256])\n  input %a = %x\n"

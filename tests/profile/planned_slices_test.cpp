@@ -30,8 +30,8 @@ PlannedVariants plan(const VariantPlanning& how, const std::string& varied) {
   return plan_variants(combinations({parse_varied(varied)}), how);
 }
 
-// What a table takes where each action of a slice of l tokens behind c others takes fixed + .1 l + .02 l (c + l / 2), and twice that
-// backward.
+// Predicts the time of a table where each action of a slice of l tokens behind c others takes fixed + .1 l + .02 l (c + l / 2), and twice
+// that backward.
 Predicting by_formula(double fixed) {
   return [fixed](const ConfigVariant& of, const Prepared& prepared, Program&) {
     const Schedule& schedule = prepared.schedule;

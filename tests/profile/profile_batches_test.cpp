@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recorded step says about its actions.
+// A recorded step gives the costs of its actions.
 #include "profile/profile_batches.h"
 
 #include <gtest/gtest.h>

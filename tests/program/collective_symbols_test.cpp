@@ -24,7 +24,7 @@ using Bytes = std::vector<std::uint64_t>;  // a word stands for each byte
 
 constexpr Opcode kOpcodes[] = {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter, Opcode::broadcast, Opcode::all_to_all};
 
-// Of exactly `bytes`, a multiple of kAlignment.
+// The slot has exactly `bytes`, a multiple of kAlignment.
 Slot random_slot(Random& random, std::int64_t bytes) {
   Slot slot;
   for (std::int64_t left = bytes; left > 0 && draw(random, 0, 4) > 0;) {
@@ -38,7 +38,7 @@ Slot random_slot(Random& random, std::int64_t bytes) {
   return slot;
 }
 
-// What lies in a slot: of a part what its symbol says, between parts what nobody else has.
+// The bytes in a slot: in a part those that its symbol says, between parts some that nobody else has.
 Bytes bytes_of(const SlotSymbols& of, std::uint64_t& unique) {
   Bytes out(static_cast<std::size_t>(slot_bytes(*of.slot)));
   for (std::uint64_t& byte : out) byte = ++unique;
@@ -52,7 +52,7 @@ Bytes slice(const Bytes& of, std::size_t begin, std::size_t size) {
   return {of.begin() + static_cast<std::ptrdiff_t>(begin), of.begin() + static_cast<std::ptrdiff_t>(begin + size)};
 }
 
-// What the member gets. A sum is told by its terms, its place and the size.
+// The bytes that the member gets. A sum is told by its terms, its place and the size.
 Bytes result_of(Opcode opcode, std::size_t root, std::size_t member, const std::vector<Bytes>& given) {
   const std::size_t size = given[root].size(), piece = size / given.size();
   Bytes out;

@@ -237,7 +237,7 @@ Program random_transfers(std::mt19937_64& random) {
 
 namespace {
 
-// What an instruction does to a slot: a copy reads and writes; what moves a slot elsewhere gives it, what fills it from there takes it.
+// An instruction's use of a slot: a copy reads and writes; what moves a slot elsewhere gives it, what fills it from there takes it.
 struct Use {
   bool reads = false, writes = false, gives = false, takes = false;
 };

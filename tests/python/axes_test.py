@@ -32,15 +32,7 @@ class Equal(Case):
                 ours, theirs = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (module, twin))
                 more = {**plan, "dims": penstock.dims(module, RULES)} if plan.get("dims") else plan
                 step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=ours, microbatches=4, **more)
-                for batch in batches:
-                    loss, gradients = autograd(twin, batch)
-                    found, own = step.gradients(batch)
-                    self.assertAlmostEqual(found.item(), loss, delta=1e-10)
-                    self.assert_alike(own, gradients, 1e-10)
-                    theirs.step()
-                    self.assertAlmostEqual(step(batch).item(), loss, delta=1e-10)
-                self.assert_alike(step.state_dict(), twin.state_dict(), 1e-10)
-                self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), token_loss(twin(batch[0]), batch[1]).item(), delta=1e-10)
+                self.assert_trains_alike(step, twin, theirs, batches)
                 state = step.optimizer_state_dict()["state"]
                 for number, kept in theirs.state_dict()["state"].items():
                     torch.testing.assert_close(state[number]["exp_avg"], kept["exp_avg"], rtol=1e-8, atol=1e-14)

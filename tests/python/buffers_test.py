@@ -45,7 +45,7 @@ class Net(nn.Module):
 
 
 class Eager:
-    """What a trainer does, by autograd, one micro-batch after the other."""
+    """Does by autograd what a trainer does, one micro-batch after the other."""
 
     def __init__(self, module, optimizer):
         self.module, self.optimizer = module, optimizer

@@ -442,7 +442,7 @@ class Hostile(unittest.TestCase):
         self.content = self.file.read_bytes()
 
     def read_by_all(self, content):
-        """What load_exported gives, or its refusal; the other readers may only refuse."""
+        """The result of load_exported, or its refusal; the other readers may only refuse."""
         self.file.write_bytes(content)
         result = None
         try:

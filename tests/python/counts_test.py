@@ -32,12 +32,12 @@ class Drawn:
         return chosen() if callable(chosen) else chosen
 
     def element(self):
-        """Of the shape of l, with parameters."""
+        """An expression of the shape of l, with parameters."""
         return self.one("l", "l", "l * k", "l * w", lambda: f"({self.element()}) * {self.weight()}", "l.masked_fill(k == 0, 0.0)", "torch.where(k > 0, l, 0.3 * l)",
                         "(l * p[0]).sqrt()", "l.log1p()", "(l - l.mean(1, keepdim=True)).square()", lambda: f"l / {self.count()}", "l.softmax(1)", "l / l.shape[0]")
 
     def weight(self):
-        """Of the shape of l, of data alone."""
+        """An expression of the shape of l, of data alone."""
         return self.one("k", "w", "(w > 0.4).double()", "F.one_hot(t, 5).double()", lambda: f"({self.weight()} / {self.count()})", "F.normalize(w.flatten(), p=1, dim=0).view_as(w)",
                         "F.normalize(w, p=1, dim=1)", "(w + k)", "w / w.sum((0, 1), keepdim=True)", "w / w.norm()", "(w - w.mean())", "w.cumsum(1)", "w.flip(1)")
 
@@ -100,7 +100,7 @@ def close(a, b):
 
 class Counts(unittest.TestCase):
     def outcome(self, text, microbatches, dynamic, seed):
-        """What became of the loss, for training and for evaluation."""
+        """The fate of the loss, for training and for evaluation."""
         torch.manual_seed(seed)
         module, batch = Model(text).double(), batch_of(seed)
         try:
@@ -151,7 +151,7 @@ class Counts(unittest.TestCase):
             self.assertEqual(self.outcome(text, microbatches, dynamic, 5), "equal", (text, microbatches, dynamic))
 
     def test_no_loss_is_multiplied_by_the_micro_batches(self):
-        """What is known as a micro-batch's own, and numbers of the data that have parameters in them, are noted: they are divided by its own numbers."""
+        """Numbers that are a micro-batch's own, and numbers of the data that have parameters in them, are noted: they are divided by its own numbers."""
         noted = ("(l * k).sum() / (k.sum() * p[0].exp())", "(l * k).sum() / (k.sum() + p[0])", "(l * k).sum() / (k.sum() - p[0])", "(l * (p[0] / k.sum())).sum()",
                  "torch.renorm(l.T[None], 2, 1, 1000.0).sum() / k.sum()", "l.flatten().logcumsumexp(0).sum() / k.sum()", "k.sum() / (l * k).sum()")
         for text in sampled(noted, 3):

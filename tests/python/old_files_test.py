@@ -24,7 +24,7 @@ GONE = {"Planned.compile(updating)": "a step beside the one that updates is comp
 
 
 def names():
-    """What the package has, with what functions and public methods take."""
+    """The names in the package, with the arguments of functions and public methods."""
     found = []
     for name in penstock.__all__:
         value = getattr(penstock, name)

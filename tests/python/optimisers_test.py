@@ -54,8 +54,8 @@ class Lars(optim.Optimizer):
                 p.sub_(p.grad, alpha=rate)
 
 
-# What an optimiser may make of a whole parameter p, its gradient g and what was kept of the step before, k; and whether parts of these are
-# enough for it.
+# An optimiser may compute these of a whole parameter p, its gradient g and what was kept of the step before, k; each says whether parts of
+# them are enough for it.
 REDUCTIONS = {
     "norm": (lambda p, g, k: p.norm() / (1 + g.norm()), True),
     "squares": (lambda p, g, k: p.pow(2).sum().sqrt() + g.square().sum(), True),

@@ -4,35 +4,16 @@
 usage: planned_files_test.py, with PENSTOCK the program's path
 """
 
-import json
-import os
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-import evaluate  # noqa: F401  (it finds the package)
 import torch
+from beside_program import EXAMPLES, message, printed_json
 
 import penstock
 
-PROGRAM = os.environ.get("PENSTOCK", "build/penstock")
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 GRAPH, CONFIG, CLUSTER = EXAMPLES / "graphs/two-encoders.json", EXAMPLES / "gpt.toml", EXAMPLES / "clusters/v100-4.toml"
-
-
-def printed(*arguments):
-    result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-def message(call):
-    try:
-        call()
-    except penstock.PenstockError as error:
-        return str(error)
-    raise AssertionError("nothing was thrown")
 
 
 class Files(unittest.TestCase):
@@ -42,7 +23,7 @@ class Files(unittest.TestCase):
                                           ("gpt", "degrees", {"samples": 64, "memory": 1e9}, ["--batch", 64, "--memory", 1e9, "--only", "by-block=0"])):
             with self.subTest(str(what), planner=planner):
                 plan = penstock.plan(what, cluster=CLUSTER, planner=planner, **own)
-                said = printed("plan", what, "--cluster", CLUSTER, "--planner", planner, *flags, "--json")
+                said = printed_json("plan", what, "--cluster", CLUSTER, "--planner", planner, *flags)
                 self.assertEqual([plan.predicted_time, plan.lower_bound, plan.bottleneck, plan.peak_bytes, plan.planner, plan.optimal],
                                  [said[key] for key in ("predicted_time", "lower_bound", "bottleneck", "peak_bytes", "planner", "optimal")])
                 self.assertEqual([row["name"] for row in plan.rows()], [stage["name"] for stage in said["stages"]])

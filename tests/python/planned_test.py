@@ -84,7 +84,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(len(found["gpipe"].memory), 2)
 
     def test_numbers_of_micro_batches(self):
-        """What is asked for is planned, printed and run, whichever planner and however many devices share it."""
+        """The number that is asked for is planned, printed and run, whichever planner and however many devices share it."""
         torch.manual_seed(0)
         module = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU()) for _ in range(6)], torch.nn.Linear(16, 3))
         batch, loss = (torch.randn(32, 16), torch.randint(3, (32,))), torch.nn.CrossEntropyLoss()

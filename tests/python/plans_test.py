@@ -18,7 +18,7 @@ import penstock
 SEED = drawn_seed()
 PLANS = [(schedule, actors) for schedule in ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v") for actors in (2, 4)]
 MICROBATCHES = 4
-# Of the relative difference of all gradients together. Some modules compute in f32 whatever their own dtype is.
+# Bounds of the relative difference of all gradients together. Some modules compute in f32 whatever their own dtype is.
 BOUND = {"gpt2": 1e-6, "qwen3": 1e-6, "llama": 1e-6, "mixtral": 1e-6, "t5": 1e-6, "mamba": 1e-6}
 
 

@@ -122,7 +122,7 @@ class Kinds(Refusals):
             penstock.trainer([module], x, loss=torch.sum)
 
     def test_buffers_that_micro_batches_cannot_share(self):
-        """What is updated where is said: the module, the line, the way out."""
+        """The refusal says what is updated where: the module, the line, the way out."""
         class Average(Two):
             def __init__(self):
                 super().__init__()
@@ -159,7 +159,7 @@ class Kinds(Refusals):
 
 
 class WaysOut(unittest.TestCase):
-    """Of buffers that one step reads of another: what the refusal says works, beside PyTorch."""
+    """The refusal of buffers that one step reads of another names ways out, which work as PyTorch does."""
 
     def alike(self, module, batch, update, ours):
         """Three steps; `update(module, result)` is what PyTorch does behind each, `ours(step, module, batch)` the same of a trainer."""

@@ -5,7 +5,6 @@ usage: schedules_test.py, with PENSTOCK the program's path
 """
 
 import copy
-import json
 import os
 import pickle
 import random
@@ -17,14 +16,13 @@ from pathlib import Path
 
 import kept_exports  # noqa: F401
 import torch
+from beside_program import EXAMPLES, message, printed, printed_json
 from evaluate import drawn_seed  # finds the package
 from small_modules import Case, Model, autograd, seeded, texts, token_loss
 
 import penstock
 from penstock import Action, Schedule
 
-PROGRAM = os.environ.get("PENSTOCK", "build/penstock")
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # A schedule's options, where it does not take all of actors=4, microbatches=8.
 OPTIONS = {
     **dict.fromkeys(("interleaved-1f1b", "zb-v", "dualpipe-v", "hanayo", "bitpipe", "bidirectional"), {"chunks": 2}),
@@ -36,12 +34,6 @@ OPTIONS = {
     "crosspipe": {"transfers": [0, 0, 2]},
     "1f1b": {"in_flight": 2, "split_backward": True, "frozen": [1, 0.5]},
 }
-
-
-def printed(*arguments):
-    result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def flags_of(options):
@@ -60,20 +52,12 @@ def tables():
     return {name: Schedule(name, **options_of(name)) for name in OPTIONS}
 
 
-def message(call):
-    try:
-        call()
-    except penstock.PenstockError as error:
-        return str(error)
-    raise AssertionError("nothing was thrown")
-
-
 class Tables(unittest.TestCase):
     def test_names_with_options_are_the_programs_tables(self):
         for name, schedule in tables().items():
             with self.subTest(name):
                 self.assertEqual(schedule.csv, printed("schedule", name, *flags_of(options_of(name))))
-                said = json.loads(printed("schedule", name, *flags_of(options_of(name)), "--json"))
+                said = printed_json("schedule", name, *flags_of(options_of(name)))
                 self.assertEqual([schedule.name, schedule.stages, schedule.slices, schedule.microbatches, schedule.steps],
                                  [said[key] for key in ("name", "stages", "slices", "microbatches", "steps")])
                 self.assertEqual([[str(action) for action in row] for row in schedule.actions], [row["actions"] for row in said["actors"]])

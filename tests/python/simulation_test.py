@@ -5,31 +5,23 @@ usage: simulation_test.py, with PENSTOCK the program's path. What needs pandas o
 """
 
 import importlib.util
-import json
 import os
 import pickle
 import random
 import struct
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 import numpy as np
+from beside_program import EXAMPLES, message, printed, printed_json
 from evaluate import drawn_seed  # finds the package
 
 import penstock
 from penstock import Costs, Schedule, Timeline
 
-PROGRAM = os.environ.get("PENSTOCK", "build/penstock")
 SEED = drawn_seed()
 HAVE = {name: importlib.util.find_spec(name) is not None for name in ("pandas", "matplotlib")}
-
-
-def printed(*arguments):
-    result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def flags_of(costs):
@@ -63,14 +55,6 @@ def drawn_costs(source, stages, slices):
     return costs | {name: True for name in ("per_stage", "atomic_pairs") if source.random() < 0.3}
 
 
-def message(call):
-    try:
-        call()
-    except penstock.PenstockError as error:
-        return str(error)
-    raise AssertionError("nothing was thrown")
-
-
 class Figures(unittest.TestCase):
     def test_are_the_programs(self):
         source = random.Random(SEED)
@@ -87,7 +71,7 @@ class Figures(unittest.TestCase):
                 with tempfile.TemporaryDirectory() as folder:
                     path = Path(folder) / "timeline.json"
                     flags = [word for key, value in options.items() for word in ("--" + key, ",".join(map(str, value)) if isinstance(value, list) else value)]
-                    said = json.loads(printed("simulate", name, *flags, *flags_of(costs), "--explain", "--json", "--timeline", path))
+                    said = printed_json("simulate", name, *flags, *flags_of(costs), "--explain", "--timeline", path)
                     self.assertEqual(Timeline.read(path), step)
                 explained = said.pop("explanation")
                 self.assertEqual(step.figures, {key: value for key, value in said.items() if key != "format"})
@@ -105,15 +89,15 @@ class Figures(unittest.TestCase):
                     "--rounds", 1, "--out", costs)
             for more in ({}, {"measured": costs}):
                 step = penstock.simulate(Schedule("1f1b", microbatches=2), None if more else costs, **more)
-                self.assertEqual(step.makespan, json.loads(printed("simulate", "1f1b", "--actors", 2, "--microbatches", 2, "--costs", costs, "--json"))["makespan"])
+                self.assertEqual(step.makespan, printed_json("simulate", "1f1b", "--actors", 2, "--microbatches", 2, "--costs", costs)["makespan"])
                 self.assertTrue(step.seconds)
-            rules = Path(__file__).resolve().parents[2] / "examples/schedules/1f1b.rules"
-            said = json.loads(printed("simulate", rules, "--actors", 2, "--microbatches", 2, "--costs", costs, "--json"))
+            rules = EXAMPLES / "schedules/1f1b.rules"
+            said = printed_json("simulate", rules, "--actors", 2, "--microbatches", 2, "--costs", costs)
             read = Schedule.read(rules, actors=2, microbatches=2, costs=costs)
             self.assertEqual(penstock.simulate(read, costs).makespan, said["makespan"])
             self.assertEqual(penstock.simulate(rules, costs).schedule, Schedule.read(rules, actors=2, microbatches=8, costs=costs))
             self.assertIn("leave out forward or measured", message(lambda: penstock.simulate("1f1b", costs, forward=1)))
-            said = json.loads(printed("schedule", "compare", "--actors", 2, "--microbatches", 2, "--costs", costs, "--json"))["schedules"]
+            said = printed_json("schedule", "compare", "--actors", 2, "--microbatches", 2, "--costs", costs)["schedules"]
             rows = penstock.compare_schedules(microbatches=2, costs=costs)
             self.assertEqual([(row["name"], row["makespan"]) for row in rows], [(row["name"], row.get("makespan")) for row in said])
 
@@ -204,7 +188,7 @@ class Compared(unittest.TestCase):
     def test_rows_are_the_programs(self):
         for limit in (None, 3):
             flags = ["--latency", 0.5, "--recompute-time", 1, *(["--activation-limit", limit] if limit else [])]
-            said = json.loads(printed("schedule", "compare", "--actors", 3, "--microbatches", 6, "--chunks", 2, *flags, "--json"))["schedules"]
+            said = printed_json("schedule", "compare", "--actors", 3, "--microbatches", 6, "--chunks", 2, *flags)["schedules"]
             rows = penstock.compare_schedules(actors=3, microbatches=6, chunks=2, activation_limit=limit, latency=0.5, recompute=1.0)
             for key in ("name", "makespan", "bubble", "chunks", "transfers", "copies"):
                 self.assertEqual([row[key] for row in rows if not row["refused"]], [row[key] for row in said if "refused" not in row], (limit, key))
@@ -228,10 +212,10 @@ class Compared(unittest.TestCase):
 
     def test_tables_of_another_size_are_refused_as_by_the_program(self):
         with tempfile.TemporaryDirectory() as folder:
-            path, rules = Path(folder) / "mine.csv", Path(__file__).resolve().parents[2] / "examples/schedules/1f1b.rules"
+            path, rules = Path(folder) / "mine.csv", EXAMPLES / "schedules/1f1b.rules"
             Schedule("1f1b", actors=4, microbatches=1).save(path)
             for actors, microbatches in ((2, 1), (4, 8), (4, 1)):
-                said = json.loads(printed("schedule", "compare", path, rules, "gpipe", "--actors", actors, "--microbatches", microbatches, "--json"))["schedules"]
+                said = printed_json("schedule", "compare", path, rules, "gpipe", "--actors", actors, "--microbatches", microbatches)["schedules"]
                 rows = penstock.compare_schedules([path, str(rules), "gpipe"], actors=actors, microbatches=microbatches)
                 refused = [row.get("refused", "").replace("--actors 4 --microbatches 1", "actors=4, microbatches=1") for row in said]
                 self.assertEqual([(row["name"], row["makespan"], row["refused"]) for row in rows],
@@ -256,7 +240,7 @@ class Compared(unittest.TestCase):
         self.assertEqual(penstock.sweep(Schedule("gpipe"), latency=[0, 1])[1]["makespan"], penstock.simulate("gpipe", latency=1).makespan)
 
     def test_a_search_is_the_programs(self):
-        said = json.loads(printed("schedule", "search", "--actors", 3, "--microbatches", 5, "--latency", 0.25, "--activation-limit", 2, "--seconds", 100, "--json"))
+        said = printed_json("schedule", "search", "--actors", 3, "--microbatches", 5, "--latency", 0.25, "--activation-limit", 2, "--seconds", 100)
         found = penstock.search(actors=3, microbatches=5, latency=0.25, activation_limit=2, seconds=100)
         self.assertEqual(found.csv, said["table"])
         self.assertEqual(found.figures, {key: said[key] for key in found.figures})

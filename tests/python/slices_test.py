@@ -11,7 +11,7 @@ import kept_exports  # noqa: F401
 import torch
 import zoo
 from evaluate import sampled  # finds the package
-from small_modules import Case, autograd, token_loss
+from small_modules import Case, token_loss
 from torch import nn
 from torch.nn import functional
 
@@ -64,15 +64,7 @@ class Slices(Case):
                 twin = copy.deepcopy(module)
                 ours, theirs = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (module, twin))
                 step = penstock.trainer(module, batches[0], loss=token_loss, optimizer=ours, microbatches=2, **plan)
-                for batch in batches:
-                    loss, gradients = autograd(twin, batch)
-                    found, own = step.gradients(batch)
-                    self.assertAlmostEqual(found.item(), loss, delta=1e-10)
-                    self.assert_alike(own, gradients, 1e-10)
-                    theirs.step()
-                    self.assertAlmostEqual(step(batch).item(), loss, delta=1e-10)
-                self.assert_alike(step.state_dict(), twin.state_dict(), 1e-10)
-                self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), token_loss(twin(batch[0]), batch[1]).item(), delta=1e-10)
+                self.assert_trains_alike(step, twin, theirs, batches)
                 self.assertTrue("attention_join(" in step.program())
 
     def test_a_table_whose_rows_members_share(self):

@@ -97,3 +97,15 @@ class Case(unittest.TestCase):
         self.assertEqual(found.keys(), theirs.keys())
         for name in theirs:
             self.assertLess(relative(found[name], theirs[name]), bound, name)
+
+    def assert_trains_alike(self, step, twin, optimizer, batches):
+        """Batch by batch the step has the losses, gradients and parameters of the twin, which autograd and its optimizer train."""
+        for batch in batches:
+            loss, gradients = autograd(twin, batch)
+            found, own = step.gradients(batch)
+            self.assertAlmostEqual(found.item(), loss, delta=1e-10)
+            self.assert_alike(own, gradients, 1e-10)
+            optimizer.step()
+            self.assertAlmostEqual(step(batch).item(), loss, delta=1e-10)
+        self.assert_alike(step.state_dict(), twin.state_dict(), 1e-10)
+        self.assertAlmostEqual(step.evaluate(batch)["loss"].item(), token_loss(twin(batch[0]), batch[1]).item(), delta=1e-10)

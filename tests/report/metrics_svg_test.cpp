@@ -34,21 +34,25 @@ std::string path_of(const std::string& svg, const std::string& look) {
 
 TEST(MetricsSvg, LinesAreRead) {
   const auto steps = parse_metrics(
-      "{\"step\":1,\"loss\":5.5,\"tokens_per_second\":100}\n{\"step\":2,\"loss\":5,\"validation_loss\":5.25,\"tokens_per_second\":300}\n"
-      "{\"step\":2,\"loss\":4,\"tokens_per_second\":200,\"more\":[]}\n",
+      "{\"step\":1,\"loss\":5.5,\"seconds\":2,\"tokens_per_second\":100}\n"
+      "{\"step\":2,\"loss\":5,\"validation_loss\":5.25,\"seconds\":3,\"tokens_per_second\":300}\n"
+      "{\"step\":2,\"loss\":4,\"seconds\":1,\"tokens_per_second\":200,\"more\":[]}\n",
       "m.jsonl");
   ASSERT_EQ(steps.size(), 2U);
   EXPECT_EQ(steps[0].loss, 5.5);
   EXPECT_EQ(steps[1].loss, 4);  // done again: the last line counts
   EXPECT_FALSE(steps[1].validation_loss);
-  EXPECT_EQ(median_rate(steps), 200);
-  EXPECT_EQ(median_rate({}), 0);
-  EXPECT_EQ(parse_metrics("{\"step\":1,\"loss\":5,\"samples_per_second\":100}\n", "m.jsonl")[0].counted, "samples");
+  EXPECT_EQ(median_of(steps, &StepMetrics::rate), 200);
+  EXPECT_EQ(median_of(steps, &StepMetrics::seconds), 2);
+  EXPECT_EQ(median_of({}, &StepMetrics::rate), 0);
+  EXPECT_EQ(parse_metrics("{\"step\":1,\"loss\":5,\"seconds\":1,\"samples_per_second\":100}\n", "m.jsonl")[0].counted, "samples");
 }
 
 TEST(MetricsSvg, BrokenLinesAreNamed) {
-  const std::string good = "{\"step\":1,\"loss\":5.5,\"tokens_per_second\":100}\n";
-  for (const char* bad : {"{\"step\":2,\"lo", "[1]", "{\"step\":2,\"loss\":5}", "{\"step\":2,\"loss\":\"low\",\"tokens_per_second\":1}"})
+  const std::string good = "{\"step\":1,\"loss\":5.5,\"seconds\":2,\"tokens_per_second\":100}\n";
+  for (const char* bad :
+       {"{\"step\":2,\"lo", "[1]", "{\"step\":2,\"loss\":5,\"seconds\":2}", "{\"step\":2,\"loss\":5,\"tokens_per_second\":1}",
+        "{\"step\":2,\"loss\":\"low\",\"seconds\":2,\"tokens_per_second\":1}"})
     EXPECT_NE(
         test::message_of([&] { parse_metrics(concat(good, bad, "\n", good), "m.jsonl"); }).find("m.jsonl:2: the line is no step's metrics"),
         std::string::npos)

@@ -63,7 +63,7 @@ void expect_same(const std::string& rules, const std::string& generator, int chu
   });
 }
 
-// Of any number of micro-batches.
+// The tables are the same for any number of micro-batches.
 void expect_same_tables(const std::string& rules, const std::string& generator) {
   const Rules read = example(rules);
   for (int p : {2, 4, 6, 8}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rules say beside the order of F, B, I and W: residuals, gathers, updates, slices, windows.
+// Rules say more than the order of F, B, I and W: residuals, gathers, updates, slices, windows.
 #include <gtest/gtest.h>
 
 #include <array>

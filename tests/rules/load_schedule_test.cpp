@@ -54,7 +54,7 @@ TEST(RulesEngine, TablesAreValidUnderAnyCosts) {
   }
 }
 
-// What one actor does, alone.
+// The row of an actor that is alone.
 std::string row_of(const std::string& text, const ScheduleOptions& options) {
   const Schedule schedule = make_schedule(parse_rules("penstock rules 1\n" + text, "x.rules"), options);
   return join(schedule.actors[0], " ", [](const Action& action) { return penstock::text(action); });

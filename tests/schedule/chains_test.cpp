@@ -161,7 +161,7 @@ TEST(Chains, KForwardKBackward) {
   });
 }
 
-// Of chains of 4 actors and 8 micro-batches, none may hold more than `limit`. Proven.
+// The proven least time of a chain of 4 actors and 8 micro-batches that hold no more than `limit`.
 double fastest(double limit, const Network& network) {
   const SearchProblem problem{
       .shape = chain(4), .actors = 4, .microbatches = 8, .costs = uniform_costs(4), .network = network, .memory_limit = limit};

@@ -51,8 +51,8 @@ TEST(Gathers, ReduceOnceBehindAPairThatEndsTwoRuns) {
   EXPECT_NE(table.find("(1W0;1W1)OVERLAP_F_B,1REDUCE_GRAD,0B0"), std::string::npos) << table;
 }
 
-// Of any table, with replicas, W elsewhere, recomputation and offloading: still valid, as with_gathers of what it made, and never more than
-// two stages on an actor.
+// Tables with replicas, W elsewhere, recomputation and offloading stay valid with gathers, as with_gathers leaves those that it made, and
+// no actor ever has more than two stages.
 TEST(Gathers, OfRandomTables) {
   for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     test::Random random(seed);

@@ -251,7 +251,7 @@ class ByTheRules {
     start_ = end_;
   }
 
-  // Of each action; in eighths.
+  // The start of each action, in eighths.
   const std::vector<std::vector<int>>& starts() {
     std::vector<std::size_t> next(start_.size(), 0);  // of each row: what has not been taken up
     for (int now = 0; std::any_of(all_.begin(), all_.end(), [&](const At& x) { return !finished_[x.first][x.second]; }); ++now) {
@@ -335,7 +335,7 @@ class ByTheRules {
     return maker.kind == (user.kind == Kind::U ? Kind::REDUCE_GRAD : Kind::UNSHARD);
   }
 
-  // What `user` reads of `maker`: whose value, and how large it is; an unnamed value where it reads nothing.
+  // The value that `user` reads of `maker`: whose it is, and how large; an unnamed value where it reads nothing.
   std::pair<int, double> read(const Action& maker, const Action& user) const {
     const bool backward = maker.kind == Kind::B || maker.kind == Kind::I, also = user.kind == Kind::B || user.kind == Kind::I;
     if (maker.microbatch != user.microbatch) return {-1, 0};
@@ -477,7 +477,7 @@ bool holds_parameters(const std::vector<Action>& row, const std::vector<double>&
   return gathers ? holds : computes;
 }
 
-// What lives on an actor at a moment, counted forward by forward.
+// The memory that lives on an actor at a moment is counted forward by forward.
 TEST(Table, PeaksAndMemoryCurves) {
   for (std::uint64_t seed = 0; seed < test::rounds(300u); ++seed) {
     Random random(seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a table may say and what it may not: each mistake with its whole message.
+// Tables that are valid, and each mistake with its whole message.
 #include <gtest/gtest.h>
 
 #include "base/text.h"

@@ -464,7 +464,7 @@ TEST(Search, FindsThePublishedZeroBubbleTables) {
   }
 }
 
-// What a race may be held between.
+// A race may be held between these tables.
 TEST(Search, GivesOtherGoodTables) {
   const SearchProblem problem = uniform(2, 4, 2.5, {.backward = 1.9, .input = 1.1, .weight = 0.9}, 2);
   const SearchResult result = search_schedule(problem);

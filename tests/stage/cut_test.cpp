@@ -23,7 +23,7 @@ namespace {
 using test::message_of;
 using test::step_with;
 
-// What flows between the tasks, a line for each bundle.
+// The bundles that flow between the tasks, a line for each.
 std::string flows_of(const StageDag& dag) {
   std::string out;
   for (const std::string& line : split(print(dag), '\n')) {
@@ -140,7 +140,7 @@ TEST(CutBody, CollectivesAddToNothing) {
   EXPECT_EQ(followed.tasks.back().graph->ops.size(), 1u);
 }
 
-// What Megatron's f and g leave of two linear layers and their backward: each collective is a task, and the weight's gradient the rest that
+// Two linear layers and their backward as Megatron's f and g leave them: each collective is a task, and the weight's gradient the rest that
 // runs beside the input gradient's.
 constexpr const char* kReduced =
     "%0: f32[2,3] = mul(%x, %w) {stage=\"a\", sequence=0}"
@@ -289,7 +289,7 @@ TEST(CutBody, GatheredParametersAreReadAheadOfW) {
             "sum F1 -> result 1 (f32[])\nsum W1 -> result 0 (f32[])\n");
 }
 
-// What I makes of a sum W adds, but not what F makes.
+// W adds what I makes of a sum, but not what F makes.
 TEST(CutBody, SumsInWAreOneAccumulator) {
   const std::string body =
       "%0: f32[2,3] = mul(%x, %w) {stage=\"a\"} %1: f32[2,3] = exp(%0) {stage=\"b\"}"

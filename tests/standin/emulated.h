@@ -23,8 +23,8 @@ struct Dim {
 };
 extern constinit thread_local Dim this_thread, this_block, block_size, grid_size;
 
-// Of the thread that runs, in this line of the text: it waits for its block, or gives the others of its warp `value` and gets that of the
-// one whose number differs by the bits of `distance`.
+// These are calls of the thread that runs, in this line of the text: it waits for its block, or gives the others of its warp `value` and
+// gets that of the one whose number differs by the bits of `distance`.
 void wait_for_block(unsigned line);
 std::uint64_t exchange_in_warp(unsigned all, std::uint64_t value, int distance, unsigned line);
 

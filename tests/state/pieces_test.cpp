@@ -27,7 +27,7 @@ using test::message_of;
 using test::TemporaryFolder;
 using Bytes = std::vector<std::byte>;
 
-// What each device has of slots: "state (f32[4] \"w[0:4]\")".
+// A program whose devices have these slots: "state (f32[4] \"w[0:4]\")".
 Program program_of(const std::vector<std::string>& devices) {
   std::string text = "penstock program 1\nprogram @p {microbatches=1}\n";
   for (std::size_t d = 0; d < devices.size(); ++d)

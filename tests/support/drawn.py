@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test draws: a sample that is always the same in `make test`, all of it or new ones each time in `make soak`."""
+"""A test draws from here: a sample that is always the same in `make test`, all of it or new ones each time in `make soak`."""
 
 import functools
 import os

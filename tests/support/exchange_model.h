@@ -34,7 +34,7 @@ class ExchangeModel : public Model {
     x = gelu(second_(p, x));
     x = x + all_gather(reduce_scatter(x, 1, axis_), 1, axis_) + 0.5 * broadcast(sin(x), axis_.size - 1, axis_);
     const Tensor losses = cross_entropy(reshape(head_(p, x), {-1, head_classes()}), reshape(batch.targets, {-1}));
-    // Of the losses, which differ, the first member's counts double.
+    // The losses differ, and the first member's counts double.
     return all_reduce(losses, axis_) * (1.0 / static_cast<double>(axis_.size)) * (1.0 / static_cast<double>(axis_.size)) +
            keep_member(losses, 0, axis_);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What order a program's work has on asynchronous devices: the lanes, the waits between them and the transfers keep it.
+// A program's work has an order on asynchronous devices: the lanes, the waits between them and the transfers keep it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace penstock::test {
 
-// What one device's lanes were told in a step, in that order. The n-th `work` is the n-th instruction that is no free.
+// One of the calls that a device's lanes got in a step, in their order. The n-th `work` is the n-th instruction that is no free.
 struct LaneCall {
   enum class Kind : std::uint8_t { work, record, after } kind;
   DeviceLane lane;

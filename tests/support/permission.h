@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fails where files may not be read.
+// Actions on files that may not be read.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -252,7 +252,7 @@ bool Machine::execute(std::size_t device, const Instruction& i) {
   return true;
 }
 
-// Of all instructions, and at the end of all that comes.
+// Runs all instructions, and at the end waits for all that is still to come.
 void finish(Machine& m) {
   std::vector<std::size_t> next(m.program.devices.size());
   for (bool goes_on = true; goes_on;) {
@@ -279,7 +279,7 @@ void for_each_state(const Program& program, const Do& act) {
     }
 }
 
-// Of the piece's elements, from those of the whole tensor.
+// The symbols of the piece's elements, from those of the whole tensor.
 Symbols symbols_of(const Piece& piece, const Symbols& whole) {
   Symbols out;
   for_each_run(piece, std::ssize(whole),

@@ -20,7 +20,7 @@ struct StepSymbols {
 };
 StepSymbols symbols_of(const Graph& step);
 
-// What the program's outputs, and each piece of a state or copy of one when the step is over, have other than the step; empty: nothing.
+// Tells where the program's outputs, or a piece of a state or a copy of one when the step is over, differ from the step's; empty: nowhere.
 std::string difference(const Program& program, const StepSymbols& step);
 
 }  // namespace penstock::test

@@ -145,7 +145,8 @@ TEST(BatchPrograms, InSlicesAreProven) {
   EXPECT_GT(most, 1);
 }
 
-// Of this process, in bytes; `own` is no file's: a library's pages the system takes and brings back as other processes need memory.
+// The memory of this process, in bytes; `own` is no file's: a library's pages the system takes and brings back as other processes need
+// memory.
 struct Resident {
   std::int64_t all = 0, own = 0;
 };

@@ -98,7 +98,7 @@ CheckResult checked(const Config& config) {
                                .local = threads});
 }
 
-// What training leaves of some steps, each of a batch of its own.
+// The results of training for some steps, each of a batch of its own.
 struct Trained {
   std::vector<double> losses;
   std::vector<double> parameters;
@@ -235,7 +235,7 @@ TEST(DrawnChecks, OfBatchesOfAllLengthsAreTheSequentialStepOrRefused) {
   expect_of_drawn(drawn_batches, kContext, 6, expect_checked);
 }
 
-// What one batch leaves the next one goes on with, whatever shapes the two have.
+// The next batch goes on with what one batch leaves, whatever shapes the two have.
 TEST(DrawnChecks, OfSeveralBatchesTrainAsOneDeviceDoes) {
   expect_of_drawn(drawn_batches, kContext, 2, [](const Config& config) {
     const Trained found = trained(config, prepare(config, builtin_models()), true, 2);
@@ -247,7 +247,7 @@ TEST(DrawnChecks, OfSeveralBatchesTrainAsOneDeviceDoes) {
 
 // --- everything else
 
-// What a configuration chooses among: settings with blanks between, "" where there are none. The first choice is the usual one, and is
+// The choices of a configuration: settings with blanks between, "" where there are none. The first choice is the usual one, and is
 // drawn but once in `others` times.
 struct Factor {
   std::string name;

@@ -106,7 +106,7 @@ class World {
     cluster = make_gloo_cluster(ranks(0, size, port_), fakes(), data(), options);
   }
   ~World() { stop(); }
-  // What each rank said at its end.
+  // Returns what each rank said at its end.
   std::vector<std::string> stop() {
     cluster.reset();
     for (std::thread& thread : threads_)

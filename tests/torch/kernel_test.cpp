@@ -42,7 +42,7 @@ void for_random_cases(int rounds, Check check) {
 
 TEST(Kernels, InF32EqualF64) {
   for_random_cases(10, [](const OpCase& c, std::vector<T> inputs) {
-    // What f32 can hold, so that both see the same numbers (and the same kinks).
+    // The values are such as f32 can hold, so that both see the same numbers (and the same kinks).
     for (T& x : inputs)
       if (x.scalar_type() == at::kDouble) x = x.to(at::kFloat).to(at::kDouble);
     const std::vector<T> expected = test::run_graph(c.graph, inputs), found = test::run_graph(test::in_dtype(c.graph, DType::f32), inputs);
@@ -293,7 +293,7 @@ TEST(Kernels, OfImagesAndBagsRunInLowPrecisionAndRepeatTheirBits) {
     for (std::size_t at; (at = text.find("S[")) != std::string::npos;) text.replace(at, 1, dtype == "f64" ? "f64" : "f32");
     return test::run_graph(text, inputs);
   };
-  // What bf16 can hold, so that the maxima are the same.
+  // The values are such as bf16 can hold, so that the maxima are the same.
   const auto of = [&](Shape shape) { return test::random_tensor(random, {DType::bf16, std::move(shape)}); };
   const std::vector<T> inputs = {of({3, 4, 9, 9}), of({5, 4, 3, 3}), of({5}),
                                  of({3, 5, 2, 2}), of({6, 8}),       test::random_tensor(random, {DType::i64, {3, 2}}, 0, 6)};

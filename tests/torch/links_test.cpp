@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stages give each other split on the way, against the sequential step: every gradient, in f64.
+// Steps whose stages give each other values split on the way equal the sequential step: every gradient, in f64.
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -42,7 +42,7 @@ TEST(Links, OfOtherModelsEqualTheSequentialStep) {
   expect_equal_steps("pipe=2,tensor=2", {"model.name=multimodal", "branches=2", "layers=1", "context=18"});
 }
 
-// Of what the members do not share evenly some send more.
+// Some members send more where they do not share evenly.
 TEST(Links, OfUnevenSizesEqualTheSequentialStep) {
   expect_equal_steps("pipe=2,tensor=2", {"width=15", "heads=3", "context=7", "batch=6"});
   expect_equal_steps("pipe=2,tensor=4", {"width=25", "heads=5", "context=5", "batch=6"});

@@ -60,7 +60,7 @@ void run_until_collective(Member& m) {
   }
 }
 
-// Of flat tensors: one that needs no filling is given as it lies, in whatever shape.
+// A flat tensor that needs no filling is given as it lies, in whatever shape.
 at::Tensor collective_by_hand(const Op& op, const Tensors& given, std::size_t member) {
   const auto piece_of = [&](const at::Tensor& x) { return x.chunk(static_cast<std::int64_t>(given.size()))[member]; };
   if (op.name == "all_gather") return at::cat(given);
@@ -239,7 +239,7 @@ struct ChainMaker {
     parameters.emplace_back(&builder, builder.graph.add_input(type, concat("p", parameters.size())).value);
     return parameters.back();
   }
-  // Of the same shape as x.
+  // The result has the same shape as x.
   Tensor step(Tensor x, Tensor earlier) {
     const std::int64_t inner = draw(random, 3, 9);
     switch (draw(random, 0, 10)) {

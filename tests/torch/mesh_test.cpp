@@ -41,7 +41,7 @@ struct Mesh {
   }
 };
 
-// Those in which tensors are split.
+// The meshes in which tensors are split.
 std::vector<Mesh> meshes(int most_devices) {
   std::vector<Mesh> out;
   for (int pipe = 1; pipe <= most_devices; ++pipe)

@@ -226,7 +226,7 @@ TEST_F(MixtureOfExperts, EqualsPlainLoops) {
   EXPECT_GE(expect_equal({.experts = 4, .groups = 1, .capacity_factor = 0.5, .balance = 0.5}, 3), 12 * kBatch);
 }
 
-// Of equal probabilities the lower experts' are taken: all tokens choose expert 0 first and expert 1 second.
+// The lower of experts with equal probabilities are taken: all tokens choose expert 0 first and expert 1 second.
 TEST_F(MixtureOfExperts, BreaksTiesByTheLowerExpert) {
   EXPECT_EQ(expect_equal({.experts = 4, .groups = 1, .capacity_factor = 1.25}, 8, true), 2 * (kLength - 8) * kBatch);
 }

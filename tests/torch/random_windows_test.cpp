@@ -265,7 +265,7 @@ TEST(RandomWindows, RecomputeWhatTheirForwardsRead) {
   }
 }
 
-// Of 3 heads one member has 2: what all members hold alike has to be summed apart from what they have parts of.
+// One member has 2 of 3 heads: what all members hold alike has to be summed apart from what they have parts of.
 TEST(RandomWindows, WorkersAlongAxesOfUnequalParts) {
   Trial trial;
   trial.data = 3, trial.tensor = 2;

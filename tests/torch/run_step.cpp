@@ -11,7 +11,7 @@
 namespace penstock::test {
 namespace {
 
-// Of devices that wait by themselves, on lanes of the host's threads.
+// The cluster's devices wait by themselves, on lanes of the host's threads.
 std::unique_ptr<Cluster> make_lane_cluster(std::size_t devices, std::shared_ptr<const DataSource> data) {
   std::vector<std::shared_ptr<DeviceLanes>> lanes;
   for (std::size_t d = 0; d < devices; ++d) lanes.push_back(make_thread_lanes(d, std::chrono::microseconds(50)));

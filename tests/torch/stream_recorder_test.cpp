@@ -37,7 +37,7 @@ namespace {
 
 using T = at::Tensor;
 
-// Of the same lanes, but without a recorder.
+// This transport has the same lanes, but no recorder.
 class Unrecorded : public test::ForwardingTransport {
  public:
   Unrecorded(DeviceLanes* lanes, std::unique_ptr<Transport> inner) : ForwardingTransport(std::move(inner)), lanes_(lanes) {}
@@ -238,7 +238,7 @@ class Captures : public testing::Test {
     event.record(stream);
     return event;
   }
-  // What ends a capture of this work with.
+  // The failure with which a capture of this work ends.
   template <class F>
   std::string failure_of(F work) const {
     const c10::Stream root = new_stream();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of steps run on: devices of the name in PENSTOCK_TEST_DEVICE, "cpu" without it, so that each such test is one of every device.
+// Tests of steps run on devices of the name in PENSTOCK_TEST_DEVICE, "cpu" without it, so that each such test is one of every device.
 // Where PENSTOCK_TEST_NCCL is set, they send each other tensors as processes do over NCCL.
 #pragma once
 

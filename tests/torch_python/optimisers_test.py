@@ -117,7 +117,7 @@ class Optimisers(unittest.TestCase):
         return p
 
     def test_lazy_rows_are_those_of_sparse_adam(self):
-        """Of the table, whose rows the second half of the run does not name as the first did; all else goes by Adam."""
+        """SparseAdam updates the table, whose rows the second half of the run does not name as the first did; all else goes by Adam."""
         sets = {"model.name": "two-branch", "model.layers": LAYERS, "width": WIDTH, "heads": 2, "context": CONTEXT, "dtype": "f64", "learning_rate": RATE,
                 "weight_decay": 0, "eps": 1e-15, "warmup": 0, "decay": "constant", "clip": 0, "validation": 0, "batch": BATCH, "microbatches": 2,
                 "optimiser": "adam", "train.lazy_rows": "true"}  # fmt: skip

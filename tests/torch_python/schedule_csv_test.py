@@ -33,7 +33,7 @@ def penstock(*arguments, fails=False):
 
 
 def stages_of(rank, actors, stages_per_actor):
-    """What a schedule's constructor asks of its stages."""
+    """Stages as a schedule's constructor asks for them."""
     total = actors * stages_per_actor
     return [
         SimpleNamespace(

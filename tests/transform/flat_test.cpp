@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member computes of code whose inputs and outputs lie flat: decided, made local and without what is empty.
+// Layouts of code whose inputs and outputs lie flat are decided, and each member's code is made, without the empty parts.
 #include <gtest/gtest.h>
 
 #include "support/text_graphs.h"
@@ -20,7 +20,7 @@ const char* const kUpdate = R"(graph @update(%w: f32[2,3], %g: f32[2,3], %rate: 
   return %1, %3
 })";
 
-// What the member has of a tensor of which `ahead` elements lie ahead in its block, of which each member has `each`.
+// The layout of a tensor behind `ahead` elements of a block of which each member has `each`.
 Layout flat(std::int64_t ahead, std::int64_t each) {
   return {Layout::Kind::flat, -1, ahead, each};
 }

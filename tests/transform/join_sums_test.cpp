@@ -10,7 +10,7 @@ namespace {
 using test::graph_of;
 using test::text_of;
 
-// Of stage a two small sums go as one. The large one, the one of stage b and what is computed behind the loop stay by themselves.
+// Two small sums of stage a go as one. The large one, the one of stage b and what is computed behind the loop stay by themselves.
 TEST(JoinSums, SmallOnesOfAStageGoAsOne) {
   const Graph graph = graph_of(R"(graph @step(%x: f32[4]) -> (f32[2,2], f32[], f32[20000], f32[4], f32[]) {
   %0: f32[2,2], %1: f32[], %2: f32[20000], %3: f32[4] = accumulate(%x) {microbatches=2, split=1} (%x: f32[2]) -> (f32[2,2], f32[], f32[20000], f32[4]) {

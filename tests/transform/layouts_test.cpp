@@ -134,7 +134,7 @@ TEST(DecidedLayouts, OfASumOfTermsAndWholeScalars) {
   expect_layouts("scalar_sum", s.finish(sqrt(norm)), {"tensor", 2, {{"w", split_layout(0, 1, 4, 2)}, {"v", kWhole}}, {}});
 }
 
-// What is said of conversions is what localise() makes, in the same stages: each collective of a member is one of them.
+// localise() makes the conversions that were said, in the same stages: each collective of a member is one of them.
 TEST(DecidedLayouts, ConversionsAreSaidAsTheyAreMade) {
   const auto count = [](const Graph& graph, std::map<std::string, int>& out) {
     for (const Op& op : graph.ops)

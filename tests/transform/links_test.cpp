@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stages give each other split on the way: a step of two stages in, what its members do out.
+// Stages give each other values split on the way: a step of two stages goes in, its members' code comes out.
 #include <gtest/gtest.h>
 
 #include "base/text.h"

@@ -246,7 +246,7 @@ Run run_of(Opcode opcode, StageId stage, Kind kind, Unit unit = {}) {
   return run;
 }
 
-// What a run on the actor reads. `unit`: as it is made.
+// The instance of the bundle that a run on the actor reads. `unit` has the size in which the bundle is made.
 InstanceId read(Rows& rows, BundleId b, ActorId actor, Unit unit) {
   const Bundle& bundle = rows.bundle(b);
   if (bundle.source == Bundle::Source::edge) return rows.edges[b][unit.microbatch];
@@ -274,7 +274,7 @@ std::int32_t size_made(const Rows& rows, const Bundle& bundle) {
   return bundle.source == Bundle::Source::data ? 1 : 0;
 }
 
-// What the run reads, in the size that it works on.
+// The instance of the bundle that the run reads, in the size that it works on.
 InstanceId read(Rows& rows, BundleId b, ActorId actor, const Run& reader) {
   const Unit unit = reader.unit;
   const std::int32_t made = size_made(rows, rows.bundle(b));

@@ -56,10 +56,6 @@ ValueId gradient_of(const Lookups& l, InstanceId table, ValueId next) {
   return update.operands[1];
 }
 
-bool keeps_zeros(const Op& op) {
-  return op.name == "mul" || op.name == "div" || op.name == "to" || op.name == "neg" || op.name == "slice";
-}
-
 // The loop's result that the gradient is, times what does not matter; -1: it is no such thing.
 std::int32_t loop_result(const Lookups& l, ValueId gradient) {
   while (l.outer[gradient] && keeps_zeros(l.input.step.ops[l.outer[gradient]])) gradient = l.input.step.ops[l.outer[gradient]].operands[0];

@@ -53,7 +53,7 @@ void check_terms(const LowerInput& input, const Bundle& bundle, const std::vecto
       fail_mixed(input, reader, concat("it reads a sum over the samples of ", made, " micro-batches, which cannot be parted"));
 }
 
-// What each of the bundle's values is where tasks have them so: data and edges as the body has them, sums as terms.
+// The layout of each of the bundle's values where tasks have them so: data and edges as the body has them, sums as terms.
 std::vector<Layout> lying_of(const LowerInput& input, const Bundle& bundle, const IdVector<ValueId, Layout>& body) {
   std::vector<Layout> out;
   for (const std::int32_t member : bundle.members)

@@ -30,7 +30,7 @@ class GivenPlaces {
     }
   }
   bool empty() const { return places_.empty(); }
-  // Of the run's action; -1: the table says nothing.
+  // The place of the run's action; -1: the table says nothing.
   std::int32_t of(const Run& run) const {
     if (!reads_parameters(run.kind)) return -1;
     const auto found = places_.find({run.stage, run.unit, run.kind == Kind::F || run.kind == Kind::R});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a TOML file and overrides assign to keys of a configuration, and its way into them: unknown keys, types, ranges and words.
+// A TOML file and overrides assign values to the keys of a configuration. Here unknown keys, types, ranges and words are checked.
 #pragma once
 
 #include <string>
@@ -19,7 +19,8 @@ struct Assignment {
   std::string key_place, value_place;  // where each was written: "run.toml:3:1: ", "--set: "
 };
 
-// What the document assigns, which must outlive it. Throws Error for a section that there is not, and for a key outside of one.
+// Returns the assignments of the document, which must outlive them. Throws Error for a section that there is not, and for a key outside of
+// one.
 std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file);
 // The whole name of a key: "steps" -> "train.steps", where only one section has it. Throws Error where none or several have it.
 std::string full_key(const Override& override, const std::vector<ConfigKey>& keys);

@@ -59,7 +59,7 @@ constexpr OtherNames kOtherValues[] = {
     {"inputs", "full all"},
 };
 
-// What the first row that has the word among its names says.
+// Returns the key of the first row that has the word among its names.
 std::string meant_by(std::string_view word, std::span<const OtherNames> rows) {
   for (const OtherNames& row : rows) {
     const std::vector<std::string> names = split(row.names, ' ');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other systems call the keys of a configuration.
+// The names that other systems have for a configuration's keys.
 #pragma once
 
 #include <string>

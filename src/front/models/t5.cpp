@@ -140,7 +140,7 @@ Tensor attend_to_memory(const Config& c, const Heads& x, Tensor ranges) {
   return attention_in_ranges(x.q, x.k, x.v, ranges, {.reach = std::min(c.context, x.k.size(2)), .scale = 1.0});
 }
 
-// What a layer's attention adds to. Keys and values are of `memory`, or where that is none of x, as queries are.
+// A layer's attention reads its queries from x and adds to it; keys and values come from `memory`, or from x where there is none.
 struct AttentionInput {
   Tensor x, memory;
   bool is_causal;

@@ -133,7 +133,7 @@ std::string words_of(const std::vector<StepMetrics>& steps, const Curves& curves
   return concat("The loss goes from ", short_decimal(first.loss, 4), " at step ", first.step, " to ", short_decimal(last.loss, 4),
                 " at step ", last.step,
                 curves.validation.empty() ? "" : concat("; the last validation loss is ", short_decimal(curves.validation.back().y, 4)),
-                "; half of the steps reach ", short_number(median_rate(steps)), " ", last.counted, "/s or more.");
+                "; half of the steps reach ", short_number(median_of(steps, &StepMetrics::rate)), " ", last.counted, "/s or more.");
 }
 
 StepMetrics metrics_of(const nlohmann::json& line) {
@@ -141,6 +141,7 @@ StepMetrics metrics_of(const nlohmann::json& line) {
   out.step = line.at("step").get<std::int64_t>();
   out.loss = line.at("loss").get<double>();
   if (line.contains("validation_loss")) out.validation_loss = line["validation_loss"].get<double>();
+  out.seconds = line.at("seconds").get<double>();
   out.counted = line.contains("samples_per_second") ? "samples" : "tokens";
   out.rate = line.at(out.counted + "_per_second").get<double>();
   return out;
@@ -159,7 +160,8 @@ std::vector<StepMetrics> parse_metrics(std::string_view lines, const std::string
       steps[metrics.step] = metrics;
     } catch (const nlohmann::json::exception&) {
       throw Error(concat(file, ":", number, ": the line is no step's metrics"), {printable(line.substr(0, 80))},
-                  "each line is a JSON object with step, loss and tokens_per_second or samples_per_second; a last line that was cut off is "
+                  "each line is a JSON object with step, loss, seconds and tokens_per_second or samples_per_second; a last line that was "
+                  "cut off is "
                   "dropped by penstock train --resume");
     }
   }
@@ -168,12 +170,12 @@ std::vector<StepMetrics> parse_metrics(std::string_view lines, const std::string
   return out;
 }
 
-double median_rate(const std::vector<StepMetrics>& steps) {
+double median_of(const std::vector<StepMetrics>& steps, double StepMetrics::* figure) {
   if (steps.empty()) return 0;
-  std::vector<double> rates;
-  for (const StepMetrics& metrics : steps) rates.push_back(metrics.rate);
-  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-  std::nth_element(rates.begin(), middle, rates.end());
+  std::vector<double> values;
+  for (const StepMetrics& metrics : steps) values.push_back(metrics.*figure);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 

@@ -21,7 +21,7 @@ void add_timeline(PlannedModel& planned) {
 
 std::string plan_page(const PlanFile& plan, const std::string& title, const std::vector<PageSection>& sections) {
   Page page{title, {}, sections, plan_svg(plan)};
-  if (!plan.timeline.empty()) page.timelines.push_back(parse_timeline(plan.timeline, plan.file));
+  if (std::optional<Timeline> timeline = timeline_in(plan)) page.timelines.push_back(std::move(*timeline));
   if (!page.timelines.empty() && page.timelines[0].devices.size() == plan.stages.size())
     for (const PlanFile::Stage& stage : plan.stages) page.peaks.push_back(stage.bytes);  // a row of the step is a stage
   if (title.empty()) page.title = page.timelines.empty() ? plan.model : page.timelines[0].title;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "report/table.h"
+#include "report/timeline_json.h"
 #include "report/timeline_parts.h"
 #include "report/timeline_svg.h"
 
@@ -315,12 +316,14 @@ double attribute_of(const std::string& svg, const std::string& name) {
 
 }  // namespace
 
-std::string plan_svg(const PlanFile& plan) {
-  return picture(plan);
+std::optional<Timeline> timeline_in(const PlanFile& plan) {
+  if (plan.timeline.empty()) return std::nullopt;
+  return parse_timeline(plan.timeline, plan.file);
 }
 
-std::string plan_svg(const PlanFile& plan, const Timeline& timeline) {
-  const std::string below = timeline_svg(timeline);
+std::string plan_svg(const PlanFile& plan, const std::optional<Timeline>& timeline) {
+  if (!timeline) return picture(plan);
+  const std::string below = timeline_svg(*timeline);
   return picture(plan, below, attribute_of(below, "width"), attribute_of(below, "height"));
 }
 

@@ -89,7 +89,7 @@ std::string framed(const std::string& svg, std::string_view name) {
   return concat("<div class=\"picture\" tabindex=\"0\" role=\"group\" aria-label=\"", escape_markup(name), "\">", svg, "</div>");
 }
 
-// What stands between the title and the chart.
+// The warning and the picture between the title and the chart.
 std::string head_of(const Page& page) {
   return concat(page.warning.empty() ? "" : concat("<p class=\"warning\">", escape_markup(page.warning), "</p>\n"),
                 page.picture.empty() ? "" : framed(page.picture, "plan"));

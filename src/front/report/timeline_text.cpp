@@ -116,4 +116,16 @@ std::string timeline_text(const std::vector<Timeline>& timelines, const Timeline
                 legend_text(timelines, options.colour));
 }
 
+std::string explanation_text(const Timeline& timeline, const Explanation& explanation) {
+  std::vector<std::vector<std::string>> rows;
+  const auto text = [&](double time) { return time_text(time, timeline.seconds); };
+  for (std::size_t d = 0; d < explanation.idle.size(); ++d) {
+    const Idle& idle = explanation.idle[d];
+    rows.push_back({timeline.devices[d], text(idle.total()), text(idle.warm_up), text(idle.dependency),
+                    text(idle.communication + idle.host), text(idle.drain)});
+  }
+  return concat(table({"", "idle", "warm-up", "for others' work", "for transfers", "drain"}, rows), "\n",
+                explain_text(timeline, explanation));
+}
+
 }  // namespace penstock

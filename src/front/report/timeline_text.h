@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "penstock/timeline.h"
+#include "simulate/explain.h"
 
 namespace penstock {
 
@@ -18,5 +19,7 @@ struct TimelineTextOptions {
 // the largest amount in each column, on one scale for all devices, and the peak. Several timelines are drawn one under the other on one
 // scale of time. Then come the axis and the legend.
 std::string timeline_text(const std::vector<Timeline>& timelines, const TimelineTextOptions& options = {});
+// A table of where each device's idle time goes, and below it the sentences of explain_text.
+std::string explanation_text(const Timeline& timeline, const Explanation& explanation);
 
 }  // namespace penstock

@@ -18,7 +18,7 @@ constexpr int kMostListed = 500'000;
 // Limit that makes a graph one row, as planners of chains see it: its sets are the first nodes of the order.
 constexpr int kOnePath = 0;
 constexpr int kMostOnPath = 1000;
-// What a pair of sets that makes no stage takes of a time limit, in elementary steps.
+// The cost of a pair of sets that makes no stage, in elementary steps of a time limit.
 constexpr std::int64_t kPairWork = 16;
 // The number of downsets of a graph that are looked at: sums over the nodes of all of them take a few seconds at most.
 int most_downsets(const PlanGraph& graph, int most = kMostDownsets);

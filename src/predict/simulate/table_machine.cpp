@@ -149,7 +149,7 @@ TableCosts measured_chain(const ScheduleOptions& shape, const TableNumbers& numb
   return costs;
 }
 
-// What a problem has of its limits.
+// A problem of which only the limits are set, and what its table may do to keep them.
 SearchProblem limited(const SearchNumbers& search, const TableNumbers& numbers) {
   SearchProblem problem;
   problem.memory_limit = search.activation_limit;
@@ -160,10 +160,6 @@ SearchProblem limited(const SearchNumbers& search, const TableNumbers& numbers) 
   problem.order_transfers = search.order_transfers;
   problem.sharded = numbers.gather.has_value();
   return problem;
-}
-
-double largest_of(const std::vector<double>& values) {
-  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
 void for_every_link(Network& network, const std::function<void(Link&)>& change) {
@@ -216,8 +212,12 @@ Schedule table_by(const Rules& rules, const ScheduleOptions& options, const Tabl
   return schedule_by(rules, options, machine.costs, machine.options.network).schedule;
 }
 
+double SimulatedTable::busiest() const {
+  return time.busy.empty() ? 0 : *std::ranges::max_element(time.busy);
+}
+
 double SimulatedTable::lower_bound() const {
-  return std::max(largest_of(time.busy), dependencies);
+  return std::max(busiest(), dependencies);
 }
 
 SimulatedTable simulated_table(Schedule schedule, const TableNumbers& numbers, bool record) {

@@ -49,7 +49,7 @@ struct TableNumbers {
   std::string file = "costs.json", backend = "threads";  // where `measured` is from, for messages; whose links and overheads count
 };
 
-// What a table's actions, and the links between its actors, take.
+// The costs of a table's actions, and the links between its actors.
 struct TableMachine {
   TableCosts costs;
   TableOptions options;
@@ -75,6 +75,8 @@ struct SimulatedTable {
   double dependencies = 0;  // dependency_bound's
   Timeline timeline;        // if recorded
 
+  // The time that the busiest actor computes.
+  double busiest() const;
   // Proven: no table that places this work as this one is faster.
   double lower_bound() const;
 };
@@ -86,7 +88,7 @@ Timeline drawn_table(const Schedule& schedule, const StageShape& shape, const Ta
 // stage 10 % faster, without stragglers. `table` must outlive the variants.
 std::vector<Variant> better_machines(const SimulatedTable& table);
 
-// What a search may do beside ordering work, and the limits that its table keeps: SearchProblem's.
+// These are SearchProblem's fields for what a search may do beside ordering work, and for the limits that its table keeps.
 struct SearchNumbers {
   double activation_limit = std::numeric_limits<double>::infinity();  // micro-batches' activations of an actor's whole share; above 0
   int copies = 1, staleness = 1;

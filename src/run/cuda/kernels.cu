@@ -72,13 +72,13 @@ __device__ inline void each(int64_t count, int64_t head, int64_t thread, int64_t
   for (int64_t i = thread; i < count - packed; i += threads) f(i < head ? i : i + packed, Count<1>{});
 }
 
-// Of a row, which a block has.
+// The same for a row, which the threads of a block share.
 template <class F>
 __device__ inline void each_of_row(int64_t width, int64_t head, F f) {
   each(width, head, threadIdx.x, blockDim.x, f);
 }
 
-// Of all that the grid has.
+// The same for elements that all threads of the grid share.
 template <class F>
 __device__ inline void each_of_grid(int64_t count, int64_t head, F f) {
   const int64_t block = blockDim.x;
@@ -111,7 +111,7 @@ struct Exponentials {
   }
 };
 
-// Of each row the loss, 0 where its target is `ignored`, and the logsumexp. A target that is no class counts as the nearest.
+// Computes the loss of each row, 0 where its target is `ignored`, and the logsumexp. A target that is no class counts as the nearest.
 KERNEL void cross_entropy(const void* logits, const int64_t* targets, float* losses, float* logsumexp, int64_t rows, int64_t width,
                           int64_t ignored, int64_t* faults, int64_t code, int type) {
   SHARED float partial[32];
@@ -223,7 +223,7 @@ KERNEL void row_norm(const void* from, const void* weight, const void* bias, voi
   });
 }
 
-// What a norm's backward has of some elements: h = (x - mean) rstd, d = dy and g = dy weight.
+// The terms of a norm's backward for some elements: h = (x - mean) rstd, d = dy and g = dy weight.
 template <int n>
 struct NormTerms {
   Floats<n> h, d, g;
@@ -313,7 +313,7 @@ KERNEL void sum_columns(const float* parts, int64_t count, int64_t width, void* 
 
 // --- AdamW ---
 
-// What the update of a step takes: 1 - rate decay, rate / (1 - beta1^step), 1 / sqrt(1 - beta2^step).
+// The factors of a step's update: 1 - rate decay, rate / (1 - beta1^step), 1 / sqrt(1 - beta2^step).
 struct AdamwFactors {
   float decayed, size, inverse_root;
 };
@@ -439,8 +439,8 @@ KERNEL void embedding(const void* table, const int64_t* indices, void* out, int6
   });
 }
 
-// Of each index, which a block finds where it is first among the sorted ones, the sum of the rows of dy that it was looked up for, in their
-// order: order[i] / bag is the row of sorted[i]. The other rows stay. Indices that no table has are passed by.
+// The row of each index gets the sum of the rows of dy that it was looked up for, in their order: order[i] / bag is the row of sorted[i]. A
+// block finds an index where it is first among the sorted ones. The other rows stay. Indices that no table has are passed by.
 KERNEL void embedding_backward(const void* from_dy, const int64_t* sorted, const int64_t* order, void* out, int64_t count, int64_t width,
                                int64_t bag, int64_t begin, int64_t rows, int64_t whole, int64_t* faults, int64_t code, bool adds,
                                int type) {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kHeldBytes =
     64 << 20;  // of text that is kept in memory: reading it again and again takes half a percent of a small step
 
-// What the folder has whose name begins so, in order; nothing where it is no folder.
+// Returns the folder's files whose names begin with the prefix, in order; none where it is no folder.
 std::vector<std::string> entries(const char* folder, std::string_view prefix) {
   std::vector<std::string> out;
   std::error_code ignored;

@@ -26,11 +26,10 @@ struct UpdateFinder {
 
 // Whether the op maps a gradient element by element, zeros to zeros, or adds up all its elements.
 bool fits_gradient(const UpdateFinder& f, const Op& op, ValueId gradient) {
-  if (op.name == "neg" || op.name == "to") return true;
   if (op.name == "sum") return f.is_scalar(op.results[0]);
-  if (op.name != "mul" && op.name != "div") return false;
-  if (op.operands[0] != gradient) return op.name == "mul" && f.is_scalar(op.operands[0]);
-  return op.operands.size() == 1 || f.is_scalar(op.operands[1]) || (op.name == "mul" && op.operands[1] == gradient);
+  const auto place = static_cast<std::size_t>(std::ranges::find(op.operands, gradient) - op.operands.begin());
+  return op.name != "slice" && keeps_zeros(op, place) &&
+         std::ranges::all_of(op.operands, [&](ValueId v) { return v == gradient || f.is_scalar(v); });
 }
 
 void find_gradients(UpdateFinder& f) {
@@ -114,6 +113,11 @@ std::string obstacle_to(const UpdateFinder& f) {
 
 bool is_lookup_gradient(const Op& op) {
   return op.name == "embedding_dense_backward" || op.name == "embedding_bag_dense_backward";
+}
+
+bool keeps_zeros(const Op& op, std::size_t operand) {
+  if (op.name == "div") return operand == 0 && (op.operands.size() == 1 || op.operands[1] != op.operands[0]);
+  return op.name == "mul" || op.name == "neg" || op.name == "to" || op.name == "slice";
 }
 
 TableUpdate update_of_table(const Graph& step, OpId loop, ValueId gradient) {

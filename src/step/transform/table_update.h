@@ -2,6 +2,7 @@
 // The ops behind a step's loop that update a table of embeddings, where they could as well update some of its rows.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct TableUpdate {
 
 // Whether the op is the gradient of a table's rows, or bags of rows, that were looked up.
 bool is_lookup_gradient(const Op& op);
+
+// Whether the op's result is zero wherever this operand is, which is a factor, a dividend, negated, cast or cut.
+bool keeps_zeros(const Op& op, std::size_t operand = 0);
 
 // The update by a gradient that the step's loop gives.
 TableUpdate update_of_table(const Graph& step, OpId loop, ValueId gradient);

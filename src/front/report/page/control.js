@@ -12,7 +12,7 @@ function redraw() {
   if (!frame) frame = requestAnimationFrame(() => { frame = 0; draw(); });
 }
 
-// ---- What is at a point.
+// ---- Finding what is at a point.
 
 // The activity of a lane nearest to `time`, at most `reach` away; -1: none.
 function nearest(timeline, lane, time, reach) {
@@ -42,7 +42,7 @@ function at(point) {
   return found;
 }
 
-// ---- What lies over the picture: the time pointed at, the box pointed at, the chain of the selected one.
+// ---- The layer over the picture: the time pointed at, the box pointed at, the chain of the selected one.
 
 // {x, y, width, height} of an activity's box on the pane.
 function placeOf(t, i) {

@@ -5,7 +5,7 @@
 const escaped = (text) => String(text).replace(/[&<>"]/g, (c) => ({'&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;'})[c]);
 const rounded = (value) => Number(value.toFixed(2));
 
-// What draw.js asks of a canvas, written down as SVG. A pattern becomes its colour.
+// SvgContext has the methods of a canvas that draw.js calls, and writes SVG. A pattern becomes its colour.
 class SvgContext {
   constructor(canvas) {
     Object.assign(this, {canvas, parts: [], path: '', area: '', groups: [0], clips: 0, globalAlpha: 1, lineWidth: 1, font: '', textAlign: 'left'});

@@ -4,7 +4,7 @@
 
 const found = {hits: [], at: -1};  // hits: [timeline, activity] by begin; at: the one stepped to
 
-// What can be found of an activity: its label, also without the stage, and its words. Host work has no label that one sees.
+// A search looks in this text of an activity: its label, also without the stage, and its words. Host work has no label that one sees.
 function findable(timeline, i) {
   const {kind, microbatch, device, lane} = timeline.columns;
   const short = lane[i] === kCompute && kind[i] >= 0 && microbatch[i] >= 0 ? timeline.kinds[kind[i]] + microbatch[i] : '';
