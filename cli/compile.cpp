@@ -139,9 +139,9 @@ void add_compile(CLI::App& program, const ModelRegistry& models) {
   command->add_option("--dump-passes", options->dump_passes, "Also write the draft that each pass of lowering leaves into this folder")
       ->type_name("DIR");
   begin_group(*command, groups::kWhere);
-  add_bytes_option(
-      *command, "--memory-limit,--memory", [options](double bytes) { options->memory_limit = static_cast<std::int64_t>(bytes); },
-      "Memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
+  add_positive_option(
+      *command, "--memory-limit,--memory", Quantity::bytes,
+      [options](double bytes) { options->memory_limit = static_cast<std::int64_t>(bytes); }, "Memory that a device may use [unlimited]");
   begin_group(*command, groups::kOutput);
   command->add_flag("--explain", options->explain,
                     "Instead of a form: each conversion between layouts, why it is there and what it sends, by stage and along each axis");

@@ -93,7 +93,7 @@ void add_flag(CLI::App& command, ConfigOptions& options, const Flag& flag) {
   }
   CLI::Option* option = command.add_option_function<std::string>(
       name, [&options, name](const std::string& given) { options.flags[name] = given; }, flag.help);
-  option->take_last()->type_name(value)->default_str(default_of(flag.key));
+  option->type_name(value)->default_str(default_of(flag.key));
 }
 
 }  // namespace

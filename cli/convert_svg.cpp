@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <regex>
 #include <vector>
 
 #include "base/text.h"
@@ -49,13 +50,20 @@ bool run_quietly(const std::vector<std::string>& command) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// The picture with each "var(--ink, #1a1a1a)" of its style as the colour that stands there for a picture outside of a page: converters know
+// no variables, and CairoSVG ends at one.
+std::string without_variables(const std::string& svg) {
+  static const std::regex variable(R"(var\(--[a-z-]+, *([^()]*)\))");
+  return std::regex_replace(svg, variable, "$1");
+}
+
 }  // namespace
 
 void convert_svg(const std::string& svg, const std::string& file) {
   const std::string source = file + ".svg.part", made = file.substr(0, file.rfind('.')) + ".part" + file.substr(file.rfind('.'));
   for (const std::vector<std::string>& command : converters(source, made)) {
     if (!is_installed(command[0])) continue;
-    write_file(source, svg);
+    write_file(source, without_variables(svg));
     const bool well = run_quietly(command);
     std::error_code ignored;
     std::filesystem::remove(source, ignored);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/amount.h"
 #include "base/text.h"
 #include "base/words.h"
 #include "cli/command_tree.h"
@@ -24,17 +25,19 @@ constexpr const char* kChainForm = "chains are written 4x3;8x1.5, layers COUNTxT
 }
 
 // Adds the layers of "4x3" or "3".
-void add_layers(const std::string& text, const std::string& part, FrozenChain& chain) {
+void add_layers(const std::string& text, const std::string& part, bool seconds, FrozenChain& chain) {
   const std::size_t times = part.find('x');
   const std::optional<int> count = times == std::string::npos ? 1 : parse_number<int>(trim(part.substr(0, times)));
-  const std::optional<double> time = parse_number<double>(trim(times == std::string::npos ? part : part.substr(times + 1)));
+  const std::optional<Amount> time = parse_amount(times == std::string::npos ? part : part.substr(times + 1), Quantity::seconds);
   if (!count || !time) fail("--fill", text, concat("cannot read ", quote(part)), kChainForm);
   if (*count < 1) fail("--fill", text, concat(quote(part), " has ", *count, " layers"), "at least one");
-  if (!(*time > 0) || !std::isfinite(*time))
-    fail("--fill", text, concat("a layer of ", quote(part), " takes ", number(*time)), "a layer's time is a finite number above 0");
+  if (!(time->value > 0) || !std::isfinite(time->value))
+    fail("--fill", text, concat("a layer of ", quote(part), " takes ", number(time->value)), "a layer's time is a finite number above 0");
+  if (time->has_unit && !seconds)
+    fail("--fill", text, concat(quote(part), " has a unit, and the step's times have none"), "leave out the unit, or give all times one");
   if (chain.size() + static_cast<std::size_t>(*count) > kMostLayers)
     fail("--fill", text, concat("more than ", kMostLayers, " layers in a chain"), "join layers that run one behind the other");
-  chain.insert(chain.end(), static_cast<std::size_t>(*count), *time);
+  chain.insert(chain.end(), static_cast<std::size_t>(*count), time->value);
 }
 
 nlohmann::ordered_json json_of(const std::vector<FrozenPiece>& pieces) {
@@ -108,12 +111,12 @@ void add_fill_options(CLI::App& command, FillChoice& choice) {
   command.add_option("--steps", choice.steps, "With --fill: draw so many steps, the first one's frozen layers ahead of them [1]");
 }
 
-std::vector<FrozenChain> parse_chains(const std::string& text) {
+std::vector<FrozenChain> parse_chains(const std::string& text, bool seconds) {
   std::vector<FrozenChain> out;
   for (const std::string& chain : split(text, ';')) {
     if (trim(chain).empty()) fail("--fill", text, concat("chain ", out.size(), " is empty"), kChainForm);
     out.emplace_back();
-    for (const std::string& part : split(chain, ',')) add_layers(text, part, out.back());
+    for (const std::string& part : split(chain, ',')) add_layers(text, part, seconds, out.back());
   }
   return out;
 }
@@ -144,7 +147,7 @@ FilledStep filled_step(const FillChoice& choice, const Timeline& step) {
   FilledStep out;
   FillOptions options;
   if (choice.quantum) options.parts = parse_quantum(*choice.quantum);
-  out.chains = parse_chains(choice.chains.value());
+  out.chains = parse_chains(choice.chains.value(), step.seconds);
   out.step = step;
   out.fill = fill_idle(step, out.chains, options);
   out.steps = choice.steps;

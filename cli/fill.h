@@ -21,8 +21,9 @@ struct FillChoice {
 // Adds --fill, --quantum and --steps. `choice` must outlive the command's parse.
 void add_fill_options(CLI::App& command, FillChoice& choice);
 
-// Throws Error, naming the flag, for text that is no chain, a count or a time that is none.
-std::vector<FrozenChain> parse_chains(const std::string& text);
+// Throws Error, naming the flag, for text that is no chain, a count or a time that is none, and for a time with a unit unless times are in
+// seconds.
+std::vector<FrozenChain> parse_chains(const std::string& text, bool seconds);
 // The n of a quantum 1/n, written so or as a decimal. Throws Error that names the flag.
 int parse_quantum(const std::string& text);
 

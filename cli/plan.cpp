@@ -12,6 +12,7 @@
 
 #include "base/papers.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "cli/clusters.h"
 #include "cli/command_tree.h"
 #include "cli/commands.h"
@@ -64,12 +65,26 @@ bool needs_bandwidth(const PlanGraph& graph) {
 
 }  // namespace
 
+namespace {
+
+// A word that is no file is more likely meant as "local", or as the name of one.
+void check_is_file(const std::string& cluster) {
+  std::error_code none;
+  if (std::filesystem::exists(cluster, none) || cluster.find_first_of("./") != std::string::npos) return;
+  const std::string near = did_you_mean(cluster, {"local"});
+  throw Error(concat("--cluster ", quote(cluster), ": there is no such file"), {},
+              near.empty() ? "FILE.toml, as in examples/clusters; local, which measures this machine; or --devices N --bandwidth B" : near);
+}
+
+}  // namespace
+
 ClusterSpec cluster_of(const PlanArguments& arguments, const PlanGraph& graph) {
   const std::pair<const char*, bool> flags[] = {{"--devices", arguments.devices.has_value()},
                                                 {"--bandwidth", arguments.bandwidth.has_value()},
                                                 {"--latency", arguments.latency.has_value()}};
   ClusterSpec cluster;
   if (!arguments.cluster.empty()) {
+    check_is_file(arguments.cluster);
     for (const auto& [flag, is_given] : flags)
       if (is_given) throw Error(concat(flag, " and --cluster ", arguments.cluster), {}, "the file says what the cluster is");
     cluster = parse_cluster(read_file(arguments.cluster), arguments.cluster);
@@ -197,7 +212,6 @@ PlannedModel plan_graph(const PlanArguments& arguments, const PlanOptions& optio
 void check_numbers(const PlanArguments& arguments) {
   if (arguments.latency && !(*arguments.latency >= 0 && std::isfinite(*arguments.latency)))
     throw Error(concat("--latency ", number(*arguments.latency), ": it must be a finite number, 0 or above"));
-  if (!(arguments.options.seconds > 0)) throw Error(concat("--seconds ", number(arguments.options.seconds), ": it must be above 0"));
 }
 
 // --device says where stages compute if that is measured, and whose published figures count if not.
@@ -208,9 +222,19 @@ void settle_device(PlanArguments& arguments) {
                 "leave out --figures; --device cuda measures this machine's GPU");
 }
 
+// Throws Error for options of other planners, and of what is measured or planned otherwise.
+void check_options(const PlanArguments& arguments) {
+  const bool of_configurations = !arguments.varied.empty() || find_variant_planner(arguments.planner);
+  check_beside(*arguments.command, {{{"--straight", "--ignore-transfers"}, arguments.planner == "pipedream", "--planner pipedream"},
+                                    {{"--states", "--every"}, arguments.planner == "degrees", "--planner degrees"},
+                                    {{"--candidates", "--rounds"}, arguments.cluster == "local", "--cluster local"},
+                                    {{"--nodes", "--no-replicas", "--seed"}, !of_configurations, "a planner of stages"}});
+}
+
 void plan_command(PlanArguments& arguments) {
   settle_device(arguments);
   check_numbers(arguments);
+  check_options(arguments);
   if (!arguments.varied.empty() || find_variant_planner(arguments.planner)) return plan_variants_command(arguments);
   if (arguments.slice_unit > 0)
     throw Error("--slice-unit is of slices that are planned", {}, "--vary slices=planned, or --planner sequences");
@@ -258,26 +282,27 @@ void add_problem_flags(CLI::App& command, PlanArguments& arguments) {
   command.add_option("--cluster", arguments.cluster, "The cluster's file, or local: this machine, measured, with pipeline.actors threads")
       ->type_name("FILE.toml|local");
   command.add_option("--devices", arguments.devices, "Equal devices instead of a cluster's file [as the graph's file says]");
-  add_bytes_option(
-      command, "--bandwidth", [&arguments](double bytes) { arguments.bandwidth = bytes; },
-      "Bandwidth of every link, in bytes per second, as 25GB/s [unlimited]");
-  command.add_option("--latency", arguments.latency, "Latency of every link, in seconds [0]");
-  add_bytes_option(
-      command, "--memory-limit,--memory", [&arguments](double bytes) { arguments.memory = bytes; },
-      "Memory of every device, with a unit as in 16GB or 512MiB [unlimited]");
+  add_positive_option(
+      command, "--bandwidth", Quantity::bytes_per_second, [&arguments](double bytes) { arguments.bandwidth = bytes; },
+      "Bandwidth of every link, in bytes per second [unlimited]");
+  add_amount_option(
+      command, "--latency", Quantity::seconds, [&arguments](const Amount& amount) { arguments.latency = amount.value; },
+      "Latency of every link, in seconds [0]");
+  add_positive_option(
+      command, "--memory-limit,--memory", Quantity::bytes, [&arguments](double bytes) { arguments.memory = bytes; },
+      "Memory of every device [unlimited]");
 }
 
 void add_planner_flags(CLI::App& command, PlanArguments& arguments) {
   begin_group(command, groups::kSearch);
   command.add_option("--planner", arguments.planner, "The planner, of those below")->capture_default_str()->type_name("NAME");
-  command
-      .add_option_function<double>(
-          "--seconds",
-          [&arguments](double seconds) {
-            arguments.options.seconds = seconds;
-            arguments.limited = true;
-          },
-          "Seconds after which the search ends at the latest; of whole configurations unlimited")
+  add_positive_option(
+      command, "--seconds", Quantity::seconds,
+      [&arguments](double seconds) {
+        arguments.options.seconds = seconds;
+        arguments.limited = true;
+      },
+      "Seconds after which the search ends at the latest; of whole configurations unlimited")
       ->default_str(short_decimal(arguments.options.seconds, 3));
   command.add_option("--seed", arguments.options.seed, "Seed of what is random")->capture_default_str();
   command.add_flag("--straight", arguments.options.straight, "With --planner pipedream: one device for each stage");
@@ -353,6 +378,7 @@ void add_plan(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command = app.add_subcommand("plan", "Finds stages, devices, micro-batches and a schedule for a model and a cluster");
   const auto arguments = std::make_shared<PlanArguments>();
   arguments->models = &models;
+  arguments->command = command;
   add_problem_flags(*command, *arguments);
   add_planner_flags(*command, *arguments);
   add_choice_flags(*command, *arguments);

@@ -2,6 +2,7 @@
 // penstock plan: what its parts share.
 #pragma once
 
+#include <CLI/App.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@ struct PlanArguments {
   bool limited = false;             // whether --seconds was given
   Log log;
   const ModelRegistry* models = nullptr;
+  const CLI::App* command = nullptr;  // whose options were given
 };
 
 // A plan as the command prints it.

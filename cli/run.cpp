@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "penstock/run.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -37,21 +38,32 @@ void finish_output() {
   throw Error(concat("cannot write to standard output: ", errno != 0 ? std::strerror(errno) : "not all of it was taken"));
 }
 
+// Whether the words fit the command, and what they say is refused: a value, or options that do not go together. Keys of files are refused
+// so too, by an Error; here the parser knew it first.
+bool is_refusal(const CLI::ParseError& error) {
+  const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
+  return code == CLI::ExitCodes::ConversionError || code == CLI::ExitCodes::ValidationError || code == CLI::ExitCodes::RequiresError ||
+         code == CLI::ExitCodes::ExcludesError;
+}
+
 // Runs the command. Its exit code; to CLI11 a request for help is an error, of code 0.
-int run_command(CLI::App& program, int argc, char** argv) {
+int run_command(CLI::App& program, const std::vector<std::string>& words) {
   try {
-    program.parse(argc, argv);
+    std::vector<std::string> ahead = with_arguments_ahead(words);
+    std::ranges::reverse(ahead);  // the parser takes them from the end
+    program.parse(ahead);
     return 0;
   } catch (const CLI::RuntimeError& failure) {
     return failure.get_exit_code();
   } catch (const CLI::ParseError& usage) {
-    return program.exit(usage) == 0 ? 0 : kWrongUsage;
+    if (program.exit(usage) == 0) return 0;
+    return is_refusal(usage) ? kUsersMistake : kWrongUsage;
   }
 }
 
-int run(CLI::App& program, int argc, char** argv) {
+int run(CLI::App& program, const std::vector<std::string>& words) {
   try {
-    const int code = run_command(program, argc, argv);
+    const int code = run_command(program, words);
     if (code != 0) return code;
     finish_output();
     return stop_code();
@@ -62,7 +74,7 @@ int run(CLI::App& program, int argc, char** argv) {
     print_error(concat("cannot use ", error.path1().string(), ": ", error.code().message()));
     return kUsersMistake;
   } catch (const std::exception& error) {
-    print_error(in_words_of({argv + 1, argv + argc}, program, error.what()));
+    print_error(in_words_of(words, program, error.what()));
     return kUsersMistake;
   }
 }
@@ -120,6 +132,7 @@ int run(int argc, char** argv, const ModelRegistry& models) {
   CLI::App program("Penstock trains one model across devices: every device runs its own program", "penstock");
   program.formatter(help_formatter());
   program.require_subcommand(1);
+  program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // of all commands: scripts add options at the end
   program.set_version_flag("--version", concat("penstock ", kVersion), "Print the version and exit");
   program.set_help_flag("-h,--help", "Print this and exit");
   const std::vector<std::string> words(argv + 1, argv + argc);
@@ -127,14 +140,14 @@ int run(int argc, char** argv, const ModelRegistry& models) {
       [&](const CLI::App* app, const CLI::Error& usage) { return in_words_of(words, *app, usage_message(*app, usage, all)); });
   add_commands(program, all);
   program.footer(
-      "penstock COMMAND --help says more of each. The exit code is 0, 1 for a mistake in what was asked,\n"
-      "or 2 for a command line that cannot be read.\n"
+      "penstock COMMAND --help says more of each. The exit code is 0; 1 where what was asked is refused;\n"
+      "or 2 where the words fit no command: one that there is not, or one that is missing.\n"
       "Example:\n  penstock train --steps 100 --out runs/first\n  penstock show runs/first --out step.html");
   if (argc == 1) {
     std::fputs(program.help().c_str(), stderr);
     return kWrongUsage;
   }
-  return run(program, argc, argv);
+  return run(program, words);
 }
 
 }  // namespace penstock

@@ -75,6 +75,14 @@ void fill_table(const Arguments& arguments, const Schedule& schedule, const Stag
   std::cout << text_of(filled) << "\n" << timeline_text({filled.drawn}, {100, terminal_of(stdout).colour});
 }
 
+// The list is of names, whatever shapes a table.
+void check_list(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options())
+    if (option->count() > 0 && !option->get_positional() && option->get_name() != "--json")
+      throw Error(concat("schedule list takes no ", option->get_name()), {},
+                  concat("leave it out, or name a schedule: penstock schedule 1f1b ", option->get_name()));
+}
+
 void schedule_command(const Arguments& arguments) {
   if (arguments.table.what == "list") return list_schedules(arguments.json);
   const Schedule schedule = table_of(arguments.table);
@@ -110,6 +118,7 @@ void add_schedule(CLI::App& app, const ModelRegistry& models) {
   command->callback([command, arguments] {
     if (!command->get_subcommands().empty()) return;
     if (arguments->table.what.empty()) throw CLI::RequiredError("WHAT");
+    if (arguments->table.what == "list") check_list(*command);
     schedule_command(*arguments);
   });
 }

@@ -40,11 +40,12 @@ double copies_of(const Schedule& schedule) {
   return schedule.stages() > 0 ? static_cast<double>(homes.size()) / schedule.stages() : 1;
 }
 
-// The tables of each schedule, with the chunks asked for or, where it does not take those, with 2 or 1; else why there are none.
+// The tables of each schedule, with the chunks asked for or, where it does not take those, with 2 or 1; else why there are none. Frozen
+// stages take shares of a trained stage's forward, so they are other work with other chunks.
 std::vector<RegisteredTable> tables_of(const ScheduleOptions& shape) {
   std::vector<RegisteredTable> out;
   std::set<std::string> found;
-  for (const int chunks : {shape.chunks, 2, 1}) {
+  for (const int chunks : shape.frozen.empty() ? std::vector<int>{shape.chunks, 2, 1} : std::vector<int>{shape.chunks}) {
     ScheduleOptions with = shape;
     with.chunks = chunks;
     std::set<std::string> now;
@@ -155,8 +156,10 @@ std::string text_of(const SearchArguments& arguments, const std::vector<Row>& ro
     cells.push_back({row.title, concat(row.chunks), time_of(arguments, row.time.makespan), fixed(100 * row.time.bubble(), 1) + " %",
                      activations(row.peak), concat(row.time.transfers.size()), activations(row.copies), row.fits ? "" : "over the limit"});
   }
-  const std::string sides = concat(table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells),
-                                   arguments.simulate.costs.empty() ? concat(kOwnUnit, "\n") : "");
+  const ScheduleOptions& shape = arguments.shape();
+  const std::string sides = concat(counted(shape.actors, "actor"), ", ", counted(shape.microbatches, "micro-batch"), "\n\n",
+                                   table({"", "chunks", "time", "bubble", "peak live", "transfers", "copies", ""}, cells),
+                                   in_seconds(arguments.simulate) ? "" : concat(kOwnUnit, "\n"));
   return refused.empty() ? sides : concat(sides, "\nrefused:\n", refused);
 }
 

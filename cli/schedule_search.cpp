@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/amount.h"
 #include "base/text.h"
 #include "base/words.h"
 #include "cli/command_tree.h"
@@ -92,7 +92,7 @@ std::string text_of(const SearchArguments& arguments, const SearchResult& result
       tally(" offloaded", Kind::OFFLOAD), tally(" gathers", Kind::UNSHARD), inferred, "\nbest schedule by name of ",
       counted(result.schedule.stages(), "stage"), ": ",
       result.generator.empty() ? "none keeps the limit" : concat(result.generator, ", ", time_of(arguments, result.generator_time)), "\n",
-      arguments.simulate.costs.empty() ? concat(kOwnUnit, "\n") : "", window_text(result.schedule));
+      in_seconds(arguments.simulate) ? "" : concat(kOwnUnit, "\n"), window_text(result.schedule));
 }
 
 RacedSearch predicted_search(const SearchArguments& arguments) {
@@ -122,9 +122,10 @@ void search_command(const SearchArguments& arguments, const RaceArguments& race)
 // A plain number: a limit with a unit of bytes is meant for another command.
 double activation_limit(const std::string& text) {
   if (const std::optional<double> limit = parse_number<double>(text)) return *limit;
+  const bool is_bytes = parse_amount(text, Quantity::bytes).has_value();
   throw Error(concat("--activation-limit ", text, ": this is no number of micro-batches' activations"),
-              {parse_bytes(text) ? "a schedule counts micro-batches; how many bytes one is, a model says" : "it is a number, above 0"},
-              parse_bytes(text) ? "--activation-limit 6, or penstock plan CONFIG --memory-limit 16GB" : "--activation-limit 6");
+              {is_bytes ? "a schedule counts micro-batches; how many bytes one is, a model says" : "it is a number, above 0"},
+              is_bytes ? "--activation-limit 6, or penstock plan CONFIG --memory-limit 16GB" : "--activation-limit 6");
 }
 
 }  // namespace
@@ -159,6 +160,9 @@ SearchNumbers search_numbers(const SearchArguments& arguments) {
   };
   search.recompute = allows("recompute", arguments.simulate.numbers.recompute.has_value());
   search.offload = allows("offload", arguments.simulate.numbers.offload.has_value());
+  if (arguments.simulate.numbers.kept && arguments.allowed.empty() && !search.recompute && !search.offload)
+    throw Error("--kept says nothing where nothing is recomputed or offloaded", {},
+                "leave out --kept, or allow some: --allow recompute,offload");
   return search;
 }
 
@@ -172,12 +176,12 @@ SearchProblem problem_of(const SearchArguments& arguments, int chunks) {
 std::string drawing_of(const SearchArguments& arguments, const SearchProblem& problem, const Schedule& schedule) {
   const TableTime time =
       time_table(schedule, problem.shape, problem.costs, {.network = problem.network, .disturbance = {}, .record = true});
-  const Timeline timeline = drawn_table(schedule, problem.shape, problem.costs, time, !arguments.simulate.costs.empty());
+  const Timeline timeline = drawn_table(schedule, problem.shape, problem.costs, time, in_seconds(arguments.simulate));
   return timeline_text({timeline}, {100, terminal_of(stdout).colour});
 }
 
 std::string time_of(const SearchArguments& arguments, double time) {
-  return time_text(time, !arguments.simulate.costs.empty());
+  return time_text(time, in_seconds(arguments.simulate));
 }
 
 std::string activations(double live) {
@@ -202,14 +206,20 @@ void add_schedule_search(CLI::App& schedule, const ModelRegistry& models) {
       ->capture_default_str();
   command->add_flag("--order-transfers", arguments->search.order_transfers,
                     "The table may say where sends and receives start, in place of as soon as they can");
-  command->add_option("--seconds", arguments->seconds, "Seconds after which the search ends at the latest")->capture_default_str();
+  add_amount_option(
+      *command, "--seconds", Quantity::seconds, [arguments](const Amount& amount) { arguments->seconds = amount.value; },
+      "Seconds after which the search ends at the latest")
+      ->default_str(short_decimal(arguments->seconds, 3));
   command->add_option("--seed", arguments->seed, "Seed of the random moves")->capture_default_str();
   add_log_options(*command, race->log);
   command->add_option("--out", arguments->out, "Write the table")->type_name("FILE.csv");
   command->footer(
       "Example:\n  penstock schedule search --actors 4 --microbatches 8 --activation-limit 6 --out best.csv --show\n"
       "  penstock schedule search --microbatches 8 --costs costs.json --measure examples/gpt.toml");
-  command->callback([arguments, race] { search_command(*arguments, *race); });
+  command->callback([command, arguments, race] {
+    check_beside(*command, {{{"--staleness"}, arguments->shape().window > 1, "--window N, for a table of several steps"}});
+    search_command(*arguments, *race);
+  });
 }
 
 }  // namespace penstock

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/text.h"
 #include "cli/command_tree.h"
 #include "penstock/error.h"
@@ -13,7 +12,8 @@ namespace penstock {
 
 void add_json_flag(CLI::App& command, bool& json) {
   begin_group(command, groups::kOutput);
-  command.add_flag("--json", json, "One JSON object on standard output, and nothing else there");
+  CLI::Option* flag = command.add_flag("--json", json, "One JSON object on standard output, and nothing else there");
+  if (CLI::Option* show = command.get_option_no_throw("--show")) flag->excludes(show);
 }
 
 void add_show_flag(CLI::App& command, bool& show) {
@@ -34,16 +34,49 @@ void add_set_option(CLI::App& command, std::vector<std::string>& settings) {
       ->expected(1, -1);
 }
 
-CLI::Option* add_bytes_option(CLI::App& command, const std::string& names, std::function<void(double)> take, const std::string& meaning) {
-  const std::string name = names.substr(0, names.find(','));
-  const CLI::callback_t read = [name, take = std::move(take)](const CLI::results_t& texts) {
-    const std::optional<double> bytes = parse_bytes(texts.back());
-    if (!bytes) return false;  // which is wrong usage
-    if (!(*bytes > 0)) throw Error(concat(name, " ", texts.back(), ": it must be above 0"), {}, concat(name, " 16GB"));
-    take(*bytes);
-    return true;
+namespace {
+
+const char* type_of(Quantity quantity) {
+  if (quantity == Quantity::seconds) return "TIME";
+  return quantity == Quantity::bytes ? "BYTES" : "BYTES/S";
+}
+
+// The meaning with an example of a unit ahead of the default: "..., as 16GB or 512MiB [unlimited]".
+std::string with_example(const std::string& meaning, Quantity quantity) {
+  const std::size_t end = meaning.ends_with("]") ? meaning.rfind(" [") : meaning.size();
+  return concat(meaning.substr(0, end), ", as ", examples_of(quantity), meaning.substr(end));
+}
+
+}  // namespace
+
+CLI::Option* add_amount_option(CLI::App& command, const std::string& names, Quantity quantity, std::function<void(Amount)> take,
+                               const std::string& meaning) {
+  const CLI::callback_t read = [quantity, take = std::move(take)](const CLI::results_t& texts) {
+    const std::optional<Amount> amount = parse_amount(texts.back(), quantity);
+    if (amount) take(*amount);
+    return amount.has_value();
   };
-  return command.add_option(names, read, meaning)->type_name("BYTES");
+  return command.add_option(names, read, with_example(meaning, quantity))->type_name(type_of(quantity));
+}
+
+CLI::Option* add_positive_option(CLI::App& command, const std::string& names, Quantity quantity, std::function<void(double)> take,
+                                 const std::string& meaning) {
+  const std::string name = names.substr(0, names.find(','));
+  const auto check = [name, quantity, take = std::move(take)](const Amount& amount) {
+    if (!(amount.value > 0))
+      throw Error(concat(name, " ", amount.value, ": it must be above 0"), {}, concat("give some, as ", examples_of(quantity)));
+    take(amount.value);
+  };
+  return add_amount_option(command, names, quantity, check, meaning);
+}
+
+void check_beside(const CLI::App& command, const std::vector<Beside>& options) {
+  for (const Beside& option : options) {
+    if (option.holds) continue;
+    for (const std::string& name : option.names)
+      if (command.get_option(name)->count() > 0)
+        throw Error(concat(name, " says nothing without ", option.needed), {}, concat("leave out ", name, ", or give ", option.needed));
+  }
 }
 
 }  // namespace penstock

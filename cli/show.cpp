@@ -55,12 +55,7 @@ struct Shown {
 // A run's folder stands for the timeline that the run measured.
 std::string file_of(const std::string& given) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(given, ignored)) return given;
-  const std::filesystem::path file = std::filesystem::path(given) / "timeline.json";
-  if (!std::filesystem::exists(file, ignored))
-    throw Error(concat(given, " has no timeline.json: it is no run's folder, or its run has not ended"), {},
-                "name the folder that penstock train --out wrote");
-  return file.string();
+  return std::filesystem::is_directory(given, ignored) ? timeline_of_run(given) : given;
 }
 
 std::string batch_of(const std::string& file) {
@@ -300,7 +295,11 @@ void add_show(CLI::App& app) {
       "Example:\n  penstock show runs/gpt --out step.svg\n"
       "  penstock show predicted.json runs/gpt --out both.svg\n"
       "  penstock show runs/before --against runs/after --out both.html");
-  command->callback([arguments] { show(*arguments); });
+  command->callback([command, arguments] {
+    const bool is_text = (arguments->out.empty() && !arguments->json) || arguments->out.ends_with(".txt");
+    check_beside(*command, {{{"--columns"}, is_text, "--out FILE.txt or the terminal"}});
+    show(*arguments);
+  });
 }
 
 }  // namespace penstock

@@ -35,8 +35,12 @@ void add_share_options(CLI::App& command, SimulateArguments& arguments) {
 
 void add_disturbance_options(CLI::App& command, SimulateArguments& arguments) {
   command.add_flag("--atomic-pairs", arguments.numbers.atomic_pairs, "A fused pair begins and ends as one; else one after the other");
-  command.add_option("--jitter", arguments.numbers.jitter, "Part by which each time may be longer or shorter, drawn by --seed [0]");
-  command.add_option("--seed", arguments.numbers.seed, "Seed of the jitter")->check(CLI::NonNegativeNumber)->capture_default_str();
+  CLI::Option* jitter =
+      command.add_option("--jitter", arguments.numbers.jitter, "Part by which each time may be longer or shorter, drawn by --seed [0]");
+  command.add_option("--seed", arguments.numbers.seed, "Seed of the jitter")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->needs(jitter);
   command.add_option("--straggler", arguments.stragglers, "Actors that are held back: 2=2, actor 2 at half its speed [none]")
       ->type_name("ACTOR=FACTOR")
       ->take_all()
@@ -67,6 +71,7 @@ void add_simulate(CLI::App& app, const ModelRegistry& models) {
   CLI::App* command = app.add_subcommand("simulate", "Predicts time, bubble and memory of a schedule or a program, without running it");
   const auto arguments = std::make_shared<SimulateArguments>();
   arguments->models = &models;
+  arguments->command = command;
   begin_group(*command, groups::kWhat);
   command->add_option("WHAT", arguments->table.what, "A schedule's name, FILE.csv, FILE.rules, a program's text, or CONFIG.toml")
       ->required();
@@ -80,6 +85,7 @@ void add_simulate(CLI::App& app, const ModelRegistry& models) {
   add_timeline_option(*command, arguments->timeline);
   command->add_flag("--explain", arguments->explain, "Say why it takes as long as it does, and what would help most");
   add_json_flag(*command, arguments->json);
+  for (const char* other : {"--show", "--explain"}) command->get_option("--against")->excludes(command->get_option(other));
   command->footer(
       "Example:\n  penstock simulate 1f1b --actors 4 --microbatches 8 --latency 0.5 --explain\n"
       "  penstock simulate examples/gpt.toml --costs costs.json --schedule zb-h1 --explain\n"

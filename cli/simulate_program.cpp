@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/kernels.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "cli/simulate.h"
 #include "config/compile.h"
 #include "penstock/error.h"
@@ -278,7 +279,7 @@ nlohmann::json json_of(const Pair& pair) {
 }
 
 void print_comparison(const SimulateArguments& arguments, const Setting& setting, const Simulation& simulation) {
-  const std::string file = (std::filesystem::path(arguments.against) / "timeline.json").string();
+  const std::string file = timeline_of_run(arguments.against);
   const TimelineComparison comparison = compare(simulation.timeline, parse_timeline(read_file(file), file));
   const Pair step{simulation.makespan + setting.overhead, median_seconds(arguments.against)};
   if (!arguments.json) {
@@ -310,6 +311,12 @@ std::string title_of(const SimulateArguments& arguments, const Program& program)
 }  // namespace
 
 void simulate_program(const SimulateArguments& arguments) {
+  check_beside(*arguments.command,
+               {{.names = {"--forward", "--backward", "--input", "--weight", "--recompute-time", "--offload-time", "--kept", "--gather",
+                           "--reduce", "--parameters", "--per-stage", "--bytes", "--stage-times", "--slice-times", "--atomic-pairs"},
+                 .holds = false,
+                 .needed = "a schedule's table: a program's tasks have measured or published times"}});
+  if (!arguments.against.empty()) timeline_of_run(arguments.against);  // ahead of anything that takes long
   const Setting setting = setting_of(arguments, arguments.schedule);
   Simulation simulation = simulate(setting.program, setting.durations, setting.network, {.record = true});
   simulation.timeline.title = title_of(arguments, setting.program);

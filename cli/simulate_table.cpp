@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "cli/output.h"
+#include "cli/shared_options.h"
 #include "cli/simulate.h"
 #include "cli/window_text.h"
 #include "penstock/error.h"
@@ -17,6 +18,8 @@
 #include "report/timeline_json.h"
 #include "report/timeline_text.h"
 #include "rules/load_schedule.h"
+#include "schedule/versions.h"
+#include "search/relieve.h"
 
 namespace penstock {
 namespace {
@@ -49,6 +52,14 @@ SimulatedTable step_of(const SimulateArguments& arguments, const TableChoice& ta
   check_shares("--slice-times", numbers.slice_times, schedule.slices, "slice");
   if (numbers.measured && names_rules(table.what)) schedule = table_by(load_rules(table.what), table.options, numbers);
   return simulated_table(std::move(schedule), numbers, record);
+}
+
+// Throws Error for times of actions that the table has none of.
+void check_actions(const SimulateArguments& arguments, const Schedule& schedule) {
+  const bool relieved = count_of(schedule, Kind::R) + count_of(schedule, Kind::OFFLOAD) > 0;
+  check_beside(*arguments.command, {{{"--recompute-time", "--offload-time", "--kept"},
+                                     relieved,
+                                     "a table that recomputes or offloads, as schedule search --recompute-time finds"}});
 }
 
 // Variants that run the same work under another schedule, where the table is one of a name: the time and the memory of each. Schedules
@@ -113,6 +124,7 @@ void simulate_table(const SimulateArguments& arguments) {
   const bool fills = is_given(arguments.fill);
   const bool record = arguments.explain || arguments.show || fills || !arguments.timeline.empty();
   const SimulatedTable step = step_of(arguments, arguments.table, record);
+  check_actions(arguments, step.schedule);
   const Explanation explanation = arguments.explain ? explanation_of(arguments, step) : Explanation{};
   std::optional<FilledStep> filled;
   if (fills) filled = filled_step(arguments.fill, step.timeline);

@@ -24,6 +24,7 @@ namespace {
 
 struct SizeArguments {
   std::optional<double> overhead, alpha, parameters, bandwidth, compute;
+  bool parameters_unit = false, bandwidth_unit = false;  // whether they were given with one
   std::optional<int> gpus, workers;
   std::string config, costs, run;
   std::vector<std::string> settings;
@@ -74,10 +75,17 @@ void take_figures(SizeArguments& given, const ModelRegistry& models, Answer& out
   given.compute = given.compute.value_or(figures.compute);
 }
 
-// Throws Error unless there are figures of one kind at most: a run's, or those of a configuration and its costs.
+// Throws Error unless there are figures of one kind at most, a run's, or those of a configuration and its costs; and those that are given
+// have one unit.
 void check_source(const SizeArguments& given) {
   if (!given.run.empty() && (!given.config.empty() || !given.costs.empty() || !given.settings.empty()))
     throw Error("--run has a run's own configuration and times", {}, "leave out CONFIG, --set and --costs, or --run");
+  if (given.parameters && given.bandwidth && given.parameters_unit != given.bandwidth_unit)
+    throw Error(concat("one of --parameters and --bandwidth has a unit, and the other has none"), {},
+                "give both one, as --parameters 100MB --bandwidth 1.25GB/s, or none");
+  if (!given.costs.empty() && given.config.empty())
+    throw Error(concat("--costs ", given.costs, " says what a configuration's tasks take, and none is given"), {},
+                concat("penstock size CONFIG.toml --costs ", given.costs));
   if (given.costs.empty() && (!given.config.empty() || !given.settings.empty()))
     throw Error("how long do the configuration's tasks take?", {}, "--costs FILE, which penstock profile CONFIG --out FILE measures");
 }
@@ -141,10 +149,21 @@ void add_size(CLI::App& app, const ModelRegistry& models) {
   command->add_option("--gpus", given->gpus, "G: GPUs, for their efficiency");
   command->add_option("--alpha", given->alpha, "An efficiency, from 0 to 1: for the most GPUs that reach it");
   command->option_defaults()->group("Parameter servers");
-  command->add_option("--parameters", given->parameters, "S: size of the parameters, in any unit of bytes");
+  const auto parameters = [given](const Amount& amount) {
+    given->parameters = amount.value;
+    given->parameters_unit = amount.has_unit;
+  };
+  const auto bandwidth = [given](const Amount& amount) {
+    given->bandwidth = amount.value;
+    given->bandwidth_unit = amount.has_unit;
+  };
+  add_amount_option(*command, "--parameters", Quantity::bytes, parameters, "S: size of the parameters, in any unit of bytes");
   command->add_option("--workers", given->workers, "N: workers that compute");
-  command->add_option("--bandwidth", given->bandwidth, "B: bandwidth of a server, in that unit per second");
-  command->add_option("--compute", given->compute, "T: seconds that a worker computes for each mini-batch");
+  add_amount_option(*command, "--bandwidth", Quantity::bytes_per_second, bandwidth,
+                    "B: bandwidth of a server, in that unit per second; a run's parameters are in bytes");
+  add_amount_option(
+      *command, "--compute", Quantity::seconds, [given](const Amount& amount) { given->compute = amount.value; },
+      "T: seconds that a worker computes for each mini-batch");
   add_json_flag(*command, given->json);
   command->footer(
       "Example:\n  penstock size --overhead 0.1 --gpus 4 --alpha 0.8\n"

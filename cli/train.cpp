@@ -111,8 +111,9 @@ void print_beginning(const Config& config, const Prepared& prepared, const Datas
   const bool grouped = devices_in(devices) > static_cast<int>(devices.size());
   const std::string size = data.tokens() > 0 ? concat(" x ", data.tokens(), " tokens") : std::string(" samples");
   log.say(concat(config.model.name, " with ", short_number(static_cast<double>(parameters)), " parameters; ", prepared.schedule.name,
-                 " on ", counted(config.pipeline.table.actors, "actor"), grouped ? concat(" of ", groups_text(devices), " devices") : "",
-                 " (", config.pipeline.backend, "), ", counted(config.pipeline.table.microbatches, "micro-batch"), " of ",
+                 " on ", counted(config.pipeline.table.actors, "actor"),
+                 grouped ? concat(" of ", groups_text(devices), " devices") : ", a device each", " (", config.pipeline.backend, "), ",
+                 counted(config.pipeline.table.microbatches, "micro-batch"), " of ",
                  config.train.batch / config.pipeline.table.microbatches, size, "; ", data.summary()));
   say_sizes(prepared, log);
   if (start.before) print_resumed(config, start, log);
@@ -121,7 +122,7 @@ void print_beginning(const Config& config, const Prepared& prepared, const Datas
     log.say("note: adapters alone are trained, and the parameters beside them are random: --init FILE takes a trained model's");
 }
 
-std::string device_table(const Prepared& prepared, const TrainingResult& result) {
+std::string device_table(const TrainingResult& result) {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < result.devices.size(); ++i) {
     const DeviceReport& device = result.devices[i];
@@ -129,9 +130,7 @@ std::string device_table(const Prepared& prepared, const TrainingResult& result)
     rows.push_back({concat(i), text(device.busy), text(device.waiting), bytes_text(static_cast<double>(device.planned_bytes)),
                     bytes_text(static_cast<double>(device.measured_bytes))});
   }
-  return table(
-      {result.devices.size() > prepared.options.devices.size() ? "device" : "actor", "busy", "waiting", "memory planned", "measured"},
-      rows);
+  return table({"device", "busy", "waiting", "memory planned", "measured"}, rows);
 }
 
 // timeline.json and, to look at, timeline.html, whose path this is: a usual step or, where each has a program of its own, some consecutive
@@ -287,7 +286,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
   if (options.json) {
     print_result(config, *data, result, timeline);
   } else {
-    std::printf("\n%scheckpoint  %s\n", device_table(prepared, result).c_str(), result.checkpoint.c_str());
+    std::printf("\n%scheckpoint  %s\n", device_table(result).c_str(), result.checkpoint.c_str());
     if (!timeline.empty()) std::printf("timeline    %s\n", timeline.c_str());
   }
   cluster.reset();
@@ -313,7 +312,11 @@ void add_train(CLI::App& program, const ModelRegistry& models) {
                  "Resume the run in --out where it has a checkpoint, and start it where not: one command for launchers that start again")
       ->excludes("--resume");
   add_json_flag(*command, options->json);
-  command->callback([options, &models] { train(*options, models); });
+  command->callback([command, options, &models] {
+    const bool resumes = options->resume_or_start || !options->config.resume.empty();
+    check_beside(*command, {{{"--changed-text"}, resumes, "--resume RUN or --resume-or-start"}});
+    train(*options, models);
+  });
 }
 
 }  // namespace penstock

@@ -255,4 +255,22 @@ std::string in_words_of(const std::vector<std::string>& words, const CLI::App& p
   return out;
 }
 
+std::vector<std::string> with_arguments_ahead(const std::vector<std::string>& words) {
+  constexpr std::string_view kOptions[] = {"--set", "--vary", "--link", "--straggler", "--section"};
+  std::vector<std::string> out;
+  const auto end = std::ranges::find(words, "--");
+  std::size_t option = 0;  // where it is in `out`
+  bool within = false;     // whether a value of it may follow
+  for (auto word = words.begin(); word != end; ++word) {
+    if (word->starts_with("-")) {
+      within = std::ranges::find(kOptions, *word) != std::end(kOptions);
+      option = out.size();
+    }
+    const bool is_argument = within && out.size() > option + 1 && !word->starts_with("-") && word->find('=') == std::string::npos;
+    out.insert(is_argument ? out.begin() + static_cast<std::ptrdiff_t>(option++) : out.end(), *word);
+  }
+  out.insert(out.end(), end, words.end());
+  return out;
+}
+
 }  // namespace penstock

@@ -17,4 +17,8 @@ std::string usage_message(const CLI::App& program, const CLI::Error& usage, cons
 // hints keep the first one.
 std::string in_words_of(const std::vector<std::string>& words, const CLI::App& program, const std::string& message);
 
+// The words with an argument that stands behind "--set key=value" ahead of it: --set takes several settings, so that the parser would take
+// the argument for a further one. The same for the other options of values with =, up to a word --.
+std::vector<std::string> with_arguments_ahead(const std::vector<std::string>& words);
+
 }  // namespace penstock

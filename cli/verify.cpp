@@ -118,7 +118,9 @@ void verify_table(const VerifyArguments& arguments, std::string_view content) {
   const Schedule schedule = parse_schedule(content, arguments.file);
   validate(schedule, shape_of(schedule));
   if (arguments.staleness >= 0) check_staleness(schedule, arguments.staleness);
-  const bool in_waves = schedule.steps > 1 && arguments.distance >= 0;
+  if (schedule.steps == 1 && arguments.distance >= 0)
+    throw Error(concat(arguments.file, " is a table of one step, after which no worker misses an update"), {}, "leave out --distance");
+  const bool in_waves = arguments.distance >= 0;
   const std::int32_t missing = in_waves ? missing_of_others(schedule, arguments.distance) : 0;
   if (arguments.json) {
     nlohmann::json actors = nlohmann::json::array();
@@ -155,9 +157,10 @@ void add_verify(CLI::App& app) {
       ->add_option("FILE", arguments->file,
                    "A schedule (FILE.csv), a program (penstock compile --emit program), or the folder of a run or of a checkpoint")
       ->required();
-  add_bytes_option(
-      *command, "--memory-limit,--memory", [arguments](double bytes) { arguments->memory_limit = static_cast<std::int64_t>(bytes); },
-      "Of a program: memory that a device may use, with a unit as in 16GB or 512MiB [unlimited]");
+  add_positive_option(
+      *command, "--memory-limit,--memory", Quantity::bytes,
+      [arguments](double bytes) { arguments->memory_limit = static_cast<std::int64_t>(bytes); },
+      "Of a program: memory that a device may use [unlimited]");
   command->add_option("--staleness", arguments->staleness, "Of a table: by how many updates parameters that are read may be late [any]")
       ->check(CLI::NonNegativeNumber);
   command
@@ -168,9 +171,10 @@ void add_verify(CLI::App& app) {
   command->footer(
       "Example:\n  penstock compile --emit program > gpt.txt && penstock verify gpt.txt --memory-limit 2GB\n"
       "  penstock verify runs/mine");
-  command->callback([arguments] {
+  command->callback([command, arguments] {
     std::error_code ignored;
     if (std::filesystem::is_directory(arguments->file, ignored)) {
+      check_beside(*command, {{{"--memory-limit", "--staleness", "--distance"}, false, "a program or a table: this is a folder"}});
       if (!verify_checkpoints(arguments->file, arguments->json)) end_with_failure();
       return;
     }

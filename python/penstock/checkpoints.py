@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from .files import parse_json
 from .plain_values import packed, unpacked
 from .loaders import random_state, set_random_state
 from .saved import Stored
+
+log = logging.getLogger("penstock")
 
 FORMAT, VERSION = "penstock training", 1
 NAME = re.compile(r"step-(\d+)\.safetensors")
@@ -42,17 +45,19 @@ class Checkpoint:
     text: str
     loop: Mapping[str, torch.Tensor]
     values: Mapping[str, Any]
+    damaged: Mapping[Path, str] = field(default_factory=dict)  # newer ones that were passed over, and what is wrong with each
 
 
 def resume(folder: str | os.PathLike, step: Any, *, at: int | None = None, begin: bool = False, **parts: Any) -> int:
-    """The trainer `step` goes on from the folder's newest checkpoint, or from that of step `at`; how many steps were done then.
+    """The trainer `step` goes on from the folder's newest intact checkpoint, or from that of step `at`; how many steps were done then.
 
     `parts` are those of the loop that `step.save` was given, by the same names: each takes its state by load_state_dict. None leaves one out.
     The random numbers of this process go on too. Plan, devices and processes may be others than those of the run that wrote it. `begin`: where
     the folder has no checkpoint nothing happens, and 0 comes back, so that one script begins a run and goes on with it.
 
     Throws PenstockError where there is none, for a file that is damaged or of a newer version, and where parameters, optimizer, seed or parts are
-    others, which it names, or where a part does not take its state. The trainer and all parts are as they were then.
+    others, which it names, or where a part does not take its state. The trainer and all parts are as they were then. Damaged checkpoints that are newer
+    are passed over: a warning names each and what is wrong with it, and it is renamed to step-NUMBER.safetensors.damaged. One of step `at` is refused.
     """
     taking = {name: part for name, part in parts.items() if part is not None}
     before = copy.deepcopy(states_of(taking))
@@ -130,16 +135,42 @@ def numbers_of(folder: Path) -> list[int]:
     return sorted(int(found[1]) for entry in folder.iterdir() if (found := NAME.fullmatch(entry.name)))
 
 
+class Damaged(PenstockError):
+    """A checkpoint's file is not what was written."""
+
+
 def opened(folder: str | os.PathLike, at: int | None) -> Checkpoint:
-    """The folder's newest checkpoint, or that of step `at`. Throws PenstockError where there is none, it is damaged or of a newer version."""
+    """The folder's newest intact checkpoint, or that of step `at`. Throws PenstockError where there is none, it is damaged, cannot be read (it may be
+    intact) or is of a newer version."""
     folder = Path(folder)
     numbers = numbers_of(folder)
     if not numbers or (at is not None and at not in numbers):
         what = f"of step {at} " if numbers else ""
         raise PenstockError(f"there is no checkpoint {what}in {folder}", [f"there are those of {', '.join(map(str, numbers))}"] if numbers else [],
                             "" if numbers else "step.save(folder) writes one; penstock.resume(..., begin=True) begins where there is none")
-    number = numbers[-1] if at is None else at
-    path, before = folder / f"step-{number}.safetensors", [each for each in numbers if each < number]
+    damaged: dict[Path, str] = {}
+    for number in reversed(numbers) if at is None else [at]:
+        path = folder / f"step-{number}.safetensors"
+        try:
+            return replace(_opened(path, [each for each in numbers if each < number]), damaged=damaged)
+        except Damaged as error:
+            if at is not None:
+                raise
+            damaged[path] = error.what
+    raise PenstockError(f"no checkpoint in {folder} is intact", list(damaged.values()), "begin anew, in another folder")
+
+
+def set_aside(found: Checkpoint) -> None:
+    """The damaged checkpoints that were passed over get other names, and are named, so that the run can write its own again."""
+    for path, what in found.damaged.items():
+        aside = path.with_name(path.name + ".damaged")
+        with contextlib.suppress(OSError):  # in a folder that cannot be written, where writing a checkpoint says so
+            path.replace(aside)
+        log.warning("%s is damaged (%s); %s is the newest intact one, and it is %s from now on", path, what, found.path, aside.name)
+
+
+def _opened(path: Path, before: list[int]) -> Checkpoint:
+    """The file's checkpoint; `before`: the steps of those before it, for messages. Throws PenstockError as `opened`, for damage Damaged."""
     with _damage_in_words(path, before):
         metadata, tensors = saved.stored(path, sealed=True)
     text = _text(path, metadata)
@@ -156,8 +187,10 @@ def _damage_in_words(path: Path, before: list[int]) -> Iterator[None]:
     try:
         yield
     except (PenstockError, OSError) as error:
-        what = error if isinstance(error, PenstockError) else PenstockError(f"cannot read {path}: {error.strerror}")
-        raise PenstockError(what.what, what.details, f"at={before[-1]} goes on from the one before" if before else what.hint) from None
+        hint = f"at={before[-1]} goes on from the one before" if before else getattr(error, "hint", "")
+        if isinstance(error, OSError):
+            raise PenstockError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+        raise Damaged(error.what, error.details, hint) from None
 
 
 def _text(path: Path, metadata: Mapping[str, str]) -> str:

@@ -338,6 +338,7 @@ class Trainer:
                 optimiser_state.take_beside(optimiser, values["optimizer"])
             self._state.take(found.tensors if optimiser else own)
             self._before = values["steps"] - self._done.value
+            checkpoints.set_aside(found)
             return str(found.path), found.text, dict(found.loop)
 
     def optimizer_state_dict(self) -> dict[str, Any]:

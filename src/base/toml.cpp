@@ -130,6 +130,18 @@ void fail_unknown_key(const std::string& what, const std::string& found, const s
   throw Error(what, {"known: " + join(known, ", ")}, did_you_mean(found, known));
 }
 
+namespace {
+
+// The number in the file's unit; nothing where the node is none, nor a text with a unit.
+std::optional<double> in_unit(const toml::node& node, const FileUnit& unit) {
+  const std::optional<std::string> text = node.value_exact<std::string>();
+  if (!text || !unit.quantity) return node.is_number() ? node.value<double>() : std::nullopt;
+  const std::optional<Amount> amount = parse_amount(*text, *unit.quantity);
+  return amount && amount->has_unit ? std::optional(amount->value / unit.size) : std::nullopt;
+}
+
+}  // namespace
+
 void Section::check_keys(const std::vector<std::string>& known) const {
   for (const auto& [key, value] : table_)
     if (std::find(known.begin(), known.end(), key.str()) == known.end())
@@ -137,17 +149,18 @@ void Section::check_keys(const std::vector<std::string>& known) const {
                        known);
 }
 
-double Section::number(const char* key, double unit) const {
+double Section::number(const char* key, FileUnit unit) const {
   constexpr double kLeast = 1e-30, kMost = 1e30;  // bounds that keep what is computed from the number finite
-  const toml::node& node = at(key);
-  const auto value = node.is_number() ? node.value<double>() : std::nullopt;
-  if (!value || !std::isfinite(*value) || *value <= 0) throw Error(concat(place(key), name_, ".", key, " must be a positive number"));
+  const std::optional<double> value = in_unit(at(key), unit);
+  if (!value || !std::isfinite(*value) || *value <= 0)
+    throw Error(concat(place(key), name_, ".", key, " must be a positive number"), {},
+                unit.quantity ? concat("with a unit it is a text, as ", examples_of(*unit.quantity)) : "");
   if (*value < kLeast || *value > kMost) throw Error(concat(place(key), name_, ".", key, " must be from 1e-30 to 1e30"));
-  return *value * unit;
+  return *value * unit.size;
 }
 
-double Section::number_or_zero(const char* key, double unit) const {
-  return at(key).value<double>() == 0 ? 0 : number(key, unit);
+double Section::number_or_zero(const char* key, FileUnit unit) const {
+  return in_unit(at(key), unit) == 0 ? 0 : number(key, unit);
 }
 
 int Section::whole(const char* key, int least) const {

@@ -16,6 +16,8 @@ namespace penstock {
 #include <string_view>
 #include <vector>
 
+#include "base/amount.h"
+
 namespace penstock {
 
 // "run.toml:3:1: ", the beginning of messages about a key or value.
@@ -39,10 +41,10 @@ class Section {
   bool has(const char* key) const { return table_.contains(key); }
 
   void check_keys(const std::vector<std::string>& known) const;
-  // A positive number, from 1e-30 to 1e30 in the file's unit, times `unit`.
-  double number(const char* key, double unit) const;
-  double number_or_zero(const char* key, double unit) const;
-  double number_or(const char* key, double unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
+  // A positive number, from 1e-30 to 1e30 in the file's unit; or a text that says its own unit, where `unit` is of a quantity.
+  double number(const char* key, FileUnit unit) const;
+  double number_or_zero(const char* key, FileUnit unit) const;
+  double number_or(const char* key, FileUnit unit, double otherwise) const { return has(key) ? number(key, unit) : otherwise; }
   // A whole number from `least` to a million.
   int whole(const char* key, int least) const;
   std::string text(const char* key) const;

@@ -391,7 +391,7 @@ class Batch(ProgramTest):
         self.assert_fails(run("batch", "cyclic", '{"actors": NaN}'), "instance:1:12: this is not JSON")
         self.assert_fails(run("batch", "cyclic", self.folder / "none.json"), "none.json: No such file or directory")
         self.assertEqual(run("batch", "cyclic").code, 2)
-        self.assertEqual(run("batch", "cyclic", "{}", "--csv", "--json").code, 2)
+        self.assertEqual(run("batch", "cyclic", "{}", "--csv", "--json").code, 1)
 
 
 if __name__ == "__main__":

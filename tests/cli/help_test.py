@@ -58,8 +58,8 @@ class Help(ProgramTest):
             for name, (value, _) in options(path).items():
                 kinds.setdefault(name, {}).setdefault(value.removesuffix(" ..."), path)
         apart = {name: found for name, found in kinds.items() if len(found) > 1}
-        # A folder or a file; a cluster that may be this machine; devices of actors or actors; a file of figures; a unit of one's own; a run or its timeline.
-        self.assertEqual(set(apart), {"--out", "--cluster", "--straggler", "--figures", "--bandwidth", "--against"}, apart)
+        # A folder or a file; a cluster that may be this machine; devices of actors or actors; a file of figures; activations or bytes; a run or its timeline.
+        self.assertEqual(set(apart), {"--out", "--cluster", "--straggler", "--figures", "--parameters", "--against"}, apart)
         bare = {}
         for name in kinds:
             bare.setdefault(name.replace("-", ""), []).append(name)

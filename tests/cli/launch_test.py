@@ -115,7 +115,7 @@ class Launch(ProgramTest):
             port = taken.getsockname()[1]
             self.assert_fails(run("launch", "-n", 2, "--port", port, "--", *arguments), f"port {port} is in use")
         self.assertFalse((self.folder / "out").exists())
-        self.assertEqual(run("launch", "-n", 0, "--", "train").code, 2)
+        self.assertEqual(run("launch", "-n", 0, "--", "train").code, 1)
 
 
 if __name__ == "__main__":

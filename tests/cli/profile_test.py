@@ -74,7 +74,7 @@ class Profile(ProgramTest):
 
     def test_bad_input(self):
         self.assertEqual(run("profile").code, 2)
-        self.assertEqual(self.profile("--rounds", 0).code, 2)
+        self.assertEqual(self.profile("--rounds", 0).code, 1)
         self.assert_fails(self.profile(out="nowhere/costs.json"), "there is no folder", "nowhere")
         (self.folder / "costs.json").write_text("{")
         self.assert_fails(self.profile(), "costs.json:1:2: this is not JSON")

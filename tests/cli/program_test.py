@@ -25,7 +25,7 @@ class Program(ProgramTest):
         self.assertIn("step 1/8  loss ", result.err)
         self.assertIn("validation ", result.err)
         self.assertIn("no sample: at a loss of ", result.err)  # 8 steps are too few for text
-        for part in ["actor", "busy", "waiting", "memory planned", "timeline.html"]:
+        for part in ["device", "busy", "waiting", "memory planned", "timeline.html"]:
             self.assertIn(part, result.out)
         self.assertNotIn("\033", result.out + result.err)
         lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -132,7 +132,7 @@ class RunFolder(ProgramTest):
         self.assertEqual(again.code, 0, again.err)
         self.assertIn(f"has done all {STEPS} steps", again.err)
         self.assertEqual(again.json()["step"], STEPS)
-        self.assertEqual(run(*command, "--resume", self.folder / "run").code, 2)
+        self.assertEqual(run(*command, "--resume", self.folder / "run").code, 1)
 
     def test_resume_or_start_over_gloo(self):
         self.train("reference", STEPS)

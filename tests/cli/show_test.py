@@ -115,7 +115,7 @@ class Show(ProgramTest):
         self.assertFalse((self.folder / "cut.html").exists())
         self.assert_fails(run("show", self.timeline, "--out", self.folder / "p.gif"), 'unknown format ".gif"', ".svg, .pdf, .png, .html, .json and .txt")
         self.assertEqual(run("show").code, 2)
-        self.assertEqual(run("show", self.timeline, "--columns", 0).code, 2)
+        self.assertEqual(run("show", self.timeline, "--columns", 0).code, 1)
         self.assertIn("penstock show runs/gpt --out step.svg", run("show", "--help").out)
 
     def run_folder(self, name, batch=16, context=128, rate=1000, seed=0):
@@ -181,6 +181,12 @@ class Show(ProgramTest):
         graph = pathlib.Path(__file__).resolve().parents[2] / "examples/graphs/two-encoders.json"
         made = run("plan", graph, "--devices", 2, "--bandwidth", 1e9, "--batch", 4, "--no-replicas", "--seconds", 1, "--out", plan)
         self.assertEqual(made.code, 0, made.err)
+        programs = self.folder / "programs"
+        programs.mkdir()
+        (programs / "cairosvg").write_text('#!/bin/sh\n! /bin/grep -q "var(" "$1" && /bin/cp "$1" "$5"\n')  # it ends at a variable
+        (programs / "cairosvg").chmod(0o755)
+        drawn = run("show", plan, "--out", self.folder / "plan.pdf", environment={"PATH": str(programs)})
+        self.assertEqual(drawn.out, f"drawn in {self.folder}/plan.pdf\n", drawn.err)
         self.assert_fails(run("show", plan, "--against", self.timeline), "plan.json is a plan: --against compares timelines")
 
     def test_a_run_leaves_its_timeline(self):

@@ -93,7 +93,7 @@ TEST(Compile, WrongSchedulesAreNamed) {
   EXPECT_EQ(failure(config({"schedule=" + folder.file("fifth.csv"), "microbatches=2"})),
             concat(folder.file("fifth.csv"),
                    ":2:2: 4F1 asks for stage 4: model \"gpt\" with 4 layers cannot be cut into 5 stages\n"
-                   "  hint: use 1 to 4 stages (actors times chunks), or 9 of which every second is one of 4 attentions"));
+                   "  hint: use 1 to 4 stages (actors times chunks); a schedule that sets attentions apart, as helixpipe, takes 9"));
   EXPECT_NE(failure(config({"model.layers=1"})).find("1 layer"), std::string::npos);
 }
 

@@ -132,6 +132,15 @@ TEST(Config, WrongTypesHaveAPlace) {
   EXPECT_EQ(failure("[train\n").substr(0, 13), "run.toml:1:7:");
 }
 
+TEST(Config, SecondsAndBytesTakeUnits) {
+  EXPECT_EQ(parse("[pipeline]\ndeadline = \"2min\"\n").pipeline.deadline, 120);
+  EXPECT_EQ(parse("", {{"deadline", "500ms", "--set"}}).pipeline.deadline, 0.5);
+  EXPECT_EQ(parse("", {{"batch.memory_limit", "16GB", "--set"}}).batch.memory_limit, 16'000'000'000);
+  EXPECT_EQ(failure("", {{"deadline", "1us", "--set"}}), "--set: pipeline.deadline is 1us; it must be at least 0.001 and at most 1e+06");
+  EXPECT_EQ(failure("[train]\nsteps = \"3s\"\n"),
+            "run.toml:2:9: train.steps needs a whole number, this is a text \"3s\"\n  hint: as in train.steps = 400");
+}
+
 TEST(Config, ValuesOutOfRange) {
   EXPECT_EQ(failure("[train]\nsteps = 0\n"), "run.toml:2:9: train.steps is 0; it must be at least 1 and at most 1e+09");
   EXPECT_EQ(failure("[pipeline]\nupdate = \"validate\"\n"),

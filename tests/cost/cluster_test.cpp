@@ -102,6 +102,20 @@ TEST(Cluster, OneDeviceNeedsNoLevels) {
   EXPECT_EQ(parse_cluster("[[devices]]\n", "one.toml").devices.size(), 1u);
 }
 
+// A number is in GB, GB/s or microseconds; a text says its own unit.
+TEST(Cluster, TakesUnits) {
+  const ClusterSpec plain =
+      parse_cluster("[[devices]]\ncount = 2\nmemory = 16.0\n[[levels]]\nsize = 2\nbandwidth = 12.5\nlatency = 5\n", "plain.toml");
+  const ClusterSpec units = parse_cluster(
+      "[[devices]]\ncount = 2\nmemory = \"16GB\"\n[[levels]]\nsize = 2\nbandwidth = \"100Gbit/s\"\nlatency = \"5us\"\n", "units.toml");
+  EXPECT_DOUBLE_EQ(units.devices[0].memory, 16e9);
+  EXPECT_DOUBLE_EQ(units.levels[0].link.bandwidth, 12.5e9);
+  EXPECT_DOUBLE_EQ(units.levels[0].link.latency, 5e-6);
+  EXPECT_DOUBLE_EQ(units.devices[0].memory, plain.devices[0].memory);
+  EXPECT_DOUBLE_EQ(units.levels[0].link.bandwidth, plain.levels[0].link.bandwidth);
+  EXPECT_DOUBLE_EQ(units.levels[0].link.latency, plain.levels[0].link.latency);
+}
+
 TEST(Cluster, MistakesInAFile) {
   EXPECT_EQ(failure("[[devices]"), "c.toml:1:11: Error while parsing table header: encountered end-of-file");
   EXPECT_EQ(failure(""), "c.toml: the cluster has no devices\n  hint: give some under [[devices]]");
@@ -117,8 +131,14 @@ TEST(Cluster, MistakesInAFile) {
   EXPECT_EQ(failure("count = 2", "count = 200000"), "c.toml:4:9: a cluster has at most 100000 devices");
   EXPECT_EQ(failure("speed = 0.5", "speed = -1"), "c.toml:9:9: devices.speed must be a positive number");
   EXPECT_EQ(failure("speed = 0.5", "speed = 1e-300"), "c.toml:9:9: devices.speed must be from 1e-30 to 1e30");
-  EXPECT_EQ(failure("bandwidth = 12.5", "latency = -1"), "c.toml:17:11: levels.latency must be a positive number");
-  EXPECT_EQ(failure("memory = 16.0", "memory = inf"), "c.toml:7:10: devices.memory must be a positive number");
+  EXPECT_EQ(failure("bandwidth = 12.5", "latency = -1"),
+            "c.toml:17:11: levels.latency must be a positive number\n  hint: with a unit it is a text, as 5us or 2s");
+  EXPECT_EQ(failure("memory = 16.0", "memory = inf"),
+            "c.toml:7:10: devices.memory must be a positive number\n  hint: with a unit it is a text, as 16GB or 512MiB");
+  EXPECT_EQ(failure("memory = 16.0", "memory = \"16GB/s\""),
+            "c.toml:7:10: devices.memory must be a positive number\n  hint: with a unit it is a text, as 16GB or 512MiB");
+  EXPECT_EQ(failure("memory = 16.0", "memory = \"16\""),
+            "c.toml:7:10: devices.memory must be a positive number\n  hint: with a unit it is a text, as 16GB or 512MiB");
   EXPECT_EQ(failure("size = 2\n", ""), "c.toml:11:1: levels has no key \"size\"");
   EXPECT_EQ(failure("link = \"nvlink2\"", "latency = 1"), "c.toml:11:1: levels has neither a link nor a bandwidth");
   EXPECT_EQ(failure("levels = 4\n[[devices]]\n"), "c.toml:1:10: levels must be tables, each headed by [[levels]]");

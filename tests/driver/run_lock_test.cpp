@@ -39,6 +39,10 @@ TEST(RunLock, LeavesWhatWasWrittenAndNothingElse) {
   }
   EXPECT_FALSE(fs::exists(folder.file("empty")));
   {
+    RunLock lock(folder.file("runs/mine"));  // in a folder that there is not either
+  }
+  EXPECT_FALSE(fs::exists(folder.file("runs")));
+  {
     RunLock lock(folder.file("written"));
     write_file(folder.file("written/metrics.jsonl"), "");
   }

@@ -160,7 +160,7 @@ TEST(Gpt, RefusesWhatItCannotDo) {
             "width 10 is not divisible by 4 heads\n  hint: use a width of 12, or a number of heads that divides 10");
   EXPECT_EQ(message_of([] { model("gpt", {{"layers", 4}}, 5); }),
             "model \"gpt\" with 4 layers cannot be cut into 5 stages\n"
-            "  hint: use 1 to 4 stages (actors times chunks), or 9 of which every second is one of 4 attentions");
+            "  hint: use 1 to 4 stages (actors times chunks); a schedule that sets attentions apart, as helixpipe, takes 9");
   EXPECT_EQ(message_of([] { model("gpt", {{"dropout", 1}}); }), "dropout is 1.0\n  hint: give a probability from 0 to below 1");
   EXPECT_EQ(message_of([] { model("gpt", {{"layers", 2.5}}); }), "model option \"layers\" is 2.5\n  hint: give a whole number from 1 on");
   EXPECT_EQ(message_of([] { model("gpt", {{"head_shards", 2}}, 3); }),
@@ -243,7 +243,7 @@ TEST(Moe, RefusesWhatItCannotDo) {
             "moe has 16 positions, but the batch is 32 tokens long\n  hint: raise the model's context, or shorten the sequences");
   EXPECT_EQ(message_of([] { model("moe", {{"layers", 4}}, 5); }),
             "model \"moe\" with 4 layers cannot be cut into 5 stages\n"
-            "  hint: use 1 to 4 stages (actors times chunks), or 9 of which every second is one of 4 attentions");
+            "  hint: use 1 to 4 stages (actors times chunks); a schedule that sets attentions apart, as helixpipe, takes 9");
 }
 
 TEST(Reference, HasTheSizesOfTheComparison) {
@@ -309,7 +309,7 @@ TEST(T5, HasItsAttentionsInStagesOfTheirOwn) {
   EXPECT_EQ(apart.at("8").at("linear"), 4);  // o, two of the MLP, and the logits'
   EXPECT_NE(message_of([] { model("t5", {{"layers", 2}, {"decoder_layers", 1}}, 7); })
                 .find("model \"t5\" with 2 encoder and 1 decoder layers cannot be cut into 7 stages\n"
-                      "  hint: use 1 to 3 stages (actors times chunks), or 9 of which every second is one of 4 attentions"),
+                      "  hint: use 1 to 3 stages (actors times chunks); a schedule that sets attentions apart, as helixpipe, takes 9"),
             std::string::npos);
 }
 

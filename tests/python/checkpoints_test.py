@@ -260,7 +260,7 @@ class Refused(Folder):
             saved.write(self.path, metadata | changed, tensors)
             self.refused(text)
         (self.folder / "step-0.safetensors").write_bytes(right)
-        self.refused("hint: at=0 goes on from the one before")
+        self.refused("hint: at=0 goes on from the one before", at=1)
         texts = json.loads(metadata["training"])
         for pair in texts["items"]:
             pair[1] = None if pair[0] == "optimizer" else pair[1]
@@ -271,6 +271,23 @@ class Refused(Folder):
         self.refused("there is no checkpoint of step 4 in .*\n  there are those of 0, 1", at=4)
         with self.assertRaisesRegex(PenstockError, "there is no checkpoint in /nowhere\n  hint: step.save\\(folder\\) writes one; .*begin=True"):
             penstock.resume("/nowhere", self.loop.step)
+
+    def test_a_damaged_newest_is_passed_over(self):
+        """As the program does: the newest intact one is taken, the damaged one is named and set aside, so that the run can write its own again."""
+        self.loop.run(2)
+        self.loop.step.save(self.folder, **self.loop.parts)
+        newest = self.folder / "step-2.safetensors"
+        newest.write_bytes(newest.read_bytes()[:-20] + b"x" * 20)
+        with self.assertLogs("penstock", "WARNING") as logged:
+            self.assertEqual(penstock.resume(self.folder, self.loop.step, **self.loop.parts), 1)
+        self.assertRegex(logged.output[0], "step-2.safetensors is damaged .*is not what its checksum says.*step-1.safetensors is the newest intact one")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["step-1.safetensors", "step-2.safetensors.damaged"])
+        self.loop.run(2)
+        self.loop.step.save(self.folder, **self.loop.parts)
+        self.assertTrue(newest.exists())
+        for number in (1, 2):
+            (self.folder / f"step-{number}.safetensors").write_bytes(b"")
+        self.refused("no checkpoint in .* is intact\n  .*step-2.*\n  .*step-1.*\n  hint: begin anew")
 
     def put(self, content):
         self.path.write_bytes(content)

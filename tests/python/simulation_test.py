@@ -71,7 +71,8 @@ class Figures(unittest.TestCase):
                 with tempfile.TemporaryDirectory() as folder:
                     path = Path(folder) / "timeline.json"
                     flags = [word for key, value in options.items() for word in ("--" + key, ",".join(map(str, value)) if isinstance(value, list) else value)]
-                    said = printed_json("simulate", name, *flags, *flags_of(costs), "--explain", "--timeline", path)
+                    counted = {key: value for key, value in costs.items() if key != "recompute"}  # which these tables do not do
+                    said = printed_json("simulate", name, *flags, *flags_of(counted), "--explain", "--timeline", path)
                     self.assertEqual(Timeline.read(path), step)
                 explained = said.pop("explanation")
                 self.assertEqual(step.figures, {key: value for key, value in said.items() if key != "format"})

@@ -22,6 +22,15 @@ TEST(TimelineSvg, NamesAreEscaped) {
   EXPECT_EQ(svg.find("<a "), std::string::npos);
 }
 
+// A name that is wider than the room beside the boxes is in two lines, as that of a plan's row.
+TEST(TimelineSvg, LongNamesAreInTwoLines) {
+  Timeline timeline = test::small_timeline();
+  timeline.devices[0] = "stage 0 (devices 0,1,2,3)";
+  const std::string svg = timeline_svg(timeline);
+  EXPECT_NE(svg.find(">stage 0</text>\n<text class=\"small\" x=\"8\" y="), std::string::npos);
+  EXPECT_NE(svg.find(">(devices 0,1,2,3)</text>"), std::string::npos);
+}
+
 TEST(TimelineSvg, ThinBoxesAreMerged) {
   const std::string svg = timeline_svg(test::dense_timeline(4, 25000));
   EXPECT_LT(svg.size(), 600'000U);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <variant>
 
+#include "base/amount.h"
 #include "base/papers.h"
 #include "base/text.h"
 #include "base/words.h"
@@ -92,7 +93,10 @@ struct Assign {
 
   void operator()(std::int64_t* target) const { *target = whole(); }
   void operator()(int* target) const { *target = static_cast<int>(whole()); }
-  void operator()(double* target) const { *target = real(*from.value, "a number"); }
+  void operator()(double* target) const {
+    const std::optional<double> amount = with_unit();
+    *target = amount ? *amount : real(*from.value, "a number");
+  }
   void operator()(bool* target) const {
     const auto value = from.value->value_exact<bool>();
     if (!value) fail_type(key, from, "true or false");
@@ -178,7 +182,17 @@ struct Assign {
                 {"a dim is split over one axis"});
   }
 
+  // What a text with a unit says, "30s" or "16GB", for a key of seconds or bytes.
+  std::optional<double> with_unit() const {
+    const auto text = from.value->value_exact<std::string>();
+    if (!text || (key.unit != "bytes" && key.unit != "seconds")) return {};
+    const std::optional<Amount> amount = parse_amount(*text, key.unit == "bytes" ? Quantity::bytes : Quantity::seconds);
+    if (!amount || !amount->has_unit) return {};
+    check_range(key, from, amount->value, *text);
+    return amount->value;
+  }
   std::int64_t whole() const {
+    if (const std::optional<double> amount = with_unit()) return static_cast<std::int64_t>(*amount);
     const auto value = from.value->value_exact<std::int64_t>();
     if (!value) fail_whole();
     check_range(key, from, static_cast<double>(*value), concat(*value));

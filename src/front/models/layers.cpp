@@ -138,7 +138,8 @@ void check_stages(std::string_view model, const ModelOptions& options, std::int6
                   const std::string& others) {
   if (options.stages >= 1 && options.stages <= most) return;
   throw Error(concat("model ", quote(model), " with ", what, " cannot be cut into ", options.stages, " stages"), {},
-              concat("use 1 to ", most, " stages (actors times chunks)", others));
+              concat(most == 1 ? "use 1 stage (--actors 1), or a larger model" : concat("use 1 to ", most, " stages (actors times chunks)"),
+                     others));
 }
 
 }  // namespace
@@ -149,8 +150,7 @@ void check_stages(std::string_view model, const ModelOptions& options, std::int6
 
 void check_stages(std::string_view model, const ModelOptions& options, std::int64_t most, std::string_view what, const AttentionCut& cut) {
   if (cut.is_apart()) return;
-  check_stages(model, options, most, what,
-               concat(", or ", 2 * cut.attentions + 1, " of which every second is one of ", cut.attentions, " attentions"));
+  check_stages(model, options, most, what, concat("; a schedule that sets attentions apart, as helixpipe, takes ", 2 * cut.attentions + 1));
 }
 
 void check_word(std::string_view option, const std::string& value, const std::vector<std::string>& known) {

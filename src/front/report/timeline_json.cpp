@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -304,6 +305,17 @@ Timeline parse_timeline(std::string_view text, const std::string& file) {
     memory.fail(concat("has ", memory.size(), " entries for ", out.devices.size(), " devices"));
   for (std::size_t device = 0; device < memory.size(); ++device) out.memory.push_back(read_memory(memory.at(device)));
   return out;
+}
+
+std::string timeline_of_run(const std::string& folder) {
+  namespace fs = std::filesystem;
+  constexpr const char* kHint = "name the folder that penstock train --out wrote";
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) throw Error(concat("there is no folder ", folder), {}, kHint);
+  const fs::path file = fs::path(folder) / "timeline.json";
+  if (!fs::exists(file, ignored))
+    throw Error(concat(folder, " has no timeline.json: it is no run's folder, or its run has not ended"), {}, kHint);
+  return file.string();
 }
 
 }  // namespace penstock

@@ -25,4 +25,7 @@ std::string timeline_data(const Timeline& timeline);
 // what is wrong.
 Timeline parse_timeline(std::string_view json, const std::string& file);
 
+// The file in a run's folder that has its measured step. Throws Error for a folder that is none.
+std::string timeline_of_run(const std::string& folder);
+
 }  // namespace penstock

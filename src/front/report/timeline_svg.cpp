@@ -219,13 +219,13 @@ std::set<std::string> styles_in(const std::vector<TimelinePicture>& pictures) {
 
 constexpr const char* kInk =
     "text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }\n.title { font-size: 17px; font-weight: 600; }\n"
-    ".label { fill: #000; paint-order: stroke; stroke-width: 3px; }\n.label, .time { text-anchor: middle; pointer-events: none; }\n"
+    ".label { fill: #000; }\n.label, .time { text-anchor: middle; pointer-events: none; }\n"
     ".time, .small { font-size: 11px; fill: #555; }\n"
-    ".tick { stroke: #0002; }\n.arrow { fill: none; stroke: #333; stroke-opacity: .45; stroke-width: .8; }\n"
+    ".tick { stroke: #000; stroke-opacity: .13; }\n.arrow { fill: none; stroke: #333; stroke-opacity: .45; stroke-width: .8; }\n"
     ".peak { fill: #d55e00; }\n"
-    "rect { stroke: #0006; }\n.ground { fill: #fff; stroke: none; }\n.idle { fill: #f4f5f7; stroke: none; }\n";
+    "rect { stroke: #999; }\n.ground { fill: #fff; stroke: none; }\n.idle { fill: #f4f5f7; stroke: none; }\n";
 constexpr const char* kDarkInk =
-    "text { fill: #e6e9ee; }\n.time, .small { fill: #98a2b0; }\n.tick { stroke: #fff3; }\n.arrow { stroke: #c3ccd8; }\n"
+    "text { fill: #e6e9ee; }\n.time, .small { fill: #98a2b0; }\n.tick { stroke: #fff; stroke-opacity: .2; }\n.arrow { stroke: #c3ccd8; }\n"
     ".ground { fill: #14171c; }\n.idle { fill: #22272f; }\n";
 
 std::string style(const std::vector<TimelinePicture>& pictures) {
@@ -233,7 +233,7 @@ std::string style(const std::vector<TimelinePicture>& pictures) {
   for (const TimelinePicture& picture : pictures) chunks = std::max(chunks, picture.chunks);
   const std::vector<double> shades = chunk_shades(chunks);
   const std::set<std::string> styles = styles_in(pictures);
-  std::string css = kInk, dark = kDarkInk, patterns;
+  std::string css = kInk, dark = kDarkInk, patterns, halos = ".label { paint-order: stroke; stroke-width: 3px; }\n";
   for (const Look& look : looks) {
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
       if (!styles.contains(chunk == 0 ? std::string(look.name) : concat(look.name, " c", chunk))) continue;
@@ -243,7 +243,7 @@ std::string style(const std::vector<TimelinePicture>& pictures) {
       css += concat("rect", selector, " { stroke: ", look.edge, "; }\n");  // paths are of boxes without room for an edge
       css += concat(selector, " { fill: ", look.pattern.empty() ? colour : concat("url(#", id, ")"), "; }\n");
       if (look.pattern.empty()) continue;
-      css += concat(selector, " + .label { stroke: ", colour, "; }\n");  // keeps the pattern's lines away from the letters
+      halos += concat(selector, " + .label { stroke: ", colour, "; }\n");  // keeps the pattern's lines away from the letters
       patterns +=
           concat("<pattern id=\"", id, "\" width=\"", kPatternTile, "\" height=\"", kPatternTile,
                  "\" patternUnits=\"userSpaceOnUse\"><path fill=\"", colour, "\" d=\"M0 0h", kPatternTile, "v", kPatternTile, "h-",
@@ -254,6 +254,8 @@ std::string style(const std::vector<TimelinePicture>& pictures) {
     css += concat(".m", i, " { fill: ", memory_colours[i].light, "; }\n");
     dark += concat(".m", i, " { fill: ", memory_colours[i].dark, "; }\n");
   }
+  // What draws a stroke over the letters all the same, as CairoSVG does, knows no @supports either.
+  css += concat("@supports (paint-order: stroke) {\n", halos, "}\n");
   return concat("<style>\n", css, "@media (prefers-color-scheme: dark) {\n", dark, "}\n</style>\n<defs>\n", patterns, "</defs>\n");
 }
 
@@ -268,13 +270,24 @@ std::string description(const Timeline& timeline) {
                 timeline.memory.empty() ? "" : "; below them the memory in use on each", ".");
 }
 
+// A row's name beside it; what stands in brackets goes below, in smaller letters, where one line has no room for both.
+std::string row_name(const std::string& name, double y) {
+  constexpr std::size_t kLetters = 18;
+  const auto line = [](const char* small, double at, const std::string& text) {
+    return concat("<text", small, " x=\"8\" y=\"", decimal(at), "\">", escape_markup(text), "</text>\n");
+  };
+  const std::size_t bracket = name.find(" (");
+  if (name.size() <= kLetters || bracket == std::string::npos) return line("", y + kBox / 2 + 4, name);
+  return line("", y + kBox / 2 - 1, name.substr(0, bracket)) + line(" class=\"small\"", y + kBox / 2 + 11, name.substr(bracket + 1));
+}
+
 std::string device_rows(const TimelinePicture& picture) {
   const auto compute = by_device(picture.timeline, Lane::compute), host = by_device(picture.timeline, Lane::host),
              transfers = by_device(picture.timeline, Lane::transfer);
   std::string out;
   for (std::size_t device = 0; device < picture.timeline.devices.size(); ++device) {
     const double y = picture.y(device);
-    out += concat("<text x=\"8\" y=\"", decimal(y + kBox / 2 + 4), "\">", escape_markup(picture.timeline.devices[device]), "</text>\n");
+    out += row_name(picture.timeline.devices[device], y);
     out += concat("<rect class=\"idle\" x=\"", decimal(kLeft), "\" y=\"", decimal(y), "\" width=\"", decimal(kChart), "\" height=\"",
                   decimal(kBox), "\"/>\n");
     out += lane_boxes(picture, host[device], y + kBox / 4, kBox / 2);  // lower than the boxes of computing, which lie over it

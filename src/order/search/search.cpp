@@ -379,8 +379,8 @@ std::vector<RegisteredTable> registered_tables(const ScheduleOptions& shape) {
       RegisteredTable table{info.name, options, {}, {}};
       try {
         table.schedule = make_schedule(info.name, options);
-        if (table.schedule.stages() != shape.actors * shape.chunks)
-          table.refused = concat("it has ", table.schedule.stages(), " stages, not ", shape.actors * shape.chunks);
+        const int stages = shape.actors * shape.chunks + static_cast<int>(shape.frozen.size());
+        if (table.schedule.stages() != stages) table.refused = concat("it has ", table.schedule.stages(), " stages, not ", stages);
         if (!table.schedule.predecessors.empty()) table.refused = "its stages are no chain";
       } catch (const Error& error) {
         table.refused = split(error.what(), '\n')[0];

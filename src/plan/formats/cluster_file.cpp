@@ -12,7 +12,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kGiga = 1e9, kMicro = 1e-6;
 constexpr std::size_t kMostDevices = 100'000;
 
 // Calls `read` for each table of [[group]]; there may be none.
@@ -57,8 +56,8 @@ void read_devices(const Section& section, ClusterSpec& cluster) {
     const Link link = published(section, "host", [](const DeviceTable& table, const std::string& name) { return table.link(name); });
     device.host = {link.latency, link.bandwidth};
   }
-  device.memory = section.number_or("memory", kGiga, device.memory);
-  device.speed = section.number_or("speed", 1, 1);
+  device.memory = section.number_or("memory", kGigabytes, device.memory);
+  device.speed = section.number_or("speed", {}, 1);
   if (section.has("device")) note_published(section.text("device"), device.speed, cluster);
   const int count = section.has("count") ? section.whole("count", 1) : 1;
   if (cluster.devices.size() + static_cast<std::size_t>(count) > kMostDevices)
@@ -75,8 +74,8 @@ ClusterLink read_link(const Section& section) {
   } else if (!section.has("bandwidth")) {
     throw Error(concat(section.place(), section.name(), " has neither a link nor a bandwidth"));
   }
-  if (section.has("latency")) link.latency = section.number_or_zero("latency", kMicro);
-  link.bandwidth = section.number_or("bandwidth", kGiga, link.bandwidth);
+  if (section.has("latency")) link.latency = section.number_or_zero("latency", kMicroseconds);
+  link.bandwidth = section.number_or("bandwidth", kGigabytesPerSecond, link.bandwidth);
   return link;
 }
 

@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
+constexpr FileUnit kTera{1e12};
 
 struct Defaults {
   double efficiency, launch_seconds;
@@ -24,12 +24,12 @@ std::map<std::string, double> read_bandwidths(const Section& section, const std:
   const toml::node& node = section.at("reach");
   if (!node.is_table()) throw Error(section.place("reach") + section.name() + ".reach must be a table of ops and shares");
   const Section shares(*node.as_table(), section.name() + ".reach", file);
-  const double published = section.number("bandwidth", kGiga);
+  const double published = section.number("bandwidth", kGigabytesPerSecond);
   std::map<std::string, double> out;
   for (const auto& [op, share] : *node.as_table()) {
     const std::string name(op.str());
     if (!find_op(name)) throw Error(concat(section.place("reach"), section.name(), ".reach: there is no op ", quote(name)));
-    out[name] = published * shares.number(name.c_str(), 1);
+    out[name] = published * shares.number(name.c_str(), {});
   }
   return out;
 }
@@ -45,15 +45,15 @@ DeviceModel read_device(const Section& section, const Defaults& defaults, const 
   device.f32 = section.number("f32", kTera);
   device.f16 = section.number_or("f16", kTera, 0);
   device.bf16 = section.number_or("bf16", kTera, 0);
-  device.bandwidth = section.number("bandwidth", kGiga) * section.number_or("memory_efficiency", 1, 1);
-  device.memory_bytes = static_cast<std::int64_t>(section.number_or("memory", kGiga, 0));
+  device.bandwidth = section.number("bandwidth", kGigabytesPerSecond) * section.number_or("memory_efficiency", {}, 1);
+  device.memory_bytes = static_cast<std::int64_t>(section.number_or("memory", kGigabytes, 0));
   if (section.has("host")) device.host = table.link(section.text("host"));
-  device.launch_seconds = section.number_or("launch", kMicro, defaults.launch_seconds);
-  device.elementwise_launch_seconds = section.number_or("elementwise_launch", kMicro, device.launch_seconds);
+  device.launch_seconds = section.number_or("launch", kMicroseconds, defaults.launch_seconds);
+  device.elementwise_launch_seconds = section.number_or("elementwise_launch", kMicroseconds, device.launch_seconds);
   if (section.has("reach")) device.bandwidths = read_bandwidths(section, table.file);
-  device.efficiency = section.number_or("efficiency", 1, defaults.efficiency);
-  device.attention_efficiency = section.number_or("attention_efficiency", 1, device.efficiency);
-  device.processors = section.number_or("processors", 1, 0);
+  device.efficiency = section.number_or("efficiency", {}, defaults.efficiency);
+  device.attention_efficiency = section.number_or("attention_efficiency", {}, device.efficiency);
+  device.processors = section.number_or("processors", {}, 0);
   if (section.has("attention")) {
     device.scores_in_memory = section.text("attention") == "in memory";
     if (!device.scores_in_memory) throw Error(section.place("attention") + "attention must be \"in memory\"");
@@ -65,8 +65,8 @@ Link read_link(const Section& section) {
   section.check_keys({"bandwidth", "latency", "source"});
   section.text("source");
   Link link;
-  link.bandwidth = section.number("bandwidth", kGiga);
-  link.latency = section.number("latency", kMicro);
+  link.bandwidth = section.number("bandwidth", kGigabytesPerSecond);
+  link.latency = section.number("latency", kMicroseconds);
   return link;
 }
 
@@ -155,7 +155,7 @@ DeviceTable parse_devices(std::string_view text, const std::string& file) {
     if (!node->is_table()) throw Error(concat(place_text(file, node->source()), "defaults must be a table"));
     const Section section(*node->as_table(), "defaults", file);
     section.check_keys({"efficiency", "launch"});
-    defaults = {section.number_or("efficiency", 1, 1), section.number_or("launch", kMicro, 0)};
+    defaults = {section.number_or("efficiency", {}, 1), section.number_or("launch", kMicroseconds, 0)};
   }
   each_section(document, "links", file, [&](const Section& s) { table.links[s.name()] = read_link(s); });
   each_section(document, "devices", file, [&](const Section& s) { table.devices[s.name()] = read_device(s, defaults, table); });

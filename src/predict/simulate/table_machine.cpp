@@ -226,7 +226,7 @@ SimulatedTable simulated_table(Schedule schedule, const TableNumbers& numbers, b
   out.shape = shape_of(out.schedule);
   validate(out.schedule, out.shape);
   out.machine = machine_of(out.schedule, numbers);
-  out.seconds = numbers.measured.has_value();
+  out.seconds = numbers.measured || numbers.in_seconds;
   out.dependencies = dependency_bound(out.schedule, out.shape, out.machine.costs, out.machine.options);
   TableOptions options = out.machine.options;
   options.record = record;

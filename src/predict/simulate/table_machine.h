@@ -43,6 +43,7 @@ struct TableNumbers {
   double jitter = 0;                             // Disturbance's
   std::uint64_t seed = 0;
   std::vector<double> slowdown;  // of each actor; empty: none
+  bool in_seconds = false;       // whether the times are in seconds; beside `measured` they are
   bool atomic_pairs = false;     // TableOptions'
   // In place of the times above from forward to weight, and of latency and bandwidth unless these are given.
   std::optional<Costs> measured;

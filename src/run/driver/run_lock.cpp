@@ -42,12 +42,20 @@ bool is_named(int fd, const std::string& path) {
   return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
+// The folder and those that it would lie in, as far as there are none; the innermost first.
+std::vector<std::string> missing_folders(const fs::path& folder) {
+  std::vector<std::string> out;
+  std::error_code ignored;
+  for (fs::path at = folder; !at.empty() && !fs::exists(at, ignored); at = at.parent_path()) out.push_back(at.string());
+  return out;
+}
+
 }  // namespace
 
 RunLock::RunLock(const std::string& folder) : folder_(folder), path_((fs::path(folder) / "lock").string()) {
   for (int i = 0; i < kTries && fd_ < 0; ++i) {
     std::error_code error, ignored;
-    made_ = fs::create_directories(folder_, error) || made_;
+    if (const std::vector<std::string> missing = missing_folders(folder_); fs::create_directories(folder_, error)) made_ = missing;
     if (fs::exists(folder_, ignored) && !fs::is_directory(folder_, ignored))
       throw Error(concat(folder_, " is not a folder"), {}, "--out names the folder of the run");
     if (error) throw Error(concat("cannot make ", folder_, ": ", error.message()));
@@ -74,7 +82,7 @@ RunLock::RunLock(const std::string& folder) : folder_(folder), path_((fs::path(f
 
 RunLock::~RunLock() {
   if (is_named(fd_, path_)) ::unlink(path_.c_str());
-  if (made_) ::rmdir(folder_.c_str());
+  for (const std::string& folder : made_) ::rmdir(folder.c_str());
   ::close(fd_);
 }
 

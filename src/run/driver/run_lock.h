@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace penstock {
 
@@ -12,12 +13,12 @@ class RunLock {
  public:
   // Makes the folder where there is none. Throws Error: another process has it (it is named), no folder, or it cannot be written to.
   explicit RunLock(const std::string& folder);
-  ~RunLock();  // removes the file, and the folder if it made it and nothing else came to be in it
+  ~RunLock();  // removes the file, and the folders that it made if nothing else came to be in them
   RunLock(const RunLock&) = delete;
 
  private:
   std::string folder_, path_;
-  bool made_ = false;
+  std::vector<std::string> made_;  // folders, the innermost first
   int fd_ = -1;
 };
 
