@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that each copy of a state holds what its owner holds when the step is over.
+// Checks that each copy of a state holds what its owner holds when the step is over, and each snapshot that is written what its state held
+// when the step began, wherever it is kept.
 //
 // The step is executed with symbols instead of bytes, one for each part of a slot. Equal symbols mean equal values; a value that is
 // computed in two ways has two symbols, and then a copy is refused although it might be right.
 //
-//   a state as the step begins    its name: at this point all copies equal their owners
+//   a state or snapshot as the    its name: at this point all copies equal their owners
+//   step begins
 //   an input                      port and micro-batch
 //   a result of a run             its op, with the symbols that this reads: devices may run different tasks that do the same for a part
 //   a sum (add)                   the symbol that was there, and the symbol added
@@ -25,6 +27,7 @@
 #include "program/checks.h"
 #include "program/collective_symbols.h"
 #include "program/graph_facts.h"
+#include "program/snapshot_name.h"
 #include "program/state_parts.h"
 #include "program/symbol.h"
 
@@ -256,16 +259,34 @@ void check_copy(const Program& program, const Execution& execution, const StateP
       fail(program, copy, owner, "what is updated is copied in its owners' form: a piece of it by its name");
 }
 
+// A snapshot may also hold what one of its name held before the step: it was not written, or sent from where it is kept.
+void check_snapshot(const Program& program, const Execution& execution, const StatePart& part, const std::vector<StatePart>& all) {
+  const Symbol symbol = execution.symbol_of(part);
+  const std::string state = parse_snapshot_name(*part.name).value().state;
+  const StatePart& first = *std::ranges::find_if(all, [&](const StatePart& other) { return *other.name == *part.name; });
+  const bool is_known = symbol == symbol_of_state(state) || symbol == symbol_of_state(*part.name);
+  if (is_known && symbol == execution.symbol_of(first)) return;
+  if (is_known)
+    throw Error(
+        concat(place(program, part), " does not end the step with the snapshot of state ", quote(state), " that another device has"),
+        {concat("it ", last_write(program, part)), concat(place(program, first), " ", last_write(program, first))},
+        "send what was written");
+  throw Error(concat(place(program, part), " does not end the step with what state ", quote(state), " was when it began"),
+              {concat("the snapshot ", last_write(program, part))}, "copy the state to the host's memory ahead of its first update");
+}
+
 }  // namespace
 
 void check_copies(const Program& program, const Transfers& transfers) {
-  const StateParts all_copies = state_parts(program, SlotClass::copy);
-  if (all_copies.empty()) return;
+  const StateParts all_copies = state_parts(program, SlotClass::copy), snapshots = state_parts(program, SlotClass::snapshot);
+  if (all_copies.empty() && snapshots.empty()) return;
   Execution execution(program, transfers);
   execution.run();
   const StateParts owners = state_parts(program, SlotClass::state);
   for (const auto& [tensor, copies] : all_copies)
     for (const StatePart& copy : copies) check_copy(program, execution, copy, owners.at(tensor));
+  for (const auto& [tensor, parts] : snapshots)
+    for (const StatePart& part : parts) check_snapshot(program, execution, part, parts);
 }
 
 }  // namespace penstock::checks
