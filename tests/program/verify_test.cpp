@@ -179,7 +179,7 @@ TEST(Verify, SnapshotSlotsAreThereFromTheBegin) {
             "  it lies at 0 and has 64 bytes; the arena has 0 bytes; places are multiples of 64");
 }
 
-TEST(Verify, SnapshotsAreWhatTheStateWasAndAlike) {
+TEST(Verify, SnapshotsAreAllOfWhatTheStateWas) {
   const std::string late = with(with(snapshots(), "  offload %w -> update %s\n", ""), "  send %s",
                                 "  copy %x -> update %w\n  offload %w -> update %s\n  send %s");
   EXPECT_EQ(verdict(late),
@@ -187,10 +187,10 @@ TEST(Verify, SnapshotsAreWhatTheStateWasAndAlike) {
             "  the snapshot is written last at device 0, instruction 2 (offload %w to %s)\n"
             "  hint: copy the state to the host's memory ahead of its first update");
   EXPECT_EQ(verdict(with(with(snapshots(), "  send %s to 1 #0\n", ""), "  recv %kept from 0 #0\n", "")),
-            "device 1: slot %kept does not end the step with the snapshot of state \"w\" that another device has\n"
+            "device 1: slot %kept does not get \"snapshot0:w\", though the step takes this snapshot\n"
             "  it is never written\n"
             "  device 0: slot %s is written last at device 0, instruction 0 (offload %w to %s)\n"
-            "  hint: send what was written");
+            "  hint: take all of a snapshot, or nothing");
   const std::string neither =
       with(with(with(snapshots(), "  send %s to 1 #0\n", ""), "  recv %kept from 0 #0\n", ""), "  offload %w -> update %s\n", "");
   EXPECT_EQ(verdict(neither), "no error");

@@ -17,6 +17,7 @@
 // ensure; a device that needs what is not yet sent, or not yet given by all members of a group, lets others go on. As the program has been
 // shown to finish, this execution finishes too.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <span>
@@ -259,20 +260,26 @@ void check_copy(const Program& program, const Execution& execution, const StateP
       fail(program, copy, owner, "what is updated is copied in its owners' form: a piece of it by its name");
 }
 
-// A snapshot may also hold what one of its name held before the step: it was not written, or sent from where it is kept.
-void check_snapshot(const Program& program, const Execution& execution, const StatePart& part, const std::vector<StatePart>& all) {
-  const Symbol symbol = execution.symbol_of(part);
-  const std::string state = parse_snapshot_name(*part.name).value().state;
-  const StatePart& first = *std::ranges::find_if(all, [&](const StatePart& other) { return *other.name == *part.name; });
-  const bool is_known = symbol == symbol_of_state(state) || symbol == symbol_of_state(*part.name);
-  if (is_known && symbol == execution.symbol_of(first)) return;
-  if (is_known)
-    throw Error(
-        concat(place(program, part), " does not end the step with the snapshot of state ", quote(state), " that another device has"),
-        {concat("it ", last_write(program, part)), concat(place(program, first), " ", last_write(program, first))},
-        "send what was written");
-  throw Error(concat(place(program, part), " does not end the step with what state ", quote(state), " was when it began"),
-              {concat("the snapshot ", last_write(program, part))}, "copy the state to the host's memory ahead of its first update");
+// A snapshot's part ends the step with what its state was, or with what parts of its name held before: as all others of its generation do.
+void check_snapshots(const Program& program, const Execution& execution, const StateParts& snapshots) {
+  std::array<const StatePart*, kGenerations> taken{}, left{};
+  for (const auto& [tensor, parts] : snapshots)
+    for (const StatePart& part : parts) {
+      const auto [generation, state] = parse_snapshot_name(*part.name).value();
+      const Symbol symbol = execution.symbol_of(part);
+      if (symbol == symbol_of_state(state))
+        taken[generation] = &part;
+      else if (symbol == symbol_of_state(*part.name))
+        left[generation] = &part;
+      else
+        throw Error(concat(place(program, part), " does not end the step with what state ", quote(state), " was when it began"),
+                    {concat("the snapshot ", last_write(program, part))}, "copy the state to the host's memory ahead of its first update");
+    }
+  for (int g = 0; g < kGenerations; ++g)
+    if (taken[g] && left[g])
+      throw Error(concat(place(program, *left[g]), " does not get ", quote(*left[g]->name), ", though the step takes this snapshot"),
+                  {concat("it ", last_write(program, *left[g])), concat(place(program, *taken[g]), " ", last_write(program, *taken[g]))},
+                  "take all of a snapshot, or nothing");
 }
 
 }  // namespace
@@ -285,8 +292,7 @@ void check_copies(const Program& program, const Transfers& transfers) {
   const StateParts owners = state_parts(program, SlotClass::state);
   for (const auto& [tensor, copies] : all_copies)
     for (const StatePart& copy : copies) check_copy(program, execution, copy, owners.at(tensor));
-  for (const auto& [tensor, parts] : snapshots)
-    for (const StatePart& part : parts) check_snapshot(program, execution, part, parts);
+  check_snapshots(program, execution, snapshots);
 }
 
 }  // namespace penstock::checks

@@ -52,7 +52,8 @@ void check_serial_order(const Program& program, const Transfers& transfers);
 // Checks that every device finishes without any buffering, and with one queue of collectives per device (NCCL), done one after the other as
 // started.
 void check_progress(const Program& program, const Transfers& transfers);
-// Checks that copies of states end the step with what their owners have, and snapshots with what their states were when it began.
+// Checks that copies of states end the step with what their owners have, and all parts of a snapshot that it takes with what their states
+// were when it began.
 void check_copies(const Program& program, const Transfers& transfers);
 // Where there is a memory plan, checks that every slot has a place, that live slots do not overlap and lie inside the arenas, that tasks
 // have the scratch that they need, and that the arenas fit the limit. Giving a limit requires a plan.

@@ -26,7 +26,7 @@ struct VerifyOptions {
 //   operand and result parts match the task's graph;
 //   no two tasks, ports, or slots of a device have one name, so that the text form reads back;
 //   a device holds each state once, and ends the step with what its owner has;
-//   a snapshot that the step writes is what its state was when the step began;
+//   a snapshot is what the state was when the step began, all of it, or what it was before;
 //   where the program has a memory plan, slots that live at the same time do not overlap, every task has its scratch, and the arenas fit
 //   the
 //   limit.
