@@ -52,7 +52,7 @@ void for_drawn_programs(int count, const Check& check) {
 }
 
 TEST(KeptSnapshots, OfThreads) {
-  for_drawn_programs(test::rounds(24), [](const Program& program, const StateSource& state) {
+  for_drawn_programs(test::rounds(16), [](const Program& program, const StateSource& state) {
     test::expect_snapshots(
         program, torch_executor_factory(1, test::test_device()),
         [&](const ExecutorFactory& executor) { return test::make_test_cluster(program.devices.size(), executor, random_tokens()); }, state);
@@ -63,7 +63,7 @@ TEST(KeptSnapshots, OfThreads) {
 TEST(KeptSnapshots, OverGloo) {
   const bool on_host = test::test_device().is_cpu();
   const GlooOptions options{.deadline = 20, .rendezvous = 20, .device = on_host ? "cpu" : "standin"};
-  for_drawn_programs(test::rounds(6), [&](const Program& program, const StateSource& state) {
+  for_drawn_programs(test::rounds(4), [&](const Program& program, const StateSource& state) {
     std::vector<std::thread> others;
     std::vector<std::string> said(program.devices.size(), "no error");
     const auto size = static_cast<int>(program.devices.size());
