@@ -45,8 +45,8 @@ DeviceSummary summarise(const DeviceProgram& device) {
     return static_cast<std::size_t>(std::count_if(device.instructions.begin(), device.instructions.end(),
                                                   [=](const Instruction& i) { return ((i.opcode == opcodes) || ...); }));
   };
-  return {device.instructions.size(), count(Opcode::run), count(Opcode::send, Opcode::recv), device.state_bytes, device.step_bytes,
-          device.scratch_bytes,       device.host_bytes};
+  return {device.instructions.size(), count(Opcode::run),    count(Opcode::send, Opcode::recv), device.state_bytes, device.step_bytes,
+          device.scratch_bytes,       device.bytes_on_host()};
 }
 
 nlohmann::json json_of(const Program& program, const std::string& serial_error) {
@@ -75,7 +75,7 @@ std::string text_of(const Program& program, const std::string& serial_error) {
   std::vector<std::vector<std::string>> rows;
   const auto bytes = [](std::int64_t value) { return bytes_text(static_cast<double>(value)); };
   std::vector<std::string> titles = {"device", "instructions", "runs", "transfers", "state", "step", "scratch", "peak"};
-  const bool with_host = std::any_of(program.devices.begin(), program.devices.end(), [](const auto& d) { return d.host_bytes > 0; });
+  const bool with_host = std::any_of(program.devices.begin(), program.devices.end(), [](const auto& d) { return d.bytes_on_host() > 0; });
   if (with_host) titles.push_back("host");
   for (const DeviceProgram& device : program.devices) {
     const DeviceSummary s = summarise(device);

@@ -35,10 +35,21 @@ enum class SlotClass : std::uint8_t {
   state,  // lives across steps, in the state arena, under its parts' names: this device owns it and writes it to checkpoints
   copy,   // the same, a copy of a state that another device owns; refreshed by a transfer after the owner's update
   host,   // lives inside one step, in the host's memory; only offload and reload reach it
+  // Lives across steps in the host's memory, under its parts' names (program/snapshot_name.h): what a state was when some step began.
+  // Offloads and receives write it, reloads and sends read it.
+  snapshot,
 };
-// Whether slots of this class live across steps.
+// Whether slots of this class are state that steps work on.
 constexpr bool holds_state(SlotClass kind) {
   return kind == SlotClass::state || kind == SlotClass::copy;
+}
+// Whether they live across steps.
+constexpr bool outlives_steps(SlotClass kind) {
+  return holds_state(kind) || kind == SlotClass::snapshot;
+}
+// Whether they lie in the host's memory.
+constexpr bool is_on_host(SlotClass kind) {
+  return kind == SlotClass::host || kind == SlotClass::snapshot;
 }
 
 // A piece of a device's memory, as above.
@@ -46,7 +57,7 @@ struct Slot {
   std::string name;                  // unique in its device
   SlotClass kind = SlotClass::step;  // decides its arena
   std::vector<TensorType> parts;     // its tensors, in order
-  std::vector<std::string> names;    // for state and copy: the state's name of each part; else empty
+  std::vector<std::string> names;    // for what lives across steps: the name of each part; else empty
   std::int64_t offset = -1;          // bytes from the begin of its arena (state and copy: the state arena), set by the memory plan
   std::int64_t room = 0;   // the least bytes that the slot has: a collective that moves equal pieces needs room behind the last part
   std::int32_t terms = 1;  // a sum's: what defines it, and each result that is added, before anybody reads it
@@ -64,8 +75,8 @@ enum class Opcode : std::uint8_t {
   input,   // defines `slot` from data port `port`, micro-batch `microbatch` (-1: the whole batch)
   output,  // gives `slot`'s only part to the controller as output `port`
   // These start a copy of operands[0] to results[0] on the device's lane of host copies: one copy at a time, in program order.
-  offload,  // from a step slot, once it is written, to a host slot, which this defines
-  reload,   // from a host slot to a step slot, which this defines: written once the copy is done
+  offload,  // from a slot of the device, once it is written, to a host slot, which this defines, or over a snapshot slot
+  reload,   // from a host or snapshot slot to a step slot, which this defines, or over a state: written once the copy is done
   // These start what all members of `group` do together, on the group's lane; member i is the i-th device of the group. A slot that they
   // read or fill is treated as sent or received. Sums are of the parts' elements, all of one dtype, in an order of the group's members that
   // the element's place and the size alone decide: equal to the bit on all members, and on those of another group that sums equal terms.
@@ -137,9 +148,10 @@ struct DeviceProgram {
   std::vector<SlotId> operands;                                     // the instructions' ranges refer to it
   std::vector<Result> results;                                      // likewise
   std::int64_t state_bytes = 0, step_bytes = 0, scratch_bytes = 0;  // sizes of the arenas, set by the memory plan
-  std::int64_t host_bytes = 0;                                      // size of the arena in the host's memory, likewise
+  std::int64_t host_bytes = 0, snapshot_bytes = 0;                  // sizes of the arenas in the host's memory, likewise
 
   std::int64_t device_bytes() const { return state_bytes + step_bytes + scratch_bytes; }  // of the arenas on the device
+  std::int64_t bytes_on_host() const { return host_bytes + snapshot_bytes; }              // of those in the host's memory
   // The slots that an instruction of this program reads, and those that it writes.
   std::span<const SlotId> operands_of(const Instruction& i) const { return {operands.data() + i.first_operand, i.operands}; }
   std::span<const Result> results_of(const Instruction& i) const { return {results.data() + i.first_result, i.results}; }

@@ -109,6 +109,36 @@ TEST_P(ExecutorConformance, CopiesOverTheHostInOrder) {
   EXPECT_TRUE(all(*executor, 3, 1, 64));
 }
 
+// Also where the device's own memory is not the host's.
+TEST_P(ExecutorConformance, SnapshotsOutliveProgramsInTheHostsMemory) {
+  auto executor = GetParam().make();
+  const auto program = program_of(
+      "device 0 {state_bytes=64, step_bytes=0, scratch_bytes=0, host_bytes=0, snapshot_bytes=128}\n"
+      "  slot %w state @0 (f32[16] \"w\")\n  slot %other snapshot @0 (f32[16] \"snapshot1:w\")\n"
+      "  slot %s snapshot @64 (f32[16] \"snapshot0:w\")\n"
+      "  offload %w -> update %s\n  reload %s -> update %w\n");
+  const auto without = program_of(
+      "device 0 {state_bytes=64, step_bytes=0, scratch_bytes=0}\n"
+      "  slot %v state @0 (f32[16] \"v\")\n");
+  const auto holds = [&](const std::string& name, int value) {
+    const SharedTensor found = executor->state(name);
+    return found.memory && found.type == TensorType{DType::f32, {16}} &&
+           std::ranges::count(std::span(found.memory.get(), 64), static_cast<std::byte>(value)) == 64;
+  };
+  executor->load(program, 0);
+  EXPECT_TRUE(holds("snapshot0:w", 0));
+  fill(*executor, 0, 5, 64);
+  ASSERT_TRUE(completes(*executor, executor->issue(program->devices[0].instructions[0])));
+  fill(*executor, 0, 7, 64);
+  executor->load(without, 0);
+  EXPECT_TRUE(holds("snapshot0:w", 5));
+  executor->load(program, 0);
+  EXPECT_TRUE(holds("snapshot0:w", 5) && holds("snapshot1:w", 0));
+  EXPECT_TRUE(all(*executor, 2, 5, 64));
+  ASSERT_TRUE(completes(*executor, executor->issue(program->devices[0].instructions[1])));
+  EXPECT_TRUE(all(*executor, 0, 5, 64));
+}
+
 // What is read is what the compute lane wrote before, and it is read before what is written after.
 TEST_P(ExecutorConformance, ReadsAndWritesKeepTheComputeLanesOrder) {
   auto executor = GetParam().make();

@@ -9,16 +9,10 @@
 #include <optional>
 
 #include "base/text.h"
-#include "config/compile.h"
 #include "driver/thread_cluster.h"
-#include "lower/lower.h"
-#include "models/registry.h"
-#include "penstock/compile.h"
-#include "penstock/error.h"
-#include "penstock/step.h"
 #include "program/piece.h"
 #include "program/verify.h"
-#include "schedule/traits.h"
+#include "support/drawn_programs.h"
 #include "support/errors.h"
 #include "support/fake_device.h"
 #include "support/random_program.h"
@@ -36,91 +30,6 @@ using test::Random;
 
 std::size_t below(Random& random, std::size_t size) {
   return static_cast<std::size_t>(draw(random, 0, static_cast<int>(size) - 1));
-}
-
-Config config_of(const std::vector<std::string>& settings) {
-  std::vector<Override> overrides;
-  for (const char* setting : {"width=8", "heads=2", "context=4", "vocabulary=16", "layers=4", "dtype=f32"})
-    overrides.push_back(parse_override(setting));
-  for (const std::string& setting : settings) overrides.push_back(parse_override(setting));
-  return load_config("", overrides, builtin_models());
-}
-
-// A random table for tied weights or branches, some of whose micro-batches run on other actors, which then have copies of states.
-Program of_random_table(Random& random) {
-  const int microbatches = draw(random, 1, 4), batch = 2 * microbatches;
-  const std::string model = coin(random, 0.5) ? "gpt" : "two-branch";
-  const Prepared prepared = prepare(
-      config_of({"model.name=" + model, "schedule=gpipe", "actors=4", concat("microbatches=", microbatches), concat("batch=", batch)}),
-      builtin_models());
-  const Graph step = training_step(*prepared.model, {batch, 4, microbatches}, {});
-  const StagedStep staged = prepare_stages(step);
-  const StageShape shape = cut(staged, std::vector<bool>(staged.stages.size(), true)).shape;
-  return lower(step, test::random_schedule(random, shape, draw(random, 1, 4), microbatches, {.foreign_weight = 0.2, .replica = 0.3}));
-}
-
-// Groups of devices that hold state alike, in shares, or both.
-Program of_groups(Random& random) {
-  const auto one_of = [&](std::initializer_list<const char*> list) { return std::string(list.begin()[below(random, list.size())]); };
-  std::vector<std::string> settings = {"schedule=" + one_of({"1f1b", "zb-h1", "gpipe"}),
-                                       "actors=2",
-                                       "microbatches=2",
-                                       "batch=16",
-                                       "zero=" + one_of({"0", "1", "2", "3"}),
-                                       "update=" + one_of({"end", "stage", "validated"}),
-                                       "clip=" + one_of({"0", "1"}),
-                                       "tied=" + one_of({"0", "1"}),
-                                       "pipeline.data=2"};
-  if (coin(random, 0.3)) settings.insert(settings.end(), {"pipeline.local=2", "zero=3"});
-  const Config config = config_of(settings);
-  return compile_training(config, prepare(config, builtin_models()));
-}
-
-// A window of steps, or one, on a mesh, maybe with slices, shares, workers or recomputation. Nothing where what was drawn does not fit.
-std::optional<Program> of_mesh(Random& random) {
-  const auto one_of = [&](std::initializer_list<const char*> list) { return std::string(list.begin()[below(random, list.size())]); };
-  const std::string schedule =
-      one_of({"1f1b", "zb-h1", "gpipe", "interleaved-1f1b", "chimera", "pipedream", "hetpipe", "layerpipe", "xpipe"});
-  const int pipe = schedule == "chimera" ? 2 : draw(random, 1, 2), data = draw(random, 1, 2), microbatches = 2 * draw(random, 1, 2);
-  const bool is_window = takes(schedule, "--window") || coin(random, 0.4);
-  std::vector<std::string> settings = {"schedule=" + schedule,
-                                       concat("actors=", pipe),
-                                       concat("pipeline.data=", data),
-                                       concat("microbatches=", microbatches),
-                                       concat("batch=", microbatches * data),
-                                       concat("chunks=", schedule == "interleaved-1f1b" ? 2 : 1),
-                                       concat("window=", is_window ? draw(random, 2, 3) : 1),
-                                       "slices=" + one_of({"1", "1", "2"}),
-                                       one_of({"pipeline.context=2", "pipeline.tensor=2", "pipeline.tensor=1", "pipeline.tensor=1"}),
-                                       "pipeline.recompute=" + one_of({"none", "none", "selective", "inputs"}),
-                                       "clip=" + one_of({"0", is_window ? "0" : "1"}),
-                                       "tied=" + one_of({"0", is_window ? "0" : "1"})};
-  if (data > 1 && is_window && coin(random, 0.3))
-    settings.insert(settings.end(), {"pipeline.distance=1", "optimiser=sgd", "momentum=0"});
-  else if (data > 1)
-    settings.push_back("zero=" + one_of({"0", "1", "2", "3"}));
-  try {
-    const Config config = config_of(settings);
-    return compile_training(config, prepare(config, builtin_models()));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-// Micro-batches of two shapes.
-Program of_classes(Random& random) {
-  ModelOptions sizes;
-  sizes.stages = 2;
-  sizes.numbers = {{"width", 8}, {"context", 4}, {"vocabulary", 16}};
-  const std::unique_ptr<Model> model = make_model(builtin_models(), "mlp", sizes);
-  std::vector<Graph> classes;
-  for (const int length : {4, 2}) classes.push_back(training_step(*model, {2, length, 1, BatchCount::port}, {}));
-  const int microbatches = draw(random, 2, 5);
-  std::vector<int> shapes(static_cast<std::size_t>(microbatches));
-  for (int& shape : shapes) shape = draw(random, 0, 1);
-  const char* schedule = coin(random, 0.5) ? "1f1b" : "zb-h1";
-  return compile(classes, shapes, make_schedule(schedule, {.actors = 2, .microbatches = microbatches}),
-                 {.devices = {draw(random, 1, 2), 1}});
 }
 
 // Every place is gone.
@@ -268,7 +177,7 @@ TEST(MutatedPrograms, AreRefusedOrGiveTheSame) {
   };
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
-    const Program program = seed % 2 == 0 ? of_random_table(random) : of_groups(random);
+    const Program program = seed % 2 == 0 ? test::of_random_table(random) : test::of_groups(random);
     const Given expected = run(program);
     for (Kind& kind : kinds) {
       SCOPED_TRACE(concat("seed ", seed, ", ", kind.name));
@@ -328,10 +237,10 @@ TEST(MutatedPrograms, LackNoTermOfASum) {
   for (std::uint64_t trial = 0; programs < wanted && !HasFailure(); ++trial) {
     Random random(seed + trial);
     SCOPED_TRACE(concat("seed ", seed, ", trial ", trial));
-    const std::optional<Program> program = trial % 8 == 0   ? of_random_table(random)
-                                           : trial % 8 == 1 ? of_groups(random)
-                                           : trial % 8 == 2 ? of_classes(random)
-                                                            : of_mesh(random);
+    const std::optional<Program> program = trial % 8 == 0   ? test::of_random_table(random)
+                                           : trial % 8 == 1 ? test::of_groups(random)
+                                           : trial % 8 == 2 ? test::of_classes(random)
+                                                            : test::of_mesh(random);
     if (!program) continue;
     std::vector<std::pair<std::size_t, std::size_t>> runs = adding_runs(*program);
     std::ranges::shuffle(runs, random);

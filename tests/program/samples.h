@@ -22,6 +22,12 @@ inline std::string host_copies() {
   return read_file(tests_folder() + "/golden/program/host_copies.txt");
 }
 
+// A state that goes to the host's memory and to that of another device, and from there to a step slot and over another state:
+// tests/golden/program/snapshots.txt.
+inline std::string snapshots() {
+  return read_file(tests_folder() + "/golden/program/snapshots.txt");
+}
+
 // All five collectives in two groups that share devices 1 and 2: tests/golden/program/collectives.txt.
 inline std::string collectives() {
   return read_file(tests_folder() + "/golden/program/collectives.txt");

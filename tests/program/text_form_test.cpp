@@ -13,6 +13,7 @@ namespace {
 using test::collectives;
 using test::host_copies;
 using test::message_of;
+using test::snapshots;
 using test::two_devices;
 using test::with;
 
@@ -23,6 +24,7 @@ std::string parse_error(const std::string& text) {
 TEST(ProgramText, PrintsAsItReads) {
   test::expect_golden("program/two_devices.txt", print(parse_program(two_devices())));
   test::expect_golden("program/host_copies.txt", print(parse_program(host_copies())));
+  test::expect_golden("program/snapshots.txt", print(parse_program(snapshots())));
   test::expect_golden("program/collectives.txt", print(parse_program(collectives())));
 }
 
@@ -43,6 +45,8 @@ TEST(ProgramText, HashFollowsTheText) {
   EXPECT_NE(hash(program), hash(parse_program(with(two_devices(), "run 1F0", "run 1F1"))));
   EXPECT_NE(hash(program), hash(parse_program(with(two_devices(), " terms 2", " terms 3"))));
   EXPECT_NE(hash(parse_program(host_copies())), hash(parse_program(with(host_copies(), "0OFFLOAD0 ", ""))));
+  for (const auto& [from, to] : {std::pair("snapshot_bytes=64}\n  slot %w", "snapshot_bytes=128}\n  slot %w"), {"-> update %v", "-> %v"}})
+    EXPECT_NE(hash(parse_program(snapshots())), hash(parse_program(with(snapshots(), from, to))));
   EXPECT_NE(hash(parse_program(collectives())), hash(parse_program(with(collectives(), "group 0 (0, 1, 2)", "group 0 (0, 1)"))));
 }
 

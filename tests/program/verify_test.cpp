@@ -14,6 +14,7 @@ namespace {
 
 using test::host_copies;
 using test::message_of;
+using test::snapshots;
 using test::two_devices;
 using test::with;
 
@@ -131,12 +132,13 @@ TEST(Verify, HostCopies) {
             "device 0, instruction 3 (copy %h to %b): slot %h lies in the host's memory\n  hint: reload it");
   EXPECT_EQ(of("input %a = %x", "input %h = %x"),
             "device 0, instruction 0 (input x): slot %h lies in the host's memory\n  hint: reload it");
-  EXPECT_EQ(of("OFFLOAD0 %a -> %h", "OFFLOAD0 %w -> %h"),
-            "device 0, instruction 1 (offload %w to %h): slot %w is of the wrong class\n  an offload goes from a step slot to a host slot");
+  EXPECT_EQ(of("OFFLOAD0 %a -> %h", "OFFLOAD0 %w -> %h"), "no error");
   EXPECT_EQ(of("OFFLOAD0 %a -> %h", "OFFLOAD0 %a -> %b"),
-            "device 0, instruction 1 (offload %a to %b): slot %b is of the wrong class\n  an offload goes from a step slot to a host slot");
+            "device 0, instruction 1 (offload %a to %b): slot %b is of the wrong class\n  an offload goes from the device's memory to a "
+            "host or snapshot slot");
   EXPECT_EQ(of("reload %h -> %b", "reload %a -> %b"),
-            "device 0, instruction 3 (reload %a to %b): slot %a is of the wrong class\n  a reload goes from a host slot to a step slot");
+            "device 0, instruction 3 (reload %a to %b): slot %a is of the wrong class\n  a reload goes from a host or snapshot slot to the "
+            "device's memory");
   EXPECT_EQ(of("slot %b step @64 (f32[16])", "slot %b step @64 (f32[4,4])"),
             "device 0, instruction 3 (reload %h to %b): slots %h and %b differ in type");
 }
@@ -158,6 +160,40 @@ TEST(Verify, HostSlotsLieInTheirArena) {
   EXPECT_EQ(verdict(with(with(host_copies(), "  slot %b", "  slot %g host @0 (f32[16])\n  slot %b"), "  free %a\n",
                          "  offload %a -> %g\n  free %a\n  free %g\n")),
             "device 0: slots %g and %h live at the same time in the same place\n  %g has bytes 0 to 64\n  %h has bytes 0 to 64");
+}
+
+TEST(Verify, SnapshotSlotsAreThereFromTheBegin) {
+  const auto of = [](std::string_view from, std::string_view to) { return verdict(with(snapshots(), from, to)); };
+  EXPECT_EQ(verdict(snapshots()), "no error");
+  EXPECT_EQ(of("offload %w -> update %s", "offload %w -> %s"),
+            "device 0, instruction 0 (offload %w to %s): slot %s holds a snapshot, which is defined from the start\n  hint: update it");
+  EXPECT_EQ(of("offload %w -> update %s", "offload %w -> add %s"), "device 0, instruction 0 (offload %w to %s): a copy cannot add");
+  EXPECT_EQ(of("  free %b\n", "  free %b\n  free %kept\n"),
+            "device 1, instruction 4 (free %kept): slot %kept holds a snapshot, which is never freed");
+  EXPECT_EQ(of("reload %kept -> %b", "copy %kept -> store %b"),
+            "device 1, instruction 1 (copy %kept to %b): slot %kept lies in the host's memory\n  hint: reload it");
+  EXPECT_EQ(of("snapshot @0 (f32[16] \"snapshot0:w\")\n  slot %b", "snapshot @0 (f32[16] \"w\")\n  slot %b"),
+            "device 1: slot %kept: \"w\" is no snapshot's name\n  hint: the first one's would be snapshot0:w");
+  EXPECT_EQ(of("snapshot_bytes=64}\n  slot %w", "snapshot_bytes=0}\n  slot %w"),
+            "device 0: slot %s does not fit its arena\n"
+            "  it lies at 0 and has 64 bytes; the arena has 0 bytes; places are multiples of 64");
+}
+
+TEST(Verify, SnapshotsAreAllOfWhatTheStateWas) {
+  const std::string late = with(with(snapshots(), "  offload %w -> update %s\n", ""), "  send %s",
+                                "  copy %x -> update %w\n  offload %w -> update %s\n  send %s");
+  EXPECT_EQ(verdict(late),
+            "device 0: slot %s does not end the step with what state \"w\" was when it began\n"
+            "  the snapshot is written last at device 0, instruction 2 (offload %w to %s)\n"
+            "  hint: copy the state to the host's memory ahead of its first update");
+  EXPECT_EQ(verdict(with(with(snapshots(), "  send %s to 1 #0\n", ""), "  recv %kept from 0 #0\n", "")),
+            "device 1: slot %kept does not get \"snapshot0:w\", though the step takes this snapshot\n"
+            "  it is never written\n"
+            "  device 0: slot %s is written last at device 0, instruction 0 (offload %w to %s)\n"
+            "  hint: take all of a snapshot, or nothing");
+  const std::string neither =
+      with(with(with(snapshots(), "  send %s to 1 #0\n", ""), "  recv %kept from 0 #0\n", ""), "  offload %w -> update %s\n", "");
+  EXPECT_EQ(verdict(neither), "no error");
 }
 
 TEST(Verify, Ports) {

@@ -52,6 +52,7 @@ class FakeExecutor : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override;
   std::span<std::byte> address(SlotId slot) override { return memory_[slot]; }
+  SharedTensor state(const std::string& name) const override;
   std::uint64_t placement() const override { return loads_; }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
@@ -62,34 +63,50 @@ class FakeExecutor : public Executor {
  private:
   struct Part {
     std::string name;
+    TensorType type;
     std::span<std::byte> bytes;
   };
 
   void keep_state();
-  std::vector<Part> state_parts();
+  std::vector<Part> state_parts() const;
   void place(std::vector<std::byte>& arena, const Slot& slot, std::size_t& next);
 
   std::shared_ptr<const Program> program_;
   const DeviceProgram* own_ = nullptr;
-  std::vector<std::byte> state_arena_, step_arena_, host_arena_;
+  std::vector<std::byte> state_arena_, step_arena_, host_arena_, snapshot_arena_;
   std::uint64_t loads_ = 0;
   IdVector<SlotId, std::span<std::byte>> memory_;
-  std::map<std::string, std::vector<std::byte>> states_;  // of names, as of the last load
+  struct Kept {
+    TensorType type;
+    std::vector<std::byte> bytes;
+  };
+  std::map<std::string, Kept> states_;  // of names, as of the last load
 };
 
-std::vector<FakeExecutor::Part> FakeExecutor::state_parts() {
+// Each with what lies between it and the next, which runs write too.
+std::vector<FakeExecutor::Part> FakeExecutor::state_parts() const {
   std::vector<Part> parts;
   for (std::size_t s = 0; own_ && s < own_->slots.size(); ++s) {
     const Slot& slot = own_->slots[s];
-    for (std::size_t p = 0; p < slot.names.size(); ++p)
-      parts.push_back({slot.names[p], memory_[s].subspan(static_cast<std::size_t>(part_offset(slot, p)),
-                                                         static_cast<std::size_t>(slot.parts[p].bytes()))});
+    for (std::size_t p = 0; p < slot.names.size(); ++p) {
+      const auto begin = static_cast<std::size_t>(part_offset(slot, p));
+      const auto end = p + 1 < slot.parts.size() ? static_cast<std::size_t>(part_offset(slot, p + 1)) : memory_[s].size();
+      parts.push_back({slot.names[p], slot.parts[p], memory_[s].subspan(begin, end - begin)});
+    }
   }
   return parts;
 }
 
 void FakeExecutor::keep_state() {
-  for (const Part& part : state_parts()) states_[part.name].assign(part.bytes.begin(), part.bytes.end());
+  for (const Part& part : state_parts()) states_[part.name] = {part.type, {part.bytes.begin(), part.bytes.end()}};
+}
+
+SharedTensor FakeExecutor::state(const std::string& name) const {
+  for (const Part& part : state_parts())
+    if (part.name == name) return {part.type, {std::shared_ptr<void>(), part.bytes.data()}};
+  const auto kept = states_.find(name);
+  if (kept == states_.end()) return {};
+  return {kept->second.type, {std::shared_ptr<void>(), const_cast<std::byte*>(kept->second.bytes.data())}};
 }
 
 // At the planned offset; without a plan behind what was placed before.
@@ -105,22 +122,27 @@ void FakeExecutor::load(std::shared_ptr<const Program> program, int device) {
   keep_state();
   program_ = std::move(program);
   own_ = &program_->devices[device];
-  const auto arena_of = [](const Slot& slot) { return slot.kind == SlotClass::step ? 0 : slot.kind == SlotClass::host ? 1 : 2; };
-  std::int64_t bytes[] = {own_->step_bytes, own_->host_bytes, own_->state_bytes};
+  const auto arena_of = [](const Slot& slot) {
+    return holds_state(slot.kind) ? 2 : slot.kind == SlotClass::snapshot ? 3 : is_on_host(slot.kind);
+  };
+  std::int64_t bytes[] = {own_->step_bytes, own_->host_bytes, own_->state_bytes, own_->snapshot_bytes};
   for (const Slot& slot : own_->slots)
     if (slot.offset < 0) bytes[arena_of(slot)] += slot_bytes(slot);
-  std::vector<std::byte>* arenas[] = {&step_arena_, &host_arena_, &state_arena_};
-  for (int a = 0; a < 3; ++a) arenas[a]->assign(static_cast<std::size_t>(bytes[a]), a < 2 ? std::byte{0xA5} : std::byte{0});
+  std::vector<std::byte>* arenas[] = {&step_arena_, &host_arena_, &state_arena_, &snapshot_arena_};
+  for (int a = 0; a < 4; ++a) arenas[a]->assign(static_cast<std::size_t>(bytes[a]), a < 2 ? std::byte{0xA5} : std::byte{0});
   memory_.clear();
-  std::size_t next[] = {0, 0, 0};
+  std::size_t next[] = {0, 0, 0, 0};
   for (const Slot& slot : own_->slots) place(*arenas[arena_of(slot)], slot, next[arena_of(slot)]);
   for (const Part& part : state_parts())
     if (const auto old = states_.find(part.name); old != states_.end())
-      std::copy(old->second.begin(), old->second.end(), part.bytes.begin());
+      std::copy_n(old->second.bytes.begin(), std::min(old->second.bytes.size(), part.bytes.size()), part.bytes.begin());
 }
 
 Event FakeExecutor::write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) {
   std::ranges::copy(bytes, memory_[slot].subspan(offset).begin());
+  // What lies behind it is read by runs, and would be what the program or another left there.
+  const std::size_t end = offset + bytes.size(), next = (end + kAlignment - 1) / kAlignment * kAlignment;
+  std::ranges::fill(memory_[slot].subspan(end, std::min(next, memory_[slot].size()) - end), std::byte{0});
   return kNoEvent;
 }
 

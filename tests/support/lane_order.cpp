@@ -27,7 +27,7 @@ std::vector<std::vector<Access>> accesses(const DeviceProgram& device) {
     std::vector<Access>& all = out.emplace_back();
     const auto touch = [&](SlotId id, bool writes) {
       const Slot& slot = device.slots[id.index()];
-      const int arena = slot.kind == SlotClass::step ? 0 : slot.kind == SlotClass::host ? 1 : 2;
+      const int arena = slot.kind == SlotClass::copy ? static_cast<int>(SlotClass::state) : static_cast<int>(slot.kind);
       all.push_back({arena, slot.offset, slot.offset + slot_bytes(slot), writes});
     };
     if (!has_operands(i.opcode)) {

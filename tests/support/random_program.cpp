@@ -11,6 +11,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "program/memory_plan.h"
+#include "program/snapshot_name.h"
 #include "program/verify.h"
 #include "support/collective_result.h"
 #include "support/fake_device.h"
@@ -25,8 +26,9 @@ TensorType words(std::int64_t count) {
 // Appends events in one global order, so that the program can always finish.
 class Maker {
  public:
-  Maker(std::uint64_t seed, int devices)
+  Maker(std::uint64_t seed, int devices, bool keeps)
       : random_(seed),
+        keeps_(keeps),
         live_(static_cast<std::size_t>(devices)),
         on_host_(static_cast<std::size_t>(devices)),
         open_(static_cast<std::size_t>(devices)) {
@@ -39,13 +41,14 @@ class Maker {
 
   void event() {
     const int device = pick(static_cast<int>(live_.size()));
-    switch (pick(12)) {
+    switch (pick(keeps_ ? 15 : 12)) {
       case 0:
       case 1:
         return transfer(device);
       case 2:
         return accumulate(device);
       case 3:
+        written_.insert(device);
         return run(device, {operands(device)}, {{state(device), ResultMode::update}}, {slot_type(device, state(device))});
       case 4:
         return refresh(device);
@@ -59,6 +62,11 @@ class Maker {
         return meet();
       case 9:
         return overwrite(device);
+      case 12:
+      case 13:
+        return keep(device);
+      case 14:
+        return restore(device);
       default:
         return compute(device);
     }
@@ -66,6 +74,8 @@ class Maker {
 
   Program finish() {
     for (const auto& [owner, copy] : copies_) send(owner, next(owner), state(owner), copy);
+    for (const auto& [place, slot] : snapshots_)
+      if (const auto [owner, holder] = place; owner != holder) send(owner, holder, snapshots_.at({owner, owner}), slot);
     for (int device = 0; device < static_cast<int>(live_.size()); ++device) end(device);
     plan_memory(program_);
     verify(program_);
@@ -245,6 +255,37 @@ class Maker {
     send(from, to, state(from), copy->second);
   }
 
+  // A device's snapshot of a state.
+  SlotId snapshot(int owner, int holder) {
+    const auto [known, fresh] = snapshots_.try_emplace({owner, holder});
+    if (fresh) known->second = add_slot(holder, words(8), SlotClass::snapshot, snapshot_name(0, concat("state", owner)));
+    return known->second;
+  }
+
+  // Copies a state that nothing has written yet to the host's memory, and maybe from there to that of the next device.
+  void keep(int device) {
+    if (written_.contains(device)) return;
+    pool(device, add(device, Opcode::offload), {state(device)}, {{snapshot(device, device), ResultMode::update}});
+    if (live_.size() > 1 && pick(3) > 0) send(device, next(device), snapshot(device, device), snapshot(device, next(device)));
+  }
+
+  // Copies what is kept on the device to a step slot, or over its state.
+  void restore(int device) {
+    std::vector<SlotId> kept;
+    for (const auto& [place, slot] : snapshots_)
+      if (place.second == device) kept.push_back(slot);
+    if (kept.empty()) return;
+    const SlotId from = kept[static_cast<std::size_t>(pick(static_cast<int>(kept.size())))];
+    if (pick(3) == 0) {
+      written_.insert(device);
+      pool(device, add(device, Opcode::reload), {from}, {{state(device), ResultMode::update}});
+      return;
+    }
+    const SlotId to = add_slot(device, words(8));
+    pool(device, add(device, Opcode::reload), {from}, {{to, ResultMode::store}});
+    live(device).push_back(to);
+  }
+
   // Adds a collective of a random group: on values made for it, or a sum of the members' states in place.
   void meet() {
     std::vector<std::int32_t> members;
@@ -263,6 +304,7 @@ class Maker {
       std::vector<SlotId> given;
       std::vector<Result> taken;
       if (of_states) {
+        written_.insert(member);
         given = {state(member)};
         taken = {{state(member), ResultMode::update}};
       } else {
@@ -323,17 +365,20 @@ class Maker {
   }
 
   std::mt19937_64 random_;
+  bool keeps_;
   Program program_;
   std::vector<std::vector<SlotId>> live_, on_host_, open_;  // open: sums that may get more terms
   std::map<std::pair<int, int>, int> tags_;
-  std::vector<int> met_;                 // number of collectives of each group
-  std::map<int, SlotId> copies_, kept_;  // by owner; by holder
+  std::vector<int> met_;                             // number of collectives of each group
+  std::map<int, SlotId> copies_, kept_;              // by owner; by holder
+  std::map<std::pair<int, int>, SlotId> snapshots_;  // by owner and holder
+  std::set<int> written_;                            // devices whose states are written
 };
 
 }  // namespace
 
-Program random_program(std::uint64_t seed, int devices, int events) {
-  Maker maker(seed, devices);
+Program random_program(std::uint64_t seed, int devices, int events, bool keeps) {
+  Maker maker(seed, devices, keeps);
   for (int event = 0; event < events; ++event) maker.event();
   return maker.finish();
 }

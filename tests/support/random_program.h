@@ -15,8 +15,9 @@ namespace penstock::test {
 
 // A valid program (planned and verified) of random runs, accumulators, state updates, copies of states, transfers between
 // random devices, collectives of random groups and copies to the host and back, for the fake executor. Every device outputs "out<device>",
-// a hash of all that it still holds, and owns state "state<device>". Data port "data" is split, "whole" is not.
-Program random_program(std::uint64_t seed, int devices, int events);
+// a hash of all that it still holds, and owns state "state<device>". Data port "data" is split, "whole" is not. `keeps`: states also go to
+// the host's memory and to that of other devices, as snapshots, and come back.
+Program random_program(std::uint64_t seed, int devices, int events, bool keeps = false);
 
 // Data in which every byte depends on port, row, step and seed.
 class HashData : public DataSource {

@@ -163,6 +163,7 @@ class LaneExecutor : public Executor {
 
   void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
   std::span<std::byte> address(SlotId slot) override { return inner_->address(slot); }
+  SharedTensor state(const std::string& name) const override { return inner_->state(name); }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override {

@@ -16,6 +16,7 @@
 #include "driver/check.h"
 #include "driver/training.h"
 #include "models/registry.h"
+#include "program/samples.h"
 #include "support/errors.h"
 #include "support/own_process.h"
 #include "support/random_program.h"
@@ -174,6 +175,13 @@ TEST(NcclTransport, MoreDirectionsThanAGpuHasRoomFor) {
   EXPECT_EQ(message,
             "device 0 sends to and receives from other devices in 28 directions\n"
             "  over NCCL these take 112 thread blocks at once, and a GPU may have as few as 108\n  hint: --backend gloo");
+}
+
+TEST(NcclTransport, SnapshotsThatOthersKeep) {
+  const Program program = parse_program(test::snapshots());
+  EXPECT_EQ(message_of([&] { endpoints(1)[0]->begin_step(program, 0); }),
+            "device 0 sends a snapshot or keeps another's\n"
+            "  snapshots lie in the host's memory, and NCCL sends from device to device\n  hint: --backend gloo, or no buddies");
 }
 
 // NCCL's rules, as the library of the tests keeps them: what two ends do is an error, or never ends until it is given up.

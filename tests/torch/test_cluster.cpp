@@ -36,11 +36,16 @@ c10::Device test_device() {
   return open_device(given ? given : "cpu");
 }
 
-std::unique_ptr<Cluster> make_test_cluster(std::size_t devices, std::shared_ptr<const DataSource> data, ClusterOptions options) {
+std::unique_ptr<Cluster> make_test_cluster(std::size_t devices, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+                                           ClusterOptions options) {
   const c10::Device device = test_device();
   if (!device.is_cpu()) options.hub = [device] { return make_stream_hub(device); };
   if (std::getenv("PENSTOCK_TEST_NCCL")) options.hub = [] { return std::make_unique<NcclHub>(); };
-  return make_thread_cluster(static_cast<int>(devices), torch_executor_factory(1, device), std::move(data), options);
+  return make_thread_cluster(static_cast<int>(devices), executor, std::move(data), options);
+}
+
+std::unique_ptr<Cluster> make_test_cluster(std::size_t devices, std::shared_ptr<const DataSource> data, ClusterOptions options) {
+  return make_test_cluster(devices, torch_executor_factory(1, test_device()), std::move(data), std::move(options));
 }
 
 std::map<std::string, std::vector<std::byte>> state_of(Cluster& cluster, const Program& program) {

@@ -18,6 +18,8 @@ namespace penstock::test {
 
 c10::Device test_device();
 
+std::unique_ptr<Cluster> make_test_cluster(std::size_t devices, const ExecutorFactory& executor, std::shared_ptr<const DataSource> data,
+                                           ClusterOptions options = {});
 std::unique_ptr<Cluster> make_test_cluster(std::size_t devices, std::shared_ptr<const DataSource> data, ClusterOptions options = {});
 
 // Every state tensor that the program names, whole.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that each copy of a state holds what its owner holds when the step is over.
+// Checks that each copy of a state holds what its owner holds when the step is over, and each snapshot that is written what its state held
+// when the step began, wherever it is kept.
 //
 // The step is executed with symbols instead of bytes, one for each part of a slot. Equal symbols mean equal values; a value that is
 // computed in two ways has two symbols, and then a copy is refused although it might be right.
 //
-//   a state as the step begins    its name: at this point all copies equal their owners
+//   a state or snapshot as the    its name: at this point all copies equal their owners
+//   step begins
 //   an input                      port and micro-batch
 //   a result of a run             its op, with the symbols that this reads: devices may run different tasks that do the same for a part
 //   a sum (add)                   the symbol that was there, and the symbol added
@@ -15,6 +17,7 @@
 // ensure; a device that needs what is not yet sent, or not yet given by all members of a group, lets others go on. As the program has been
 // shown to finish, this execution finishes too.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <span>
@@ -25,6 +28,7 @@
 #include "program/checks.h"
 #include "program/collective_symbols.h"
 #include "program/graph_facts.h"
+#include "program/snapshot_name.h"
 #include "program/state_parts.h"
 #include "program/symbol.h"
 
@@ -256,16 +260,39 @@ void check_copy(const Program& program, const Execution& execution, const StateP
       fail(program, copy, owner, "what is updated is copied in its owners' form: a piece of it by its name");
 }
 
+// A snapshot's part ends the step with what its state was, or with what parts of its name held before: as all others of its generation do.
+void check_snapshots(const Program& program, const Execution& execution, const StateParts& snapshots) {
+  std::array<const StatePart*, kGenerations> taken{}, left{};
+  for (const auto& [tensor, parts] : snapshots)
+    for (const StatePart& part : parts) {
+      const auto [generation, state] = parse_snapshot_name(*part.name).value();
+      const Symbol symbol = execution.symbol_of(part);
+      if (symbol == symbol_of_state(state))
+        taken[generation] = &part;
+      else if (symbol == symbol_of_state(*part.name))
+        left[generation] = &part;
+      else
+        throw Error(concat(place(program, part), " does not end the step with what state ", quote(state), " was when it began"),
+                    {concat("the snapshot ", last_write(program, part))}, "copy the state to the host's memory ahead of its first update");
+    }
+  for (int g = 0; g < kGenerations; ++g)
+    if (taken[g] && left[g])
+      throw Error(concat(place(program, *left[g]), " does not get ", quote(*left[g]->name), ", though the step takes this snapshot"),
+                  {concat("it ", last_write(program, *left[g])), concat(place(program, *taken[g]), " ", last_write(program, *taken[g]))},
+                  "take all of a snapshot, or nothing");
+}
+
 }  // namespace
 
 void check_copies(const Program& program, const Transfers& transfers) {
-  const StateParts all_copies = state_parts(program, SlotClass::copy);
-  if (all_copies.empty()) return;
+  const StateParts all_copies = state_parts(program, SlotClass::copy), snapshots = state_parts(program, SlotClass::snapshot);
+  if (all_copies.empty() && snapshots.empty()) return;
   Execution execution(program, transfers);
   execution.run();
   const StateParts owners = state_parts(program, SlotClass::state);
   for (const auto& [tensor, copies] : all_copies)
     for (const StatePart& copy : copies) check_copy(program, execution, copy, owners.at(tensor));
+  check_snapshots(program, execution, snapshots);
 }
 
 }  // namespace penstock::checks

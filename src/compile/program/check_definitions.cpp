@@ -31,12 +31,12 @@ class Lifetimes {
  public:
   explicit Lifetimes(const DeviceProgram& device) : slots_(device.slots.size()) {
     for (std::size_t s = 0; s < slots_.size(); ++s)
-      if (holds_state(device.slots[s].kind)) slots_[s].state = State::defined;
+      if (outlives_steps(device.slots[s].kind)) slots_[s].state = State::defined;
   }
 
   // A read by anything but a host copy.
   void read(const Here& here, SlotId id) const {
-    check_on_device(here, id);
+    if (here.i.opcode != Opcode::send || here.slot(id).kind != SlotClass::snapshot) check_on_device(here, id);
     reach_sum(here, id);
   }
   // Nobody reads, overwrites or frees a sum that lacks terms.
@@ -59,8 +59,8 @@ class Lifetimes {
   }
   void fill(const Here& here, SlotId id) {
     SlotState& state = slots_[id.index()];
-    if (holds_state(here.slot(id).kind))
-      here.fail(concat("slot %", here.slot(id).name, " holds a state, which is defined from the start"), {}, "update it");
+    if (outlives_steps(here.slot(id).kind))
+      here.fail(concat("slot %", here.slot(id).name, " holds a ", held(here, id), ", which is defined from the start"), {}, "update it");
     if (state.state != State::undefined)
       here.fail(concat("slot %", here.slot(id).name, " is defined twice"), {concat("before at instruction ", state.defined)});
     state.state = State::defined;
@@ -70,7 +70,8 @@ class Lifetimes {
 
   void free(const Here& here, SlotId id) {
     reach_sum(here, id);
-    if (holds_state(here.slot(id).kind)) here.fail(concat("slot %", here.slot(id).name, " holds a state, which is never freed"));
+    if (outlives_steps(here.slot(id).kind))
+      here.fail(concat("slot %", here.slot(id).name, " holds a ", held(here, id), ", which is never freed"));
     slots_[id.index()].state = State::freed;
     slots_[id.index()].freed = here.at;
   }
@@ -104,7 +105,7 @@ class Lifetimes {
     for (std::size_t s = 0; s < slots_.size(); ++s) {
       const Slot& slot = device.slots[s];
       if (slots_[s].state == State::undefined) throw Error(concat("device ", number, ": slot %", slot.name, " is never defined"));
-      if (slots_[s].state == State::defined && !holds_state(slot.kind))
+      if (slots_[s].state == State::defined && !outlives_steps(slot.kind))
         throw Error(concat("device ", number, ": slot %", slot.name, " is never freed"),
                     {concat("defined at instruction ", slots_[s].defined)});
     }
@@ -119,9 +120,9 @@ class Lifetimes {
     std::int64_t read_by = -1, written_by = -1;  // the last run or copy that reads it, and that writes it
   };
 
+  static std::string_view held(const Here& here, SlotId id) { return here.slot(id).kind == SlotClass::snapshot ? "snapshot" : "state"; }
   static void check_on_device(const Here& here, SlotId id) {
-    if (here.slot(id).kind == SlotClass::host)
-      here.fail(concat("slot %", here.slot(id).name, " lies in the host's memory"), {}, "reload it");
+    if (is_on_host(here.slot(id).kind)) here.fail(concat("slot %", here.slot(id).name, " lies in the host's memory"), {}, "reload it");
   }
 
   std::vector<SlotState> slots_;
@@ -176,14 +177,16 @@ void check_copy(const Here& here, Lifetimes& slots) {
 }
 
 void check_host_copy(const Here& here, Lifetimes& slots) {
-  const SlotId from = here.device.operands_of(here.i)[0], to = here.device.results_of(here.i)[0].slot;
+  const SlotId from = here.device.operands_of(here.i)[0];
+  const auto [to, mode] = here.device.results_of(here.i)[0];
   const bool out = here.i.opcode == Opcode::offload;
-  const SlotClass source = out ? SlotClass::step : SlotClass::host, target = out ? SlotClass::host : SlotClass::step;
-  if (here.slot(from).kind != source || here.slot(to).kind != target)
-    here.fail(concat("slot %", here.slot(from).kind != source ? here.slot(from).name : here.slot(to).name, " is of the wrong class"),
-              {out ? "an offload goes from a step slot to a host slot" : "a reload goes from a host slot to a step slot"});
+  if (is_on_host(here.slot(from).kind) == out || is_on_host(here.slot(to).kind) != out)
+    here.fail(concat("slot %", here.slot(is_on_host(here.slot(from).kind) == out ? from : to).name, " is of the wrong class"),
+              {out ? "an offload goes from the device's memory to a host or snapshot slot"
+                   : "a reload goes from a host or snapshot slot to the device's memory"});
+  if (mode == ResultMode::add) here.fail("a copy cannot add");
   slots.reach_sum(here, from);
-  slots.fill(here, to);
+  mode == ResultMode::store ? slots.fill(here, to) : slots.reach_sum(here, to);
   check_same_parts(here, from, to);
 }
 
@@ -254,7 +257,8 @@ void check(const Here& here, Lifetimes& slots) {
     case Opcode::send:
       return slots.read(here, here.i.slot);
     case Opcode::recv:
-      if (here.slot(here.i.slot).kind != SlotClass::copy) slots.define(here, here.i.slot);
+      if (const SlotClass kind = here.slot(here.i.slot).kind; kind != SlotClass::copy && kind != SlotClass::snapshot)
+        slots.define(here, here.i.slot);
       return;
     case Opcode::free:
       return slots.free(here, here.i.slot);

@@ -55,9 +55,11 @@ class Live {
 
 void check_places(const Program& program, int number) {
   const DeviceProgram& device = program.devices[number];
-  Live state(program, number), step(program, number), host(program, number);
-  for (std::size_t s = 0; s < device.slots.size(); ++s)
+  Live state(program, number), step(program, number), host(program, number), snapshots(program, number);
+  for (std::size_t s = 0; s < device.slots.size(); ++s) {
     if (holds_state(device.slots[s].kind)) state.define(SlotId(s), device.state_bytes);
+    if (device.slots[s].kind == SlotClass::snapshot) snapshots.define(SlotId(s), device.snapshot_bytes);
+  }
   const auto define = [&](SlotId id) {
     if (device.slots[id].kind == SlotClass::step) step.define(id, device.step_bytes);
     if (device.slots[id].kind == SlotClass::host) host.define(id, device.host_bytes);

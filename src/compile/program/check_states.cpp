@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "penstock/error.h"
 #include "program/checks.h"
+#include "program/snapshot_name.h"
 #include "program/state_parts.h"
 
 namespace penstock::checks {
@@ -90,6 +91,10 @@ void check_states(const Program& program) {
                   "a checkpoint would not have it: make one of its copies a state");
     for (const StatePart& copy : copies) check_copy(program, copy, owned->second);
   }
+  for (const auto& [tensor, parts] : state_parts(program, SlotClass::snapshot))
+    if (!parse_snapshot_name(tensor))
+      throw Error(concat(place(program, parts.front()), ": ", quote(*parts.front().name), " is no snapshot's name"), {},
+                  concat("the first one's would be ", snapshot_name(0, *parts.front().name)));
 }
 
 }  // namespace penstock::checks

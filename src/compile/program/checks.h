@@ -17,7 +17,7 @@ std::string place(const Program& program, int device, std::size_t instruction);
 // Checks that ids are in range (if not, a bug of whoever made the program), tasks well typed, and states as in check_states.
 void check_tables(const Program& program);
 // Checks that each state has one owner, or that pieces with one owner each tile it; that a copy has its owner's type, or is a piece of what
-// is owned; and that a device holds each state in one slot.
+// is owned; that a device holds each state in one slot; and that snapshots have snapshots' names.
 void check_states(const Program& program);
 // Checks that every slot is defined before use, freed once, never used after, and that none is left; and that parts have the types that
 // tasks, ports and copies take and give.
@@ -52,7 +52,8 @@ void check_serial_order(const Program& program, const Transfers& transfers);
 // Checks that every device finishes without any buffering, and with one queue of collectives per device (NCCL), done one after the other as
 // started.
 void check_progress(const Program& program, const Transfers& transfers);
-// Checks that copies of states end the step with what their owners have.
+// Checks that copies of states end the step with what their owners have, and all parts of a snapshot that it takes with what their states
+// were when it began.
 void check_copies(const Program& program, const Transfers& transfers);
 // Where there is a memory plan, checks that every slot has a place, that live slots do not overlap and lie inside the arenas, that tasks
 // have the scratch that they need, and that the arenas fit the limit. Giving a limit requires a plan.

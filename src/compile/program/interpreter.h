@@ -10,12 +10,12 @@
 //   run, copy     until each operand's and each overwritten result's incoming transfer or input is done, and each overwritten
 //                 result's sends are (runs follow one another on the compute lane, so they never wait for a run)
 //   send, output  until the slot's last writer is done
-//   recv, input   until the slot's sends, its last incoming transfer and the last run that touched it are done (only a copy slot can
-//                 have any: other memory was freed by its previous user, which waited)
-//   offload       as send
-//   reload        for nothing: the offload that fills the host slot went before it on the lane of host copies
-//   free          until the slot's sends, its incoming transfer and the last run that touched it are done
-//   collective    as send for its operand, as recv for its result
+//   recv, input   until the slot's sends, its last incoming transfer and the last run that touched it are done (only a copy or snapshot
+//                 slot can have any: other memory was freed by its previous user, which waited)
+//   offload       as send for its operand, as recv for its result, which only a snapshot slot need wait for
+//   reload        the same of a snapshot slot; of a host slot for nothing: the offload that fills it went before it on the lane of host
+//   copies free          until the slot's sends, its incoming transfer and the last run that touched it are done collective    as send for
+//   its operand, as recv for its result
 // An offload, reload or collective counts as a send for the slot that it reads and as a recv for the slot that it fills: a free waits for
 // either end, a run for what is filled.
 // After the last instruction it waits for whatever the slots still have under way, so a finished device is idle.

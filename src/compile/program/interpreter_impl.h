@@ -62,16 +62,23 @@ Event pending_of_collective(DeviceState& state, const Instruction& instruction, 
   return kNoEvent;
 }
 
+template <class Machine>
+Event pending_of_host_copy(DeviceState& state, const Instruction& instruction, Machine& machine) {
+  const SlotId from = state.device->operands_of(instruction)[0];
+  if (state.device->slots[from].kind != SlotClass::host)
+    if (const Event event = pending_content(state.slots[from], machine); event != kNoEvent) return event;
+  return pending_use(state, state.slots[state.device->results_of(instruction)[0].slot], machine);
+}
+
 // The event that `instruction` must wait for; kNoEvent: it may start.
 template <class Machine>
 Event blocker(DeviceState& state, const Instruction& instruction, Machine& machine) {
   if (instruction.opcode == Opcode::run || instruction.opcode == Opcode::copy) return pending_of_run(state, instruction, machine);
-  if (instruction.opcode == Opcode::reload) return kNoEvent;
+  if (is_host_copy(instruction.opcode)) return pending_of_host_copy(state, instruction, machine);
   if (is_collective(instruction.opcode)) return pending_of_collective(state, instruction, machine);
-  const bool offloads = instruction.opcode == Opcode::offload;
-  DeviceState::SlotEvents& slot = state.slots[(offloads ? state.device->operands_of(instruction)[0] : instruction.slot).index()];
-  if (!offloads && instruction.opcode != Opcode::send && instruction.opcode != Opcode::output) return pending_use(state, slot, machine);
-  return pending_content(slot, machine);
+  DeviceState::SlotEvents& slot = state.slots[instruction.slot];
+  if (instruction.opcode == Opcode::send || instruction.opcode == Opcode::output) return pending_content(slot, machine);
+  return pending_use(state, slot, machine);
 }
 
 inline void note_read(DeviceState& state, SlotId id, Event event) {

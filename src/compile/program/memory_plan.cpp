@@ -12,13 +12,15 @@
 namespace penstock {
 namespace {
 
+// Places the slots that live across steps.
 void plan_state(DeviceProgram& device) {
-  device.state_bytes = 0;
+  device.state_bytes = device.snapshot_bytes = 0;
   for (Slot& slot : device.slots) {
     slot.offset = -1;
-    if (!holds_state(slot.kind)) continue;
-    slot.offset = device.state_bytes;
-    device.state_bytes += slot_bytes(slot);
+    if (!outlives_steps(slot.kind)) continue;
+    std::int64_t& bytes = holds_state(slot.kind) ? device.state_bytes : device.snapshot_bytes;
+    slot.offset = bytes;
+    bytes += slot_bytes(slot);
   }
 }
 

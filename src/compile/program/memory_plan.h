@@ -6,9 +6,9 @@
 
 namespace penstock {
 
-// Sets Slot::offset and the devices' arena sizes. State slots get fixed places; step and host slots are placed by lifetime, from the
-// defining instruction to the free in program order (offsets.h says how well). Sets Task::scratch by plan_scratch, and scratch_bytes to
-// the largest that the device runs.
+// Sets Slot::offset and the devices' arena sizes. Slots that live across steps get fixed places; step and host slots are placed by
+// lifetime, from the defining instruction to the free in program order (offsets.h says how well). Sets Task::scratch by plan_scratch, and
+// scratch_bytes to the largest that the device runs.
 void plan_memory(Program& program);
 // Whether any slot has a place, or there are no slots; verify() has checked then that all have one. A program without a plan can be
 // verified and simulated, not run.

@@ -75,13 +75,15 @@ Slot parse_slot(Reader& r) {
     slot.kind = SlotClass::copy;
   else if (r.in.accept("host"))
     slot.kind = SlotClass::host;
+  else if (r.in.accept("snapshot"))
+    slot.kind = SlotClass::snapshot;
   else
     r.in.expect("step");
   if (r.in.accept("@")) slot.offset = integer_in(r.in, 0, kMaxArena);
   r.in.expect("(");
   do {
     slot.parts.push_back(tensor_type(r.in));
-    if (holds_state(slot.kind)) slot.names.push_back(r.in.string());
+    if (outlives_steps(slot.kind)) slot.names.push_back(r.in.string());
   } while (r.in.accept(","));
   r.in.expect(")");
   if (r.in.accept("room")) slot.room = integer_in(r.in, 1, kMaxArena);
@@ -120,12 +122,12 @@ void parse_run(Reader& r, DeviceProgram& device, Instruction& i) {
   parse_list(r.in, [&] { device.results.push_back(parse_result(r)); });
 }
 
-// A copy on the device, or one to or from the host, which always stores.
+// A copy on the device, or one to or from the host, which stores where it does not say otherwise.
 void parse_copy(Reader& r, DeviceProgram& device, Instruction& i) {
   if (r.in.peek() != '%') parse_action(r.in, i);
   device.operands.push_back(slot_name(r));
   r.in.expect("->");
-  device.results.push_back(i.opcode == Opcode::copy ? parse_result(r) : Result{slot_name(r)});
+  device.results.push_back(i.opcode == Opcode::copy || r.in.peek() != '%' ? parse_result(r) : Result{slot_name(r)});
 }
 
 void parse_collective(Reader& r, DeviceProgram& device, Instruction& i) {
@@ -221,6 +223,7 @@ void parse_device(Reader& r) {
   r.in.expect(",");
   device.scratch_bytes = setting(r.in, "scratch_bytes", 0, kMaxArena);
   if (r.in.accept(",")) device.host_bytes = setting(r.in, "host_bytes", 0, kMaxArena);
+  if (r.in.accept(",")) device.snapshot_bytes = setting(r.in, "snapshot_bytes", 0, kMaxArena);
   r.in.expect("}");
   while (r.in.accept("slot")) device.slots.push_back(parse_slot(r));
   while (parse_instruction(r, device)) {

@@ -32,7 +32,7 @@ class Writer {
 };
 
 std::string_view name(SlotClass kind) {
-  constexpr std::string_view kNames[] = {"step", "state", "copy", "host"};
+  constexpr std::string_view kNames[] = {"step", "state", "copy", "host", "snapshot"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -117,7 +117,9 @@ void put_instruction(Writer& out, const Program& program, const DeviceProgram& d
     case Opcode::reload:
       out << name(i.opcode) << " ";
       put_action(out, i);
-      out << slot(device.operands_of(i)[0]) << " -> " << slot(device.results_of(i)[0].slot);
+      out << slot(device.operands_of(i)[0]) << " -> ";
+      if (const ResultMode mode = device.results_of(i)[0].mode; mode != ResultMode::store) out << name(mode) << " ";
+      out << slot(device.results_of(i)[0].slot);
       break;
     case Opcode::free:
       out << "free " << slot(i.slot);
@@ -149,7 +151,8 @@ void put_device(Writer& out, const Program& program, std::size_t number) {
   const DeviceProgram& device = program.devices[number];
   out << "device " << static_cast<std::int64_t>(number) << " {state_bytes=" << device.state_bytes << ", step_bytes=" << device.step_bytes
       << ", scratch_bytes=" << device.scratch_bytes;
-  if (device.host_bytes > 0) out << ", host_bytes=" << device.host_bytes;
+  if (device.bytes_on_host() > 0) out << ", host_bytes=" << device.host_bytes;
+  if (device.snapshot_bytes > 0) out << ", snapshot_bytes=" << device.snapshot_bytes;
   out << "}\n";
   for (const Slot& slot : device.slots) {
     out << "  ";

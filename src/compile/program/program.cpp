@@ -93,7 +93,8 @@ class ProgramHash {
     });
   }
   void device(const DeviceProgram& device) {
-    for (const std::int64_t bytes : {device.state_bytes, device.step_bytes, device.scratch_bytes, device.host_bytes}) number(bytes);
+    for (const std::int64_t bytes : {device.state_bytes, device.step_bytes, device.scratch_bytes, device.host_bytes, device.snapshot_bytes})
+      number(bytes);
     list(device.slots, [&](const Slot& one) { slot(one); });
     list(device.instructions, [&](const Instruction& one) { instruction(device, one); });
   }

@@ -99,7 +99,7 @@ void check_tables(const Program& program) {
     const DeviceProgram& device = program.devices[d];
     check_names(device.slots, "slot", concat("device ", d, ": "));
     for (const Slot& slot : device.slots)
-      invariant(slot.names.size() == (holds_state(slot.kind) ? slot.parts.size() : 0), "a slot's names do not match its parts");
+      invariant(slot.names.size() == (outlives_steps(slot.kind) ? slot.parts.size() : 0), "a slot's names do not match its parts");
     check_ids(program, device);
   }
   check_groups(program);

@@ -21,11 +21,12 @@ struct VerifyOptions {
 //   every device finishes;
 //   each slot is defined before use, freed once, never used after, and no step or host slot stays;
 //   a sum has all its terms before anybody reads it, and none is added behind that;
-//   host slots are reached by offloads and reloads only;
+//   host slots are reached by offloads and reloads only, and snapshot slots by these, sends and receives;
 //   both ends of each transfer agree in order, types and bytes;
 //   operand and result parts match the task's graph;
 //   no two tasks, ports, or slots of a device have one name, so that the text form reads back;
 //   a device holds each state once, and ends the step with what its owner has;
+//   a snapshot is what the state was when the step began, all of it, or what it was before;
 //   where the program has a memory plan, slots that live at the same time do not overlap, every task has its scratch, and the arenas fit
 //   the
 //   limit.

@@ -44,14 +44,15 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Binds a verified program's device: its tasks to kernels, its slots to addresses. A named state tensor (a part of a state or copy slot)
-  // lives as long as the executor: it keeps its value through any number of loads, also of programs that do not name it; a name never
+  // Binds a verified program's device: its tasks to kernels, its slots to addresses. A named tensor (a part of a state, copy or snapshot
+  // slot) lives as long as the executor: it keeps its value through any number of loads, also of programs that do not name it; a name never
   // seen before starts as zeros. Everything else is of the program. Throws Error (unknown op, no kernel).
   virtual void load(std::shared_ptr<const Program> program, int device) = 0;
   // Where a slot lies in the device's memory (its parts at part_offset), until the next load. Only kernels and the device's transport may
   // look there: it need not be memory of the host.
   virtual std::span<std::byte> address(SlotId slot) = 0;
-  // A state tensor, or a piece of one, by its name: where it lies until a load moves it. Null memory: it is not the host's, or not known.
+  // A state tensor, a piece of one, or a part of a snapshot, by its name: where it lies until a load moves it. Null memory: it is not the
+  // host's, or not known. A snapshot's is the host's, and what lies there changes in steps of programs that write that generation alone.
   virtual SharedTensor state(const std::string&) const { return {}; }
   // Memory of the host, zeroed, that write() copies from and read() copies to while the host does something else, also in a recorded step.
   virtual std::shared_ptr<std::byte[]> host_memory(std::size_t bytes) { return std::make_shared<std::byte[]>(bytes); }
@@ -92,6 +93,7 @@ struct CollectiveCall {
   std::size_t member = 0;             // place of this device in the group
   std::size_t root = 0;               // broadcast: place of the one that gives
   DType dtype = DType::f32;           // of what is summed
+  bool on_host = false;               // of one end of a transfer, where a transport makes it a broadcast: its bytes are the host's
   std::span<const std::byte> from{};
   std::span<std::byte> to{};
 };

@@ -53,7 +53,7 @@ std::vector<std::string> largest_tensors(const Program& program, const DevicePro
   std::vector<Held> held;
   for (const SlotId slot : device.slots.ids())
     for (std::size_t p = 0; p < device.slots[slot].parts.size(); ++p)
-      if (device.slots[slot].kind != SlotClass::host) held.push_back({device.slots[slot].parts[p].bytes(), slot, p});
+      if (!is_on_host(device.slots[slot].kind)) held.push_back({device.slots[slot].parts[p].bytes(), slot, p});
   std::ranges::stable_sort(held, std::ranges::greater{}, &Held::bytes);
   std::vector<std::string> out;
   for (std::size_t h = 0; h < held.size() && out.size() < most; ++h) {
@@ -74,7 +74,7 @@ void check_bytes(const Program& program, std::size_t devices, std::int64_t bytes
   for (std::size_t d = 0; d < std::min(count, kShown); ++d) {
     const DeviceProgram& device = program.devices[d];
     lines.push_back(concat("device ", d, " plans ", size_text(device.device_bytes()), ": ", planned_text(device),
-                           device.host_bytes > 0 ? concat("; and ", size_text(device.host_bytes), " on the host") : ""));
+                           device.bytes_on_host() > 0 ? concat("; and ", size_text(device.bytes_on_host()), " on the host") : ""));
   }
   if (count > kShown) lines.push_back(concat("and ", count - kShown, " devices more"));
   throw Error(concat("program ", program.name, " needs ", size_text(bytes), " of memory; ", room.limit, " is ", size_text(room.bytes)),
@@ -100,7 +100,7 @@ PlannedBytes planned_bytes(const Program& program, std::size_t devices) {
   PlannedBytes sum;
   for (std::size_t d = 0; d < std::min(devices, program.devices.size()); ++d) {
     sum.devices += program.devices[d].device_bytes();
-    sum.host += program.devices[d].host_bytes;
+    sum.host += program.devices[d].bytes_on_host();
   }
   return sum;
 }

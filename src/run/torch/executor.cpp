@@ -15,6 +15,7 @@
 #include "base/invariant.h"
 #include "base/text.h"
 #include "penstock/error.h"
+#include "program/snapshot_name.h"
 #include "torch/allocation_count.h"
 #include "torch/bind.h"
 #include "torch/device.h"
@@ -33,6 +34,7 @@ class TorchExecutor final : public Executor {
         compiler_(std::move(compiler)),
         faults_(device.is_cpu() ? nullptr : std::make_unique<Faults>(device)),
         state_(device),
+        snapshots_(device, StateStore::Holds::snapshots),
         spare_(device, faults_.get(), compiler_.get()) {
     at::set_num_threads(threads);
     if (device.is_cpu()) return;
@@ -48,13 +50,15 @@ class TorchExecutor final : public Executor {
     const auto memory = std::make_shared<Arena>(Arena::beside(static_cast<std::int64_t>(bytes), on_));
     return {memory, memory->data()};
   }
-  SharedTensor state(const std::string& name) const override { return state_.share(name); }
+  SharedTensor state(const std::string& name) const override {
+    return parse_snapshot_name(name) ? snapshots_.share(name) : state_.share(name);
+  }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;
   DeviceLanes* lanes() const override { return lanes_ ? const_cast<StreamLanes*>(&*lanes_) : nullptr; }
   bool asynchronous() const override { return lanes_ && !host_waits_; }
-  std::uint64_t placement() const override { return state_.placed() + arenas_; }
+  std::uint64_t placement() const override { return state_.placed() + snapshots_.placed() + arenas_; }
   void end_step() override {
     if (faults_ && faults_->has_checks()) on_lane(DeviceLane::compute, [this] { return faults_->tell(), true; });
   }
@@ -92,8 +96,7 @@ class TorchExecutor final : public Executor {
   void copy(const Instruction& instruction);
   void run(const Instruction& instruction);
   Memory memory_of(SlotId slot, std::size_t offset = 0) const {
-    return {addresses_[slot.index()] + offset,
-            device_->slots[slot.index()].kind == SlotClass::host ? c10::Device(c10::DeviceType::CPU) : on_};
+    return {addresses_[slot.index()] + offset, is_on_host(device_->slots[slot.index()].kind) ? c10::Device(c10::DeviceType::CPU) : on_};
   }
   // Calls `work` where its device works: on the host, which is done then and makes no function object, or on the lane's stream.
   template <class Work>
@@ -111,7 +114,7 @@ class TorchExecutor final : public Executor {
   const std::unique_ptr<Faults> faults_;  // null: of the host
   std::shared_ptr<const Program> program_;
   const DeviceProgram* device_ = nullptr;
-  StateStore state_;
+  StateStore state_, snapshots_;
   Arena step_, scratch_, host_;
   std::uint64_t arenas_ = 0;  // how many of them there have been
   Spare spare_;
@@ -157,7 +160,9 @@ void TorchExecutor::grow(Arena& arena, std::int64_t bytes, const Make& make) {
 }
 
 void TorchExecutor::place_slots() {
-  addresses_ = state_.place(*device_);
+  addresses_.assign(device_->slots.size(), nullptr);
+  state_.place(*device_, addresses_);
+  snapshots_.place(*device_, addresses_);
   if (scratch_.bytes() < device_->scratch_bytes) frames_.clear();  // they are bound to it
   const auto on_device = [this](std::int64_t bytes) { return Arena(bytes, on_); };
   grow(step_, device_->step_bytes, on_device);
@@ -165,7 +170,7 @@ void TorchExecutor::place_slots() {
   grow(host_, device_->host_bytes, [this](std::int64_t bytes) { return Arena::beside(bytes, on_); });
   for (std::size_t i = 0; i < device_->slots.size(); ++i) {
     const Slot& slot = device_->slots[i];
-    if (!holds_state(slot.kind)) addresses_[i] = (slot.kind == SlotClass::host ? host_ : step_).data() + slot.offset;
+    if (!outlives_steps(slot.kind)) addresses_[i] = (slot.kind == SlotClass::host ? host_ : step_).data() + slot.offset;
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
+#include "devices/host_transfers.h"
 #include "torch/arena.h"
 #include "torch/device.h"
 #include "torch/device_sum.h"
@@ -129,6 +130,9 @@ class NcclTransport final : public Transport, private StreamWatch {
 };
 
 void NcclTransport::begin_step(const Program& program, int device) {
+  if (!host_transfers(program.devices[static_cast<std::size_t>(device)]).empty())
+    throw Error(concat("device ", device, " sends a snapshot or keeps another's"),
+                {"snapshots lie in the host's memory, and NCCL sends from device to device"}, "--backend gloo, or no buddies");
   device_ = device;
   groups_ = &program.groups;
   std::set<Direction> directions;

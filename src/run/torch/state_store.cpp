@@ -26,7 +26,7 @@ void StateStore::move(const Slot& slot, const std::shared_ptr<Arena>& block, std
     Entry& entry = entries_[slot.names[i]];
     std::byte* data = address + part_offset(slot, i);
     if (entry.data && entry.type == slot.parts[i])
-      copy_bytes({data, device_}, {entry.data, device_}, static_cast<std::size_t>(entry.type.bytes()));
+      copy_bytes({data, lies_on()}, {entry.data, lies_on()}, static_cast<std::size_t>(entry.type.bytes()));
     if (entry.block) left.push_back(std::move(entry.block));
     entry = {block, data, slot.parts[i]};
   }
@@ -35,25 +35,24 @@ void StateStore::move(const Slot& slot, const std::shared_ptr<Arena>& block, std
 std::int64_t StateStore::bytes_to_place(const DeviceProgram& device) const {
   std::int64_t bytes = 0;
   for (const Slot& slot : device.slots)
-    if (holds_state(slot.kind) && !find(slot)) bytes += slot_bytes(slot);
+    if (has(slot) && !find(slot)) bytes += slot_bytes(slot);
   return bytes;
 }
 
-std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {
-  std::vector<std::byte*> addresses(device.slots.size(), nullptr);
+void StateStore::place(const DeviceProgram& device, std::vector<std::byte*>& addresses) {
   std::vector<std::size_t> homeless;
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < device.slots.size(); ++i) {
     const Slot& slot = device.slots[i];
-    if (!holds_state(slot.kind)) continue;
+    if (!has(slot)) continue;
     addresses[i] = find(slot);
     if (addresses[i]) continue;
     homeless.push_back(i);
     bytes += slot_bytes(slot);
   }
-  if (homeless.empty()) return addresses;
+  if (homeless.empty()) return;
   std::ranges::stable_sort(homeless, {}, [&](std::size_t i) { return device.slots[i].offset; });
-  auto block = std::make_shared<Arena>(bytes, device_);
+  auto block = std::make_shared<Arena>(holds_ == Holds::state ? Arena(bytes, device_) : Arena::beside(bytes, device_));
   std::byte* next = block->data();
   std::vector<std::shared_ptr<Arena>> left;
   for (std::size_t i : homeless) {
@@ -63,12 +62,11 @@ std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {
   }
   synchronise(device_);
   ++placed_;
-  return addresses;
 }
 
 SharedTensor StateStore::share(const std::string& name) const {
   const auto entry = entries_.find(name);
-  if (entry == entries_.end() || !device_.is_cpu()) return {};
+  if (entry == entries_.end() || !lies_on().is_cpu()) return {};
   return {entry->second.type, {entry->second.block, entry->second.data}};
 }
 

@@ -2,6 +2,7 @@
 #include "torch/stream_hub.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
 
 #include <condition_variable>
@@ -13,6 +14,7 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
+#include "devices/host_transfers.h"
 #include "torch/device.h"
 #include "torch/device_sum.h"
 #include "torch/stream_lanes.h"
@@ -95,6 +97,22 @@ at::Tensor sum_of(const Meeting& meeting, std::size_t begin, std::size_t bytes, 
   return sum_of_terms(terms, bytes, meeting.calls[0].dtype, device);
 }
 
+// Copies what the root gives to one that takes it. From host to host it goes over the device's memory, as work on the stream.
+void copy_from_root(const CollectiveCall& root, const CollectiveCall& to, c10::Device device) {
+  const auto memory_of = [&](const CollectiveCall& call, const std::byte* data) {
+    return Memory{const_cast<std::byte*>(data), call.on_host ? c10::Device(c10::DeviceType::CPU) : device};
+  };
+  Memory from = memory_of(root, root.from.data());
+  at::Tensor between;
+  if (root.on_host && to.on_host) {
+    between = at::empty({std::ssize(to.to)}, at::TensorOptions(device).dtype(at::kByte));
+    const Memory there{static_cast<std::byte*>(between.data_ptr()), device};
+    copy_bytes(there, from, to.to.size());
+    from = there;
+  }
+  copy_bytes(memory_of(to, to.to.data()), from, to.to.size());
+}
+
 // Gives the current stream all the copies and sums of a meeting to which everybody has come.
 void do_all(const Meeting& meeting, c10::Device device) {
   const std::vector<CollectiveCall>& calls = meeting.calls;
@@ -128,7 +146,7 @@ void do_all(const Meeting& meeting, c10::Device device) {
       return;
     default:  // broadcast, and a transfer, which is one
       for (const CollectiveCall& call : calls)
-        if (call.to.data()) copy(call.to.data(), calls[call.root].from.data(), call.to.size());
+        if (call.to.data()) copy_from_root(calls[call.root], call, device);
   }
 }
 
@@ -136,12 +154,17 @@ class StreamTransport final : public Transport {
  public:
   StreamTransport(StreamHub& hub, int device, StreamLanes& lanes) : hub_(hub), device_(device), lanes_(lanes) {}
 
-  void begin_step(const Program& program, int) override { groups_ = &program.groups; }
+  void begin_step(const Program& program, int device) override {
+    groups_ = &program.groups;
+    of_host_ = host_transfers(program.devices[static_cast<std::size_t>(device)]);
+  }
   Event send(int peer, int tag, std::span<const std::byte> bytes) override {
-    return meet({{device_, peer}, tag, true}, {.opcode = Opcode::broadcast, .tag = tag, .member = 0, .from = bytes});
+    const bool on_host = of_host_.contains({Opcode::send, peer, tag});
+    return meet({{device_, peer}, tag, true}, {.opcode = Opcode::broadcast, .tag = tag, .member = 0, .on_host = on_host, .from = bytes});
   }
   Event receive(int peer, int tag, std::span<std::byte> bytes) override {
-    return meet({{peer, device_}, tag, true}, {.opcode = Opcode::broadcast, .tag = tag, .member = 1, .to = bytes});
+    const bool on_host = of_host_.contains({Opcode::recv, peer, tag});
+    return meet({{peer, device_}, tag, true}, {.opcode = Opcode::broadcast, .tag = tag, .member = 1, .on_host = on_host, .to = bytes});
   }
   Event collective(const CollectiveCall& call) override {
     return meet({(*groups_)[static_cast<std::size_t>(call.group)], call.tag, false}, call);
@@ -158,6 +181,7 @@ class StreamTransport final : public Transport {
   int device_;
   StreamLanes& lanes_;
   const std::vector<std::vector<std::int32_t>>* groups_ = nullptr;
+  HostTransfers of_host_{};
 };
 
 Event StreamTransport::meet(const Key& key, const CollectiveCall& call) {
