@@ -11,12 +11,16 @@
 //   a collective's result         the members' terms in the group's order, and the place and size, where these are summed; else the parts
 //                                 that are moved (collective_symbols.h says what transports promise)
 //
+// Where a copy in another form than its owner's is written, or its owner is, the symbols are those of moved_symbols.h instead, by which
+// each element that both have is compared: so a program is proved that does nothing but move state.
+//
 // Transfers, copies and host copies hand symbols on. A device's instructions take effect in program order, which the interpreter's waits
 // ensure; a device that needs what is not yet sent, or not yet given by all members of a group, lets others go on. As the program has been
 // shown to finish, this execution finishes too.
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "base/invariant.h"
@@ -25,6 +29,7 @@
 #include "program/checks.h"
 #include "program/collective_symbols.h"
 #include "program/graph_facts.h"
+#include "program/moved_symbols.h"
 #include "program/state_parts.h"
 #include "program/symbol.h"
 
@@ -63,8 +68,12 @@ struct Contents {
 // follow, one for each member.
 class Execution {
  public:
-  Execution(const Program& program, const Transfers& transfers) : program_(program), transfers_(transfers) {
+  // `moved`: gives the states' symbols, of which `owners` are all; null: each part has its own.
+  Execution(const Program& program, const Transfers& transfers, MovedSymbols* moved, const StateParts& owners)
+      : program_(program), transfers_(transfers), moved_(moved) {
     for (const DeviceProgram& device : program.devices) devices_.emplace_back(device);
+    if (moved)
+      for (Contents& device : devices_) set_pieces(device, owners);
     std::size_t deliveries = transfers.all.size();
     for (const Collective& collective : transfers.collectives) {
       const std::size_t members = collective.instructions.size();
@@ -103,6 +112,16 @@ class Execution {
     std::size_t missing = 0;  // members that have not started it
     std::vector<SlotSymbols> given{}, taken{};
   };
+
+  void set_pieces(Contents& contents, const StateParts& owners) {
+    const DeviceProgram& device = program_.devices[static_cast<std::size_t>(&contents - devices_.data())];
+    for (const SlotId slot : device.slots.ids())
+      for (std::size_t p = 0; p < device.slots[slot].names.size(); ++p) {
+        const Piece piece = parse_piece(device.slots[slot].names[p]);
+        contents.symbols[contents.slots[slot].first + p] =
+            moved_->of_piece(symbol_of_state(piece.tensor), whole_elements(owners.at(piece.tensor)), piece);
+      }
+  }
 
   const DeviceProgram& own() const { return program_.devices[at_]; }
   std::span<Symbol> symbols(SlotId id) {
@@ -181,7 +200,10 @@ class Execution {
     inputs_.clear();
     for (const SlotId operand : operands) inputs_.insert(inputs_.end(), symbols(operand).begin(), symbols(operand).end());
     const TaskGraph& task = program_.tasks[i.task].graph;
-    task.facts().symbols.get([&] { return TaskSymbols(*task); }).run(inputs_, values_, outputs_);
+    if (moved_ && MovedSymbols::moves_only(task))
+      moved_->run(task, inputs_, outputs_);
+    else
+      task.facts().symbols.get([&] { return TaskSymbols(*task); }).run(inputs_, values_, outputs_);
     std::size_t output = 0;
     for (const Result& result : results) {
       for (Symbol& symbol : symbols(result.slot)) {
@@ -216,6 +238,7 @@ class Execution {
 
   const Program& program_;
   const Transfers& transfers_;
+  MovedSymbols* const moved_;
   std::vector<Contents> devices_;
   std::vector<std::optional<std::vector<Symbol>>> delivered_;
   std::vector<Meeting> meetings_;                  // by collective
@@ -243,17 +266,42 @@ std::string last_write(const Program& program, const StatePart& part) {
               std::string(hint));
 }
 
-void check_copy(const Program& program, const Execution& execution, const StatePart& copy, const std::vector<StatePart>& owners) {
+// The owner that has the copy's form; null: there is none.
+const StatePart* same_form(const StatePart& copy, const std::vector<StatePart>& owners) {
   const auto same = std::ranges::find_if(owners, [&](const StatePart& owner) { return *owner.name == *copy.name; });
-  if (same != owners.end()) {
+  return same == owners.end() ? nullptr : &*same;
+}
+
+void check_copy(const Program& program, const Execution& execution, MovedSymbols* moved, const StatePart& copy,
+                const std::vector<StatePart>& owners) {
+  if (const StatePart* const same = same_form(copy, owners)) {
     if (execution.symbol_of(copy) != execution.symbol_of(*same))
       fail(program, copy, *same, "send it there after its owner's last update, or update it alike");
     return;
   }
+  if (!moved) return;
   const std::int64_t elements = whole_elements(owners);
   for (const StatePart& owner : owners)
-    if ((execution.is_written(owner) || execution.is_written(copy)) && overlap(owner.piece, copy.piece, elements))
+    if ((execution.is_written(owner) || execution.is_written(copy)) &&
+        !moved->agree(owner.piece, execution.symbol_of(owner), copy.piece, execution.symbol_of(copy), elements))
       fail(program, copy, owner, "what is updated is copied in its owners' form: a piece of it by its name");
+}
+
+// Whether the step writes a copy that is in another form than what it is of, or what that is of.
+bool writes_other_forms(const Program& program, const StateParts& all_copies, const StateParts& all_owners) {
+  std::vector<std::set<SlotId>> written;
+  for (const DeviceProgram& device : program.devices) {
+    std::set<SlotId>& slots = written.emplace_back();
+    for (const Instruction& instruction : device.instructions)
+      for (const SlotId slot : states_written(device, instruction)) slots.insert(slot);
+  }
+  const auto is_written = [&](const StatePart& part) { return written[part.device].contains(SlotId(part.slot)); };
+  return std::ranges::any_of(all_copies, [&](const auto& of_tensor) {
+    const std::vector<StatePart>& owners = all_owners.at(of_tensor.first);
+    return std::ranges::any_of(of_tensor.second, [&](const StatePart& copy) {
+      return !same_form(copy, owners) && (is_written(copy) || std::ranges::any_of(owners, is_written));
+    });
+  });
 }
 
 }  // namespace
@@ -261,11 +309,13 @@ void check_copy(const Program& program, const Execution& execution, const StateP
 void check_copies(const Program& program, const Transfers& transfers) {
   const StateParts all_copies = state_parts(program, SlotClass::copy);
   if (all_copies.empty()) return;
-  Execution execution(program, transfers);
-  execution.run();
   const StateParts owners = state_parts(program, SlotClass::state);
+  MovedSymbols symbols;
+  MovedSymbols* const moved = writes_other_forms(program, all_copies, owners) ? &symbols : nullptr;
+  Execution execution(program, transfers, moved, owners);
+  execution.run();
   for (const auto& [tensor, copies] : all_copies)
-    for (const StatePart& copy : copies) check_copy(program, execution, copy, owners.at(tensor));
+    for (const StatePart& copy : copies) check_copy(program, execution, moved, copy, owners.at(tensor));
 }
 
 }  // namespace penstock::checks
