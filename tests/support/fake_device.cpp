@@ -79,6 +79,11 @@ class FakeExecutor : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override;
   std::span<std::byte> address(SlotId slot) override { return memory_[slot]; }
+  void forget(const std::vector<std::string>& names) override {
+    keep_state();
+    own_ = nullptr;
+    for (const std::string& name : names) states_.erase(name);
+  }
   std::uint64_t placement() const override { return loads_; }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;

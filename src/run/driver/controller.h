@@ -29,10 +29,6 @@ class Carrier {
   virtual void tell(const Command&) {}
 };
 
-// State goes from program to program by its name alone: throws Error naming device and state where one of `after` lies in other pieces than
-// in `before`.
-void check_carried(const Program& before, const Program& after);
-
 std::unique_ptr<Cluster> make_cluster(std::unique_ptr<Carrier> carrier);
 
 }  // namespace penstock

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint32_t kCommandMark = 0x33435350;  // "PSC3"
+constexpr std::uint32_t kCommandMark = 0x34435350;  // "PSC4"
 constexpr std::uint32_t kReplyMark = 0x35525350;    // "PSR5"
 
 // Values that are written as their bytes are in memory.
@@ -179,7 +179,7 @@ void fields(auto& message, Is<Reply> auto& r) {
 }
 // All that stands behind the program.
 void fields(auto& message, Is<Command> auto& c) {
-  message(c.source, c.input, c.record_spans, c.text, c.results, c.error);
+  message(c.source, c.input, c.record_spans, c.text, c.results, c.error, c.names);
 }
 
 constexpr std::int64_t kKeptFor = 64;  // programs

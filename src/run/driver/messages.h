@@ -25,6 +25,7 @@ struct Command {
     save_state,
     state,
     share_state,
+    forget,
     disconnect,
     reconnect,
     begin_call,
@@ -40,6 +41,7 @@ struct Command {
                                              // for reconnect: a name that no connections had before
   Shared results = {};                       // for end_call
   std::string error = {};                    // for end_call and stop: a whole message; empty: no error
+  std::vector<std::string> names = {};       // for forget: of states that no loaded program has
 };
 
 // The part of a state tensor that a device owns: all of it, or a piece.

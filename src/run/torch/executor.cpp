@@ -49,6 +49,7 @@ class TorchExecutor final : public Executor {
     return {memory, memory->data()};
   }
   SharedTensor state(const std::string& name) const override { return state_.share(name); }
+  void forget(const std::vector<std::string>& names) override { state_.forget(names); }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;

@@ -12,7 +12,7 @@ std::byte* StateStore::find(const Slot& slot) const {
   std::byte* begin = nullptr;
   for (std::size_t i = 0; i < slot.parts.size(); ++i) {
     auto entry = entries_.find(slot.names[i]);
-    if (entry == entries_.end() || entry->second.type != slot.parts[i]) return nullptr;
+    if (entry == entries_.end() || entry->second.type != slot.parts[i] || entry->second.leaves) return nullptr;
     if (i == 0) begin = entry->second.data;
     if (entry->second.data != begin + part_offset(slot, i)) return nullptr;
   }
@@ -64,6 +64,13 @@ std::vector<std::byte*> StateStore::place(const DeviceProgram& device) {
   synchronise(device_);
   ++placed_;
   return addresses;
+}
+
+void StateStore::forget(const std::vector<std::string>& names) {
+  for (const std::string& name : names) entries_.erase(name);
+  std::map<const Arena*, std::int64_t> used;
+  for (const auto& [name, entry] : entries_) used[entry.block.get()] += entry.type.bytes();
+  for (auto& [name, entry] : entries_) entry.leaves = 2 * used.at(entry.block.get()) < entry.block->bytes();
 }
 
 SharedTensor StateStore::share(const std::string& name) const {
