@@ -223,7 +223,7 @@ TEST(MoveState, IsFewMessagesAndOps) {
 TEST(MoveState, RefusesWhatNobodyHolds) {
   EXPECT_EQ(moved({"0 state f32[4] w[0:4]", "1 state f32[4] w[4:8]"}, {"2 state f32[8] w"}), "no error");
   Program held = program_of({"0 state f32[4] w[0:4]", "1 state f32[2] w[4:6]", "2 state f32[2] w[6:8]"}, 3);
-  std::vector<std::vector<HeldPart>> parts = held_by(held);
+  std::vector<std::vector<HeldPiece>> parts = held_by(held);
   parts[1].clear();
   EXPECT_EQ(message_of([&] { move_state(parts, program_of({"2 state f32[8] w"}, 3)); }),
             "no device holds the elements [4:6] of state \"w\"\n  device 2 is to have them, in w\n  hint: begin again from a checkpoint");

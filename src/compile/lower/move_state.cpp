@@ -33,16 +33,16 @@ constexpr std::int64_t kRoundBytes = std::int64_t{64} << 20;  // that a device m
 // A held part that elements of a tensor are taken from.
 struct Source {
   std::int32_t device = 0;
-  const HeldPart* part = nullptr;
+  const HeldPiece* part = nullptr;
   Piece piece;
 };
 using Sources = std::map<std::string, std::vector<Source>>;  // by tensor, in the order of the devices
 
 // Which held part is a source of which tensor.
-Sources sources_of(const std::vector<std::vector<HeldPart>>& held) {
+Sources sources_of(const std::vector<std::vector<HeldPiece>>& held) {
   Sources out;
   for (std::size_t d = 0; d < held.size(); ++d)
-    for (const HeldPart& part : held[d]) {
+    for (const HeldPiece& part : held[d]) {
       Piece piece = parse_piece(part.name);
       out[piece.tensor].push_back({static_cast<std::int32_t>(d), &part, std::move(piece)});
     }
@@ -321,19 +321,19 @@ std::vector<const checks::StatePart*> missing_parts(const std::vector<std::set<s
 
 }  // namespace
 
-std::vector<std::vector<HeldPart>> held_by(const Program& program) {
-  std::vector<std::vector<HeldPart>> out(program.devices.size());
+std::vector<std::vector<HeldPiece>> held_by(const Program& program) {
+  std::vector<std::vector<HeldPiece>> out(program.devices.size());
   for (std::size_t d = 0; d < out.size(); ++d)
     for (const Slot& slot : program.devices[d].slots)
       for (std::size_t p = 0; p < slot.names.size(); ++p) out[d].push_back({slot.names[p], slot.parts[p], slot.kind});
   return out;
 }
 
-Program move_state(const std::vector<std::vector<HeldPart>>& held, const Program& wanted) {
+Program move_state(const std::vector<std::vector<HeldPiece>>& held, const Program& wanted) {
   const std::size_t devices = std::max(held.size(), wanted.devices.size());
   std::vector<std::set<std::string_view>> names(devices);
   for (std::size_t d = 0; d < held.size(); ++d)
-    for (const HeldPart& part : held[d]) names[d].insert(part.name);
+    for (const HeldPiece& part : held[d]) names[d].insert(part.name);
   Sources sources = sources_of(held);
   const checks::StateParts all_owners = checks::state_parts(wanted, SlotClass::state);
   checks::StateParts all_copies = checks::state_parts(wanted, SlotClass::copy);

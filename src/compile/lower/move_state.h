@@ -12,20 +12,20 @@
 namespace penstock {
 
 // A part that a device holds: a state or a piece of one, by its name (program/piece.h).
-struct HeldPart {
+struct HeldPiece {
   std::string name;
   TensorType type;
   SlotClass kind = SlotClass::state;  // state or copy: a source is as good as the other
 };
 
 // By device, what it holds behind a step of the program.
-std::vector<std::vector<HeldPart>> held_by(const Program& program);
+std::vector<std::vector<HeldPiece>> held_by(const Program& program);
 
 // Returns a program for held.size() devices, or for as many as are wanted where these are more, that makes on each device what `wanted` has
 // there of states and copies and the device does not hold. Devices have one numbering: one that is new holds nothing, one that leaves is
 // behind those of `wanted`. A part of the same name is not touched. An element comes from the device itself if it is there, else from one
 // of those that have sent the fewest bytes, and only once. Nothing has to be moved: a program without devices.
 // Throws Error, naming tensor and elements, for what nobody holds, and for parts of another dtype or size.
-Program move_state(const std::vector<std::vector<HeldPart>>& held, const Program& wanted);
+Program move_state(const std::vector<std::vector<HeldPiece>>& held, const Program& wanted);
 
 }  // namespace penstock

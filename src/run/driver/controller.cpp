@@ -76,11 +76,11 @@ std::string silent_members(const std::vector<Reply>& replies, const Reply& faile
 }
 
 // The parts that hold state by their names, by tensor: whole or pieces, owned or copied.
-using HeldState = std::map<std::string, std::map<std::string, HeldPart>>;
+using HeldState = std::map<std::string, std::map<std::string, HeldPiece>>;
 
-HeldState state_of(const std::vector<HeldPart>& parts) {
+HeldState state_of(const std::vector<HeldPiece>& parts) {
   HeldState out;
-  for (const HeldPart& part : parts) out[parse_piece(part.name).tensor].emplace(part.name, part);
+  for (const HeldPiece& part : parts) out[parse_piece(part.name).tensor].emplace(part.name, part);
   return out;
 }
 
@@ -207,7 +207,7 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
   check_room(program, here, held_bytes_, {memory_room(), carrier_->device_room()});
   held_.resize(devices());
   std::vector<HeldState> wanted;
-  for (const std::vector<HeldPart>& parts : held_by(program)) {
+  for (const std::vector<HeldPiece>& parts : held_by(program)) {
     wanted.push_back(state_of(parts));
     check_carried(wanted.size() - 1, held_[wanted.size() - 1], wanted.back());
   }
@@ -263,7 +263,7 @@ void Controller::set_values(const StateSource& source) {
 // Gives the program the present value of all that it has.
 void Controller::move_to(std::uint64_t program) {
   if (holders_.outdated(program).empty()) return;
-  std::vector<std::vector<HeldPart>> present(held_.size());
+  std::vector<std::vector<HeldPiece>> present(held_.size());
   for (std::size_t d = 0; d < held_.size(); ++d)
     for (const auto& [tensor, parts] : held_[d])
       for (const auto& [name, part] : parts)
