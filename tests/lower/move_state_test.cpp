@@ -180,6 +180,36 @@ TEST(MoveState, RandomPiecesBecomeOthers) {
   }
 }
 
+// A slice that takes the elements ahead of those that it is to take.
+bool shift_a_slice(Program& move, Random& random) {
+  std::vector<std::pair<TaskId, OpId>> slices;
+  for (const TaskId task : move.tasks.ids())
+    for (const OpId op : move.tasks[task].graph->ops.ids())
+      if (const Op& slice = move.tasks[task].graph->ops[op]; slice.name == "slice" && attribute<std::int64_t>(slice, "start") > 0)
+        slices.emplace_back(task, op);
+  if (slices.empty()) return false;
+  const auto [task, op] = slices[static_cast<std::size_t>(draw(random, 0, static_cast<int>(slices.size()) - 1))];
+  Graph graph = *move.tasks[task].graph;
+  for (const char* end : {"start", "end"}) graph.ops[op].attributes[end] = attribute<std::int64_t>(graph.ops[op], end) - 1;
+  move.tasks[task].graph = graph;
+  return true;
+}
+
+TEST(MoveState, AWrongOneIsRefused) {
+  int tried = 0;
+  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const std::vector<Shape> shapes = {test::random_sizes(random), test::random_sizes(random)};
+    const RandomState held = random_state(random, shapes, 3), wanted = random_state(random, shapes, 3);
+    Program move = move_state(held_by(program_of(held, 3)), program_of(wanted, 3));
+    if (!shift_a_slice(move, random)) continue;
+    ++tried;
+    EXPECT_NE(message_of([&] { verify(move); }).find("does not end the step with what the owner of state \"t"), std::string::npos);
+  }
+  EXPECT_GT(tried, 0);
+}
+
 // Programs of slots alone: "0 state f32[4] w[0:4]".
 Program program_of(const std::vector<std::string>& slots, std::size_t devices) {
   std::vector<std::string> of(devices);

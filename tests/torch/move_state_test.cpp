@@ -118,9 +118,9 @@ TEST(MovedTraining, OverFourThreeFiveAndTwoDevicesIsAsByCheckpoints) {
 }
 
 TEST(MovedTraining, BetweenSharesPiecesAndChunksIsAsByCheckpoints) {
-  expect_same({part_of("tensor=2", {}), part_of("pipe=2", {"schedule=interleaved", "chunks=3", "microbatches=4"}),
-               part_of("data=4", {"zero=3"}), part_of("data=3", {"zero=2"}), part_of("data=2,tensor=2", {"zero=1"}),
-               part_of("pipe=1", {})});
+  expect_same({part_of("tensor=2", {"microbatches=3"}), part_of("pipe=2", {"schedule=interleaved-1f1b", "chunks=3", "microbatches=4"}),
+               part_of("data=4", {"zero=3", "microbatches=3"}), part_of("data=3", {"zero=2", "microbatches=2"}),
+               part_of("data=2,tensor=2", {"zero=1", "microbatches=2"}), part_of("pipe=1", {"microbatches=1"})});
 }
 
 TEST(StateStore, GivesBackWhatIsForgotten) {

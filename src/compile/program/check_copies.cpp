@@ -11,8 +11,8 @@
 //   a collective's result         the members' terms in the group's order, and the place and size, where these are summed; else the parts
 //                                 that are moved (collective_symbols.h says what transports promise)
 //
-// Where a copy in another form than its owner's is written, or its owner is, the symbols are those of moved_symbols.h instead, by which
-// each element that both have is compared: so a program is proved that does nothing but move state.
+// Where a copy would be refused by these, the step is executed again with the symbols of moved_symbols.h, by which elements are compared
+// one by one: so a program is proved that does nothing but move state, from one form to another or by other ways.
 //
 // Transfers, copies and host copies hand symbols on. A device's instructions take effect in program order, which the interpreter's waits
 // ensure; a device that needs what is not yet sent, or not yet given by all members of a group, lets others go on. As the program has been
@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 
 #include "base/invariant.h"
@@ -260,62 +259,57 @@ std::string last_write(const Program& program, const StatePart& part) {
   return "is never written";
 }
 
-[[noreturn]] void fail(const Program& program, const StatePart& copy, const StatePart& owner, std::string_view hint) {
-  throw Error(concat(place(program, copy), " does not end the step with what the owner of state ", quote(*copy.name), " has"),
-              {concat("the copy ", last_write(program, copy)), concat(place(program, owner), ", its owner, ", last_write(program, owner))},
-              std::string(hint));
+// A copy that does not hold what an owner has.
+struct Stale {
+  const StatePart *copy = nullptr, *owner = nullptr;
+  bool same_form = false;  // the owner's piece is the copy's
+};
+
+[[noreturn]] void fail(const Program& program, const Stale& stale) {
+  const auto& [copy, owner, same_form] = stale;
+  throw Error(
+      concat(place(program, *copy), " does not end the step with what the owner of state ", quote(*copy->name), " has"),
+      {concat("the copy ", last_write(program, *copy)), concat(place(program, *owner), ", its owner, ", last_write(program, *owner))},
+      same_form ? "send it there after its owner's last update, or update it alike"
+                : "what is updated is copied in its owners' form: a piece of it by its name");
 }
 
-// The owner that has the copy's form; null: there is none.
-const StatePart* same_form(const StatePart& copy, const std::vector<StatePart>& owners) {
+// Without `moved` nothing is known of what has another form and is written.
+std::optional<Stale> find_stale(const Execution& execution, MovedSymbols* moved, const StatePart& copy,
+                                const std::vector<StatePart>& owners) {
   const auto same = std::ranges::find_if(owners, [&](const StatePart& owner) { return *owner.name == *copy.name; });
-  return same == owners.end() ? nullptr : &*same;
-}
-
-void check_copy(const Program& program, const Execution& execution, MovedSymbols* moved, const StatePart& copy,
-                const std::vector<StatePart>& owners) {
-  if (const StatePart* const same = same_form(copy, owners)) {
-    if (execution.symbol_of(copy) != execution.symbol_of(*same))
-      fail(program, copy, *same, "send it there after its owner's last update, or update it alike");
-    return;
-  }
-  if (!moved) return;
+  if (same != owners.end())
+    return execution.symbol_of(copy) == execution.symbol_of(*same) ? std::nullopt : std::optional(Stale{&copy, &*same, true});
   const std::int64_t elements = whole_elements(owners);
-  for (const StatePart& owner : owners)
-    if ((execution.is_written(owner) || execution.is_written(copy)) &&
-        !moved->agree(owner.piece, execution.symbol_of(owner), copy.piece, execution.symbol_of(copy), elements))
-      fail(program, copy, owner, "what is updated is copied in its owners' form: a piece of it by its name");
+  for (const StatePart& owner : owners) {
+    if (!execution.is_written(owner) && !execution.is_written(copy)) continue;
+    const bool agree = moved ? moved->agree(owner.piece, execution.symbol_of(owner), copy.piece, execution.symbol_of(copy), elements)
+                             : !overlap(owner.piece, copy.piece, elements);
+    if (!agree) return Stale{&copy, &owner};
+  }
+  return {};
 }
 
-// Whether the step writes a copy that is in another form than what it is of, or what that is of.
-bool writes_other_forms(const Program& program, const StateParts& all_copies, const StateParts& all_owners) {
-  std::vector<std::set<SlotId>> written;
-  for (const DeviceProgram& device : program.devices) {
-    std::set<SlotId>& slots = written.emplace_back();
-    for (const Instruction& instruction : device.instructions)
-      for (const SlotId slot : states_written(device, instruction)) slots.insert(slot);
-  }
-  const auto is_written = [&](const StatePart& part) { return written[part.device].contains(SlotId(part.slot)); };
-  return std::ranges::any_of(all_copies, [&](const auto& of_tensor) {
-    const std::vector<StatePart>& owners = all_owners.at(of_tensor.first);
-    return std::ranges::any_of(of_tensor.second, [&](const StatePart& copy) {
-      return !same_form(copy, owners) && (is_written(copy) || std::ranges::any_of(owners, is_written));
-    });
-  });
+std::optional<Stale> find_stale(const Execution& execution, MovedSymbols* moved, const StateParts& all_copies, const StateParts& owners) {
+  for (const auto& [tensor, copies] : all_copies)
+    for (const StatePart& copy : copies)
+      if (const std::optional<Stale> stale = find_stale(execution, moved, copy, owners.at(tensor))) return stale;
+  return {};
 }
 
 }  // namespace
 
 void check_copies(const Program& program, const Transfers& transfers) {
-  const StateParts all_copies = state_parts(program, SlotClass::copy);
-  if (all_copies.empty()) return;
+  const StateParts copies = state_parts(program, SlotClass::copy);
+  if (copies.empty()) return;
   const StateParts owners = state_parts(program, SlotClass::state);
-  MovedSymbols symbols;
-  MovedSymbols* const moved = writes_other_forms(program, all_copies, owners) ? &symbols : nullptr;
-  Execution execution(program, transfers, moved, owners);
+  Execution execution(program, transfers, nullptr, owners);
   execution.run();
-  for (const auto& [tensor, copies] : all_copies)
-    for (const StatePart& copy : copies) check_copy(program, execution, moved, copy, owners.at(tensor));
+  if (!find_stale(execution, nullptr, copies, owners)) return;
+  MovedSymbols moved;
+  Execution by_elements(program, transfers, &moved, owners);
+  by_elements.run();
+  if (const std::optional<Stale> stale = find_stale(by_elements, &moved, copies, owners)) fail(program, *stale);
 }
 
 }  // namespace penstock::checks
