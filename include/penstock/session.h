@@ -88,7 +88,8 @@ struct StepReport {
 };
 
 // Devices with libtorch's kernels and ours, as threads of this process or as the processes of `ranks`. State lives by name across programs
-// and steps, and starts as zeros. Calls come from one thread at a time.
+// and steps, and starts as zeros. A program that has it on other devices or in other pieces than those before gets it ahead of its first
+// step: what moves it there is a program too. Calls come from one thread at a time.
 //
 // After an Error that a step throws state can be read, and is as it was before the step, if no device had begun to write it; the next step
 // may follow. Where one had, reading state, and steps, throw Error until all that the step updates was set. Where a rank was lost there are
@@ -128,7 +129,7 @@ class Session {
   void check_state() const;
   // Sets these states from tensors in safetensors files, by name: each device reads what it has of them. Floats are converted.
   void read_state(const std::map<std::string, StoredTensorName>& state);
-  // All state of the loaded programs: its tensors by name, and where they lie. Known to every rank.
+  // All state of the loaded programs: its tensors by name, and where they lie in the first program that has them. Known to every rank.
   std::vector<StatePiece> pieces() const;
 
   // Runs one step on `data`: a tensor for each of the program's data ports. `steps`: of training that the program does, those of its table.

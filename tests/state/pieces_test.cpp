@@ -174,19 +174,41 @@ TEST(Pieces, TheManifestNamesThem) {
       (std::map<std::string, std::string>{{"w[3:10]", first}, {"first:w[0:6]", first}, {"w[0:3]", second}, {"first:w[6:10]", second}}));
 }
 
-TEST(Pieces, OfOneTensorAreHeldInOneFormOnly) {
-  const Program held = program_of({"slot %a state @0 (f32[10] \"a[0:10]\")\n", "slot %a state @0 (f32[10] \"a[10:20]\")\n"});
-  const std::string hint = "\n  hint: write a checkpoint, and start from it with this program";
-  const auto cluster = cluster_with(held);
-  const auto failure = [&](const Program& program) { return message_of([&] { cluster->load(program); }); };
-  EXPECT_EQ(failure(program_of({"slot %a state @0 (f32[20] \"a[0:20]\")\n"})),
-            "device 0: state \"a\" is held as a[0:10], the program wants a[0:20]" + hint);
-  EXPECT_EQ(failure(program_of({"", "slot %c copy @0 (f32[20] \"a\")\n", "slot %a state @0 (f32[20] \"a\")\n"})),
-            "device 1: state \"a\" is held as a[10:20], the program wants a" + hint);
-  const Program another = program_of({"slot %a state @64 (f32[10] \"a[0:10]\")\nslot %b state @0 (f32[3] \"b\")\n",
-                                      "slot %a state @0 (f32[10] \"a[10:20]\")\n", "slot %c copy @0 (f32[4,5] \"a\")\n"});
-  EXPECT_EQ(failure(another), "no error");
-  EXPECT_EQ(cluster->state("a").size(), 80u);
+// The programs before are unloaded ahead of the move, or behind it, or not at all.
+TEST(Pieces, MoveBetweenAllFormsOfOneCluster) {
+  std::mt19937_64 random(4);
+  const std::vector<Program> programs = {on_two(), on_three(), in_columns(), on_two(), whole(), in_columns(), on_three(), whole()};
+  for (int unloads = 0; unloads < 3; ++unloads) {
+    StateSource source;
+    source.kind = StateSource::Kind::values;
+    for (const char* name : {"w", "first:w"}) source.values[name] = random_bytes(40, random);
+    const auto cluster = cluster_with(in_columns());
+    std::uint64_t last = cluster->load(in_columns());
+    cluster->set_state(source);
+    for (const Program& program : programs) {
+      const std::uint64_t next = cluster->load(program);
+      if (unloads == 1) cluster->unload(last);
+      cluster->step(next, {});
+      if (unloads == 2) cluster->unload(last);
+      last = next;
+      for (const char* name : {"w", "first:w"}) EXPECT_EQ(cluster->state(name), source.values[name]) << name;
+    }
+    source.values["w"] = random_bytes(40, random);
+    cluster->set_state(source);
+    cluster->unload(last);
+    cluster->load(on_three());
+    EXPECT_EQ(cluster->state("w"), source.values["w"]);  // no step of it, and no other program, unless none was unloaded
+  }
+}
+
+TEST(Pieces, OfAnotherTypeAreRefused) {
+  const auto cluster = cluster_with(program_of({"slot %a state @0 (f32[10] \"a[0:10]\")\n", "slot %a state @0 (f32[10] \"a[10:20]\")\n"}));
+  const auto failure = [&](const Program& program) { return message_of([&] { cluster->step(cluster->load(program), {}); }); };
+  EXPECT_EQ(failure(program_of({"slot %a state @0 (f64[10] \"a[0:10]\")\n", "slot %a state @0 (f64[10] \"a[10:20]\")\n"})),
+            "device 0: state \"a[0:10]\" is held as f32[10], the program wants f64[10]\n  hint: both programs must be of one model");
+  EXPECT_EQ(failure(program_of({"slot %a state @0 (f32[30] \"a[0:30]\")\n"})),
+            "no device holds the elements [20:30] of state \"a\"\n  device 0 is to have them, in a[0:30]\n"
+            "  hint: begin again from a checkpoint");
 }
 
 TEST(Pieces, WhatIsWrongIsNamed) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/moved_symbols.h"
 #include "support/thread_lanes.h"
 
 namespace penstock {
@@ -48,11 +49,42 @@ void fake_run(const Instruction& instruction, std::span<const std::span<const st
 
 namespace {
 
+// Does what a task says that only moves elements: so state that is moved on fake devices is the same state.
+void move_elements(const Graph& graph, std::span<const std::span<const std::byte>> inputs, std::span<const std::span<std::byte>> outputs) {
+  IdVector<ValueId, std::vector<std::byte>> values(graph.values.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) values[graph.inputs[i]].assign(inputs[i].begin(), inputs[i].end());
+  for (const Op& op : graph.ops) {
+    std::vector<std::byte>& out = values[op.results[0]];
+    if (op.name == "reshape") {
+      out = values[op.operands[0]];
+      continue;
+    }
+    const TensorType& type = graph.type(op.results[0]);
+    const auto dim = static_cast<std::size_t>(attribute<std::int64_t>(op, "dim"));
+    std::int64_t rows = 1, inner = byte_size(type.dtype);
+    for (std::size_t d = 0; d < dim; ++d) rows *= type.shape[d];
+    for (std::size_t d = dim + 1; d < type.shape.size(); ++d) inner *= type.shape[d];
+    const bool slices = op.name == "slice";
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (const ValueId operand : op.operands) {
+        const std::int64_t size = graph.type(operand).shape[dim] * inner;
+        const auto from = values[operand].begin() + row * size + (slices ? attribute<std::int64_t>(op, "start") * inner : 0);
+        out.insert(out.end(), from, from + (slices ? type.shape[dim] * inner : size));
+      }
+  }
+  for (std::size_t o = 0; o < outputs.size(); ++o) std::ranges::copy(values[graph.outputs[o]], outputs[o].begin());
+}
+
 class FakeExecutor : public Executor {
  public:
   void load(std::shared_ptr<const Program> program, int device) override;
   std::span<std::byte> address(SlotId slot) override { return memory_[slot]; }
   SharedTensor state(const std::string& name) const override;
+  void forget(const std::vector<std::string>& names) override {
+    keep_state();
+    own_ = nullptr;
+    for (const std::string& name : names) states_.erase(name);
+  }
   std::uint64_t placement() const override { return loads_; }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
@@ -70,6 +102,11 @@ class FakeExecutor : public Executor {
   void keep_state();
   std::vector<Part> state_parts() const;
   void place(std::vector<std::byte>& arena, const Slot& slot, std::size_t& next);
+  std::span<std::byte> part(SlotId slot, std::size_t p) {
+    const Slot& of = own_->slots[slot];
+    return memory_[slot].subspan(static_cast<std::size_t>(part_offset(of, p)), static_cast<std::size_t>(of.parts[p].bytes()));
+  }
+  bool move_elements(const Instruction& instruction);
 
   std::shared_ptr<const Program> program_;
   const DeviceProgram* own_ = nullptr;
@@ -151,12 +188,28 @@ Event FakeExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> b
   return kNoEvent;
 }
 
+// False: the instruction is no run of a task that only does that.
+bool FakeExecutor::move_elements(const Instruction& instruction) {
+  if (instruction.opcode != Opcode::run) return false;
+  const TaskGraph& graph = program_->tasks[instruction.task].graph;
+  if (graph->inputs.empty() || !checks::MovedSymbols::moves_only(graph)) return false;
+  std::vector<std::span<const std::byte>> inputs;
+  std::vector<std::span<std::byte>> outputs;
+  for (const SlotId slot : own_->operands_of(instruction))
+    for (std::size_t p = 0; p < own_->slots[slot].parts.size(); ++p) inputs.push_back(part(slot, p));
+  for (const Result& result : own_->results_of(instruction))
+    for (std::size_t p = 0; p < own_->slots[result.slot].parts.size(); ++p) outputs.push_back(part(result.slot, p));
+  penstock::move_elements(graph, inputs, outputs);
+  return true;
+}
+
 Event FakeExecutor::issue(const Instruction& instruction) {
   // An executor may keep what it bound by the place of the instruction.
   const std::less<const Instruction*> before;
   const Instruction* first = own_->instructions.data();
   if (before(&instruction, first) || !before(&instruction, first + own_->instructions.size()))
     throw Error("an instruction that is not of the loaded program");
+  if (move_elements(instruction)) return kNoEvent;
   std::vector<std::span<const std::byte>> operands;
   std::vector<std::span<std::byte>> results;
   for (SlotId slot : own_->operands_of(instruction)) operands.push_back(memory_[slot]);

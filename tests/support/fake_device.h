@@ -23,6 +23,7 @@ struct FakeOptions {
 void fake_run(const Instruction& instruction, std::span<const std::span<const std::byte>> operands,
               std::span<const std::span<std::byte>> results, std::span<const Result> modes);
 
+// Runs are fake but for those of tasks that only move elements, as a move of state has them (lower/move_state.h).
 // Slots lie at their planned offsets where there is a plan, else apart. Memory of step and host slots starts as 0xA5. The host waits; with
 // lanes of thread_lanes.h the device can.
 std::unique_ptr<Executor> make_fake_executor(const FakeOptions& options);

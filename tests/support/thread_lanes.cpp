@@ -162,6 +162,7 @@ class LaneExecutor : public Executor {
   ~LaneExecutor() override { lanes_->stop(); }
 
   void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
+  void forget(const std::vector<std::string>& names) override { inner_->forget(names); }
   std::span<std::byte> address(SlotId slot) override { return inner_->address(slot); }
   SharedTensor state(const std::string& name) const override { return inner_->state(name); }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;

@@ -119,6 +119,31 @@ TEST(Session, AnyScheduleAndAnyGroupsDoTheSame) {
   }
 }
 
+// Each makes one step with the state that the one before leaves, which it has on other devices and in other pieces.
+TEST(Session, ProgramsTakeTurnsOnOneState) {
+  const Graph marked = planned().step;
+  const auto table = [](int microbatches) { return make_schedule("1f1b", {.actors = 2, .microbatches = microbatches}); };
+  const std::vector<Program> programs = {compile(marked, table(2), {.devices = {2, 2}, .zero = 1}), compile(marked, table(4)), alone(),
+                                         compile(marked, table(2), {.devices = {2, 2}, .zero = 3})};
+  const Outcome reference = run(alone());
+  for (const bool unloads : {false, true}) {
+    Session session(4);
+    if (!unloads)
+      for (std::size_t p = 0; p < programs.size(); ++p) session.load(concat("program ", p), programs[p]);
+    Outcome out;
+    for (std::size_t p = 0; p < programs.size(); ++p) {
+      session.load(concat("program ", p), programs[p]);
+      if (p == 0) session.set_state(kState);
+      if (p > 0 && unloads) session.unload(concat("program ", p - 1));
+      out.losses.push_back(values<float>(session.step(concat("program ", p), kData).outputs.at("loss"))[0]);
+    }
+    for (const auto& [name, value] : kState) out.state[name] = session.state(name);
+    expect_equal(out, reference);
+    const std::vector<StatePiece> pieces = session.pieces();
+    if (unloads) EXPECT_GT(std::ranges::count(pieces, "first", &StatePiece::tensor), 1);
+  }
+}
+
 TEST(Session, SaysWhereStateLies) {
   const Program grouped = compile(planned().step, make_schedule("1f1b", {.actors = 2, .microbatches = 2}), {.devices = {2, 2}, .zero = 3});
   Session session(4);

@@ -13,6 +13,9 @@
 //   a collective's result         the members' terms in the group's order, and the place and size, where these are summed; else the parts
 //                                 that are moved (collective_symbols.h says what transports promise)
 //
+// Where a copy would be refused by these, the step is executed again with the symbols of moved_symbols.h, by which elements are compared
+// one by one: so a program is proved that does nothing but move state, from one form to another or by other ways.
+//
 // Transfers, copies and host copies hand symbols on. A device's instructions take effect in program order, which the interpreter's waits
 // ensure; a device that needs what is not yet sent, or not yet given by all members of a group, lets others go on. As the program has been
 // shown to finish, this execution finishes too.
@@ -28,6 +31,7 @@
 #include "program/checks.h"
 #include "program/collective_symbols.h"
 #include "program/graph_facts.h"
+#include "program/moved_symbols.h"
 #include "program/snapshot_name.h"
 #include "program/state_parts.h"
 #include "program/symbol.h"
@@ -67,8 +71,12 @@ struct Contents {
 // follow, one for each member.
 class Execution {
  public:
-  Execution(const Program& program, const Transfers& transfers) : program_(program), transfers_(transfers) {
+  // `moved`: gives the states' symbols, of which `owners` are all; null: each part has its own.
+  Execution(const Program& program, const Transfers& transfers, MovedSymbols* moved, const StateParts& owners)
+      : program_(program), transfers_(transfers), moved_(moved) {
     for (const DeviceProgram& device : program.devices) devices_.emplace_back(device);
+    if (moved)
+      for (Contents& device : devices_) set_pieces(device, owners);
     std::size_t deliveries = transfers.all.size();
     for (const Collective& collective : transfers.collectives) {
       const std::size_t members = collective.instructions.size();
@@ -107,6 +115,16 @@ class Execution {
     std::size_t missing = 0;  // members that have not started it
     std::vector<SlotSymbols> given{}, taken{};
   };
+
+  void set_pieces(Contents& contents, const StateParts& owners) {
+    const DeviceProgram& device = program_.devices[static_cast<std::size_t>(&contents - devices_.data())];
+    for (const SlotId slot : device.slots.ids())
+      for (std::size_t p = 0; p < device.slots[slot].names.size(); ++p) {
+        const Piece piece = parse_piece(device.slots[slot].names[p]);
+        contents.symbols[contents.slots[slot].first + p] =
+            moved_->of_piece(symbol_of_state(piece.tensor), whole_elements(owners.at(piece.tensor)), piece);
+      }
+  }
 
   const DeviceProgram& own() const { return program_.devices[at_]; }
   std::span<Symbol> symbols(SlotId id) {
@@ -185,7 +203,10 @@ class Execution {
     inputs_.clear();
     for (const SlotId operand : operands) inputs_.insert(inputs_.end(), symbols(operand).begin(), symbols(operand).end());
     const TaskGraph& task = program_.tasks[i.task].graph;
-    task.facts().symbols.get([&] { return TaskSymbols(*task); }).run(inputs_, values_, outputs_);
+    if (moved_ && MovedSymbols::moves_only(task))
+      moved_->run(task, inputs_, outputs_);
+    else
+      task.facts().symbols.get([&] { return TaskSymbols(*task); }).run(inputs_, values_, outputs_);
     std::size_t output = 0;
     for (const Result& result : results) {
       for (Symbol& symbol : symbols(result.slot)) {
@@ -220,6 +241,7 @@ class Execution {
 
   const Program& program_;
   const Transfers& transfers_;
+  MovedSymbols* const moved_;
   std::vector<Contents> devices_;
   std::vector<std::optional<std::vector<Symbol>>> delivered_;
   std::vector<Meeting> meetings_;                  // by collective
@@ -241,23 +263,42 @@ std::string last_write(const Program& program, const StatePart& part) {
   return "is never written";
 }
 
-[[noreturn]] void fail(const Program& program, const StatePart& copy, const StatePart& owner, std::string_view hint) {
-  throw Error(concat(place(program, copy), " does not end the step with what the owner of state ", quote(*copy.name), " has"),
-              {concat("the copy ", last_write(program, copy)), concat(place(program, owner), ", its owner, ", last_write(program, owner))},
-              std::string(hint));
+// A copy that does not hold what an owner has.
+struct Stale {
+  const StatePart *copy = nullptr, *owner = nullptr;
+  bool same_form = false;  // the owner's piece is the copy's
+};
+
+[[noreturn]] void fail(const Program& program, const Stale& stale) {
+  const auto& [copy, owner, same_form] = stale;
+  throw Error(
+      concat(place(program, *copy), " does not end the step with what the owner of state ", quote(*copy->name), " has"),
+      {concat("the copy ", last_write(program, *copy)), concat(place(program, *owner), ", its owner, ", last_write(program, *owner))},
+      same_form ? "send it there after its owner's last update, or update it alike"
+                : "what is updated is copied in its owners' form: a piece of it by its name");
 }
 
-void check_copy(const Program& program, const Execution& execution, const StatePart& copy, const std::vector<StatePart>& owners) {
+// Without `moved` nothing is known of what has another form and is written.
+std::optional<Stale> find_stale(const Execution& execution, MovedSymbols* moved, const StatePart& copy,
+                                const std::vector<StatePart>& owners) {
   const auto same = std::ranges::find_if(owners, [&](const StatePart& owner) { return *owner.name == *copy.name; });
-  if (same != owners.end()) {
-    if (execution.symbol_of(copy) != execution.symbol_of(*same))
-      fail(program, copy, *same, "send it there after its owner's last update, or update it alike");
-    return;
-  }
+  if (same != owners.end())
+    return execution.symbol_of(copy) == execution.symbol_of(*same) ? std::nullopt : std::optional(Stale{&copy, &*same, true});
   const std::int64_t elements = whole_elements(owners);
-  for (const StatePart& owner : owners)
-    if ((execution.is_written(owner) || execution.is_written(copy)) && overlap(owner.piece, copy.piece, elements))
-      fail(program, copy, owner, "what is updated is copied in its owners' form: a piece of it by its name");
+  for (const StatePart& owner : owners) {
+    if (!execution.is_written(owner) && !execution.is_written(copy)) continue;
+    const bool agree = moved ? moved->agree(owner.piece, execution.symbol_of(owner), copy.piece, execution.symbol_of(copy), elements)
+                             : !overlap(owner.piece, copy.piece, elements);
+    if (!agree) return Stale{&copy, &owner};
+  }
+  return {};
+}
+
+std::optional<Stale> find_stale(const Execution& execution, MovedSymbols* moved, const StateParts& all_copies, const StateParts& owners) {
+  for (const auto& [tensor, copies] : all_copies)
+    for (const StatePart& copy : copies)
+      if (const std::optional<Stale> stale = find_stale(execution, moved, copy, owners.at(tensor))) return stale;
+  return {};
 }
 
 // A snapshot's part ends the step with what its state was, or with what parts of its name held before: as all others of its generation do.
@@ -285,14 +326,17 @@ void check_snapshots(const Program& program, const Execution& execution, const S
 }  // namespace
 
 void check_copies(const Program& program, const Transfers& transfers) {
-  const StateParts all_copies = state_parts(program, SlotClass::copy), snapshots = state_parts(program, SlotClass::snapshot);
-  if (all_copies.empty() && snapshots.empty()) return;
-  Execution execution(program, transfers);
-  execution.run();
+  const StateParts copies = state_parts(program, SlotClass::copy), snapshots = state_parts(program, SlotClass::snapshot);
+  if (copies.empty() && snapshots.empty()) return;
   const StateParts owners = state_parts(program, SlotClass::state);
-  for (const auto& [tensor, copies] : all_copies)
-    for (const StatePart& copy : copies) check_copy(program, execution, copy, owners.at(tensor));
+  Execution execution(program, transfers, nullptr, owners);
+  execution.run();
   check_snapshots(program, execution, snapshots);
+  if (!find_stale(execution, nullptr, copies, owners)) return;
+  MovedSymbols moved;
+  Execution by_elements(program, transfers, &moved, owners);
+  by_elements.run();
+  if (const std::optional<Stale> stale = find_stale(by_elements, &moved, copies, owners)) fail(program, *stale);
 }
 
 }  // namespace penstock::checks

@@ -12,7 +12,7 @@ namespace penstock::checks {
 using Symbol = std::uint64_t;
 
 // Keeps symbols of different kinds from being equal.
-enum class Origin : std::uint64_t { state, input, op, sum, collective, moved };
+enum class Origin : std::uint64_t { state, input, op, sum, collective, moved, elements };
 
 template <class... Words>
 Symbol mix(Origin origin, Words... words) {

@@ -91,10 +91,14 @@ class Cluster {
   // place of one that is gone is taken by the last. Gives, by new number, the old one; -1: it has come now. All programs are forgotten, and
   // where one was lost the state is of no step until it is set. Throws Error where no device is left.
   virtual std::vector<std::int32_t> regroup() { return {}; }
+  // Sets the state of all loaded programs to what it was when a step of a program of lower/snapshot.h began that ended well, the last of
+  // this generation, on the devices that it had then. Throws Error where the devices that are left have not all of it.
+  virtual void restore(int /*generation*/) {}
   virtual int devices() const = 0;
   // Gives each device its program and binds it; verified before it leaves. Cached by hash: a second call costs a lookup.
-  // Returns the hash. The state of the devices is kept where names agree. Throws Error for a program that wants on a device the whole or a
-  // piece of a tensor that the programs before it hold there in other pieces only: nothing would put it together.
+  // Returns the hash. The state of the devices is kept where names agree. What programs before it hold on other devices or in other pieces
+  // is moved before its first step (lower/move_state.h), and then forgotten where no loaded program has it. Throws Error for a part of
+  // another type than it is held as.
   virtual std::uint64_t load(std::shared_ptr<const Program> program) = 0;
   std::uint64_t load(const Program& program) { return load(std::make_shared<const Program>(program)); }
   // Forgets a loaded program, so that programs that run once take no memory. What it holds of the state goes on to the program that runs

@@ -45,8 +45,8 @@ class Executor {
   virtual ~Executor() = default;
 
   // Binds a verified program's device: its tasks to kernels, its slots to addresses. A named tensor (a part of a state, copy or snapshot
-  // slot) lives as long as the executor: it keeps its value through any number of loads, also of programs that do not name it; a name never
-  // seen before starts as zeros. Everything else is of the program. Throws Error (unknown op, no kernel).
+  // slot) lives as long as the executor, or until it is forgotten: it keeps its value through any number of loads, also of programs that do
+  // not name it; a name never seen before starts as zeros. Everything else is of the program. Throws Error (unknown op, no kernel).
   virtual void load(std::shared_ptr<const Program> program, int device) = 0;
   // Where a slot lies in the device's memory (its parts at part_offset), until the next load. Only kernels and the device's transport may
   // look there: it need not be memory of the host.
@@ -54,6 +54,8 @@ class Executor {
   // A state tensor, a piece of one, or a part of a snapshot, by its name: where it lies until a load moves it. Null memory: it is not the
   // host's, or not known. A snapshot's is the host's, and what lies there changes in steps of programs that write that generation alone.
   virtual SharedTensor state(const std::string&) const { return {}; }
+  // Drops state tensors, and the program of the last load: another load is to follow.
+  virtual void forget(const std::vector<std::string>&) {}
   // Memory of the host, zeroed, that write() copies from and read() copies to while the host does something else, also in a recorded step.
   virtual std::shared_ptr<std::byte[]> host_memory(std::size_t bytes) { return std::make_shared<std::byte[]>(bytes); }
   // Copies bytes into a slot from `offset` on, or out of it, on the compute lane; kNoEvent if complete on return. What is written stays as

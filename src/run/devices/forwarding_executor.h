@@ -16,6 +16,7 @@ class ForwardingExecutor : public Executor {
   void load(std::shared_ptr<const Program> program, int device) override { inner_->load(std::move(program), device); }
   std::span<std::byte> address(SlotId slot) override { return inner_->address(slot); }
   SharedTensor state(const std::string& name) const override { return inner_->state(name); }
+  void forget(const std::vector<std::string>& names) override { inner_->forget(names); }
   std::shared_ptr<std::byte[]> host_memory(std::size_t bytes) override { return inner_->host_memory(bytes); }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override { return inner_->write(slot, offset, bytes); }
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override { return inner_->read(slot, offset, bytes); }

@@ -54,11 +54,6 @@ std::vector<StepInput> inputs_of(const Config& config, const CheckData& data, st
   return out;
 }
 
-// Throws Error where the run could not go on to validation with what `training` leaves.
-void check_validation(const Config& config, const Prepared& prepared, const Program& training) {
-  if (config.data.validation > 0) check_carried(training, compile_evaluation(config, prepared));
-}
-
 // Makes a program ready to run from this state.
 Program ready(const CheckOptions& o, Program program, const StateSource& state, Cluster& devices) {
   o.choose_kernels(program);
@@ -79,7 +74,6 @@ std::optional<CheckResult> check_step(const CheckOptions& o, const Prepared& pip
   Program program;
   if (!plan) {
     // Compile the program that `train` runs, so that what it refuses is refused here.
-    check_validation(o.config, pipelined, compile_training(o.config, pipelined));
     program = ready(o, compile_gradients(o.config, pipelined), start.state, *cluster);
   }
   const Program whole = ready(o, compile_gradients(o.config, sequential), start.state, *one);
@@ -90,7 +84,6 @@ std::optional<CheckResult> check_step(const CheckOptions& o, const Prepared& pip
     StepInput cut = input;
     if (plan) {
       const BatchStep batch = plan(input.samples);
-      check_validation(o.config, pipelined, *batch.program);
       cut.samples = batch.samples;
       cut.begins = batch.begins;
       program = ready(o, gradient_program(o.config, pipelined, batch), start.state, *cluster);
@@ -121,7 +114,6 @@ std::optional<CheckResult> check_window(const CheckOptions& o, const Prepared& p
   if (cluster == nullptr) return std::nullopt;
   const std::unique_ptr<Cluster> one = o.local(devices_of_actors(in_row)[0], data);
   const Program program = compile_training(o.config, pipelined), row = compile_training(plain, in_row);
-  check_validation(o.config, pipelined, program);
   // Workers whose stages lie differently add up what each has in another order, too.
   const bool in_order = !find_backend(o.config.pipeline.backend).sums_in_any_order && pipelined.options.others.empty();
   const bool alike = in_order || pipelined.options.devices[0] < 3;

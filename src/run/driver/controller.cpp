@@ -2,6 +2,7 @@
 #include "driver/controller.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <set>
 #include <utility>
@@ -11,9 +12,12 @@
 #include "base/words.h"
 #include "driver/holders.h"
 #include "driver/memory_check.h"
+#include "lower/move_state.h"
+#include "lower/restore_state.h"
 #include "penstock/error.h"
 #include "program/memory_plan.h"
 #include "program/piece.h"
+#include "program/snapshot_name.h"
 #include "program/verify.h"
 #include "state/state_source.h"
 
@@ -70,31 +74,39 @@ std::string silent_members(const std::vector<Reply>& replies, const Reply& faile
 }
 
 // The parts that hold state by their names, by tensor: whole or pieces, owned or copied.
-using HeldState = std::map<std::string, std::map<std::string, TensorType>>;
+using HeldState = std::map<std::string, std::map<std::string, HeldPiece>>;
 
-HeldState state_of(const DeviceProgram& device) {
+HeldState state_of(const std::vector<HeldPiece>& parts) {
   HeldState out;
-  for (const Slot& slot : device.slots)
-    for (std::size_t p = 0; p < slot.names.size(); ++p) out[parse_piece(slot.names[p]).tensor].emplace(slot.names[p], slot.parts[p]);
+  for (const HeldPiece& part : parts) out[parse_piece(part.name).tensor].emplace(part.name, part);
   return out;
 }
 
+// A part goes on by its name: it must be the same.
 void check_carried(std::size_t device, const HeldState& held, const HeldState& wanted) {
-  for (const auto& [tensor, names] : wanted) {
+  for (const auto& [tensor, parts] : wanted) {
     const auto before = held.find(tensor);
     if (before == held.end()) continue;
-    for (const auto& [name, type] : names)
-      if (!before->second.contains(name))
-        throw Error(concat("device ", device, ": state ", quote(tensor), " is held as ",
-                           join(before->second, ", ", [](const auto& part) { return part.first; }), ", the program wants ", name),
-                    {}, "write a checkpoint, and start from it with this program");
+    for (const auto& [name, part] : parts)
+      if (const auto same = before->second.find(name); same != before->second.end() && same->second.type != part.type)
+        throw Error(concat("device ", device, ": state ", quote(name), " is held as ", same->second.type.text(), ", the program wants ",
+                           part.type.text()),
+                    {}, "both programs must be of one model");
   }
 }
 
-// From pieces in any order.
-std::vector<std::byte> put_together(const std::vector<OwnedState>& owned) {
-  std::vector<Piece> pieces;
+// The fewest elements that a tensor can have of which devices hold parts.
+std::int64_t held_elements(const std::vector<HeldState>& held, const std::string& tensor) {
   std::int64_t elements = 0;
+  for (const HeldState& device : held)
+    if (const auto parts = device.find(tensor); parts != device.end())
+      for (const auto& [name, part] : parts->second) elements = std::max(elements, least_elements(parse_piece(name), part.type.elements()));
+  return elements;
+}
+
+// From pieces in any order, of a tensor of at least so many elements.
+std::vector<std::byte> put_together(const std::vector<OwnedState>& owned, std::int64_t elements) {
+  std::vector<Piece> pieces;
   const std::int64_t size = byte_size(owned.front().dtype);
   for (const OwnedState& part : owned) {
     pieces.push_back(parse_piece(part.name));
@@ -124,6 +136,7 @@ class Controller : public Cluster {
   bool has_failed() const override { return failed_ || stopped_; }
   int waiting() override { return carrier_->waiting(); }
   std::vector<std::int32_t> regroup() override;
+  void restore(int generation) override;
   using Cluster::load;
   std::uint64_t load(std::shared_ptr<const Program> body) override;
   void unload(std::uint64_t program) override;
@@ -140,17 +153,25 @@ class Controller : public Cluster {
   std::vector<Reply> exchange(const Command& command) { return exchange(std::vector<const Command*>(devices(), &command)); }
   std::vector<Reply> exchange(const std::vector<const Command*>& commands);
   void set_values(const StateSource& source);
-  void bring(const std::vector<std::string>& tensors);
+  void make_ready();
+  void move_to(std::uint64_t program);
+  void move_to_all();
+  void run_once(const std::shared_ptr<const Program>& move);
+  void forget_replaced(std::uint64_t program);
+  void forget(const std::vector<std::vector<std::string>>& names);
+  void note_snapshot(const Program& program);
   void after_failed_step(std::uint64_t program, const std::vector<Reply>& replies);
 
   std::unique_ptr<Carrier> carrier_;
-  std::map<std::uint64_t, std::vector<std::size_t>> loaded_;  // hash -> instructions of each of the program's devices
-  std::vector<HeldState> held_;                               // by device, of all loaded programs
-  Holders holders_;                                           // who has the present value of what
-  PlannedBytes held_bytes_;                                   // that the devices here have
-  bool failed_ = false;                                       // the last step: devices are to be made ready for another
-  bool stopped_ = false;                                      // a device was lost, or could not be made ready: no more steps
-  std::set<std::string> torn_;                                // what a step that failed had begun to write, and nobody has set since
+  std::map<std::uint64_t, std::shared_ptr<const Program>> loaded_;  // by hash
+  std::vector<HeldState> held_;  // by device, of all programs that were loaded, but for what is forgotten
+  // By generation and device, what was kept of a snapshot that is whole.
+  std::array<std::vector<std::vector<HeldPiece>>, kGenerations> snapshots_;
+  Holders holders_;             // which parts have the present value of what
+  PlannedBytes held_bytes_;     // that the devices here have
+  bool failed_ = false;         // the last step: devices are to be made ready for another
+  bool stopped_ = false;        // a device was lost, or could not be made ready: no more steps
+  std::set<std::string> torn_;  // what a step that failed had begun to write, and nobody has set since
 };
 
 std::vector<Reply> Controller::exchange(const std::vector<const Command*>& commands) {
@@ -167,9 +188,9 @@ std::vector<Reply> Controller::exchange(const std::vector<const Command*>& comma
   return replies;
 }
 
-// Where no device had begun to write state, all of it is as it was before the step.
+// Where no device had begun to write state, all of it is as it was before the step. A move writes only what has no value yet.
 void Controller::after_failed_step(std::uint64_t program, const std::vector<Reply>& replies) {
-  if (std::ranges::any_of(replies, &Reply::wrote)) torn_ = holders_.updated(program);
+  if (loaded_.contains(program) && std::ranges::any_of(replies, &Reply::wrote)) torn_ = holders_.updated(program);
   failed_ = true;
 }
 
@@ -180,16 +201,24 @@ void Controller::check_state() const {
               "set all of them from a state that was kept, or begin again from it");
 }
 
-std::vector<std::int32_t> Controller::regroup() {
-  std::vector<HeldState> before = std::move(held_);
-  const std::vector<std::int32_t> from = carrier_->regroup();
-  held_.assign(from.size(), {});
+// Gives each device what it had under its old number, and leaves in `of_device` what those had that are gone.
+template <class T>
+std::vector<T> renumbered(std::vector<T>& of_device, const std::vector<std::int32_t>& from) {
+  std::vector<T> out(from.size());
   for (std::size_t d = 0; d < from.size(); ++d)
-    if (from[d] >= 0 && static_cast<std::size_t>(from[d]) < before.size()) held_[d] = std::exchange(before[from[d]], {});
-  for (const HeldState& lost : before)
+    if (from[d] >= 0 && static_cast<std::size_t>(from[d]) < of_device.size()) out[d] = std::exchange(of_device[from[d]], {});
+  return out;
+}
+
+std::vector<std::int32_t> Controller::regroup() {
+  const std::vector<std::int32_t> from = carrier_->regroup();
+  std::vector<HeldState> held = renumbered(held_, from);
+  for (const HeldState& lost : held_)
     for (const auto& [tensor, names] : lost) torn_.insert(tensor);
+  held_ = std::move(held);
+  for (auto& snapshot : snapshots_) snapshot = renumbered(snapshot, from);
   loaded_.clear();
-  holders_ = Holders();
+  holders_.regroup(from);
   failed_ = stopped_ = false;
   return from;
 }
@@ -209,24 +238,22 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
   check_room(program, here, held_bytes_, {memory_room(), carrier_->device_room()});
   held_.resize(devices());
   std::vector<HeldState> wanted;
-  for (const DeviceProgram& device : program.devices) {
-    wanted.push_back(state_of(device));
+  for (const std::vector<HeldPiece>& parts : held_by(program)) {
+    wanted.push_back(state_of(parts));
     check_carried(wanted.size() - 1, held_[wanted.size() - 1], wanted.back());
   }
   exchange({.kind = Command::Kind::load, .program = key, .body = body});
   const PlannedBytes planned = planned_bytes(program, here);  // one program after the other has the same memory
   held_bytes_ = {std::max(held_bytes_.devices, planned.devices), std::max(held_bytes_.host, planned.host)};
-  for (const DeviceProgram& device : program.devices) loaded_[key].push_back(device.instructions.size());
+  loaded_[key] = body;
   for (std::size_t d = 0; d < wanted.size(); ++d)
-    for (auto& [tensor, names] : wanted[d]) held_[d][tensor].merge(names);
+    for (auto& [tensor, parts] : wanted[d]) held_[d][tensor].merge(parts);
   holders_.load(key, program);
   return key;
 }
 
 void Controller::unload(std::uint64_t program) {
-  if (!loaded_.contains(program)) return;
-  bring(holders_.outdated(program));
-  loaded_.erase(program);
+  if (loaded_.erase(program) == 0) return;
   holders_.unload(program);
   exchange({.kind = Command::Kind::unload, .program = program});
 }
@@ -236,6 +263,7 @@ void Controller::set_state(const StateSource& source) {
   exchange({.kind = Command::Kind::set_state, .source = source});
   holders_.set_all();
   torn_.clear();
+  for (const auto& [key, wanted] : loaded_) forget_replaced(key);
 }
 
 // One device after the other, so that no more than one device's values lie here beside the source.
@@ -246,10 +274,10 @@ void Controller::set_values(const StateSource& source) {
     for (const auto& [tensor, parts] : held_[d]) {
       if (const auto stored = source.files.find(tensor); stored != source.files.end()) command.source.files.insert(*stored);
       if (!source.values.contains(tensor)) continue;
-      for (const auto& [name, type] : parts) {
+      for (const auto& [name, part] : parts) {
         std::vector<std::byte>& bytes = command.source.values[name];
-        bytes.resize(type.bytes());
-        reader.read(name, type, bytes);
+        bytes.resize(part.type.bytes());
+        reader.read(name, part.type, bytes);
       }
     }
     std::vector<const Command*> commands(devices());
@@ -264,13 +292,100 @@ void Controller::set_values(const StateSource& source) {
   for (const auto& entry : source.files) is_set(entry.first);
 }
 
-// One after the other, so that no more than one lies here.
-void Controller::bring(const std::vector<std::string>& tensors) {
-  for (const std::string& tensor : tensors) {
-    StateSource source{.kind = StateSource::Kind::values};
-    source.values[tensor] = state(tensor);
-    set_values(source);
+// Gives the program the present value of all that it has.
+void Controller::move_to(std::uint64_t program) {
+  if (holders_.outdated(program).empty()) return;
+  std::vector<std::vector<HeldPiece>> present(held_.size());
+  for (std::size_t d = 0; d < held_.size(); ++d)
+    for (const auto& [tensor, parts] : held_[d])
+      for (const auto& [name, part] : parts)
+        if (!holders_.is_behind(tensor, {d, name})) present[d].push_back(part);
+  run_once(std::make_shared<const Program>(move_state(present, *loaded_.at(program))));
+  holders_.moved(program);
+  forget_replaced(program);
+}
+
+// A program that does not stay, whatever comes of it.
+void Controller::run_once(const std::shared_ptr<const Program>& move) {
+  check_room(*move, carrier_->devices_here(), held_bytes_, {memory_room(), carrier_->device_room()});
+  make_ready();
+  const std::uint64_t key = hash(*move);
+  const Command unload{.kind = Command::Kind::unload, .program = key};
+  exchange({.kind = Command::Kind::load, .program = key, .body = move});
+  try {
+    exchange({.kind = Command::Kind::step, .program = key});
+  } catch (...) {
+    carrier_->exchange(std::vector<const Command*>(devices(), &unload));
+    throw;
   }
+  exchange(unload);
+}
+
+void Controller::move_to_all() {
+  for (const auto& [program, body] : loaded_) move_to(program);
+}
+
+// Parts that no loaded program has, of tensors that this one has in others, with their present values.
+void Controller::forget_replaced(std::uint64_t program) {
+  std::vector<std::vector<std::string>> replaced(held_.size());
+  for (std::size_t d = 0; d < held_.size(); ++d)
+    for (auto& [tensor, parts] : held_[d]) {
+      if (!holders_.has(program, tensor)) continue;
+      std::erase_if(parts, [&](const auto& held) {
+        if (holders_.any_has(tensor, {d, held.first})) return false;
+        replaced[d].push_back(held.first);
+        holders_.forget(tensor, {d, held.first});
+        return true;
+      });
+    }
+  forget(replaced);
+}
+
+void Controller::forget(const std::vector<std::vector<std::string>>& names) {
+  std::vector<Command> forgets;
+  for (const std::vector<std::string>& of_device : names) forgets.push_back({.kind = Command::Kind::forget, .names = of_device});
+  std::vector<const Command*> commands;
+  for (const Command& forget : forgets) commands.push_back(forget.names.empty() ? nullptr : &forget);
+  if (std::ranges::any_of(commands, [](const Command* command) { return command != nullptr; })) exchange(commands);
+}
+
+// What is left of an older one of its generation, which lay otherwise, is forgotten.
+void Controller::note_snapshot(const Program& program) {
+  std::vector<std::vector<HeldPiece>> kept = snapshot_of(program);
+  kept.resize(static_cast<std::size_t>(devices()));
+  const auto any = std::ranges::find_if(kept, [](const auto& parts) { return !parts.empty(); });
+  if (any == kept.end()) return;
+  auto& before = snapshots_[parse_snapshot_name(any->front().name)->generation];
+  std::vector<std::vector<std::string>> left(kept.size());
+  for (std::size_t d = 0; d < before.size(); ++d)
+    for (const HeldPiece& part : before[d])
+      if (std::ranges::find(kept[d], part.name, &HeldPiece::name) == kept[d].end()) left[d].push_back(part.name);
+  before = std::move(kept);
+  forget(left);
+}
+
+// What it was is written into the state as it lay then, and moved from there.
+void Controller::restore(int generation) {
+  const auto& snapshot = snapshots_[generation];
+  if (std::ranges::all_of(snapshot, [](const auto& parts) { return parts.empty(); })) throw Error("no device has a snapshot");
+  std::vector<std::vector<HeldPiece>> present;
+  for (const auto& [key, wanted] : loaded_) {
+    if (present.empty()) {
+      const auto reload = std::make_shared<const Program>(restore_state(snapshot, *wanted));
+      run_once(reload);
+      present = held_by(*reload);
+    }
+    if (Program move = move_state(present, *wanted); !move.devices.empty()) run_once(std::make_shared<const Program>(std::move(move)));
+    holders_.moved(key);
+    const std::vector<std::vector<HeldPiece>> made = held_by(*wanted);
+    for (std::size_t d = 0; d < made.size(); ++d)
+      for (const HeldPiece& part : made[d])
+        if (std::ranges::find(present[d], part.name, &HeldPiece::name) == present[d].end()) present[d].push_back(part);
+  }
+  for (std::size_t d = 0; d < present.size(); ++d)
+    for (const HeldPiece& part : present[d]) held_[d][parse_piece(part.name).tensor].emplace(part.name, part);
+  torn_.clear();
+  for (const auto& [key, wanted] : loaded_) forget_replaced(key);
 }
 
 void Controller::begin_call(const std::string& call) {
@@ -281,24 +396,30 @@ void Controller::end_call(const Shared& results, const std::string& error) {
   carrier_->tell({.kind = Command::Kind::end_call, .results = results, .error = error});
 }
 
+void Controller::make_ready() {
+  if (failed_ && !stopped_) stopped_ = carrier_->is_elastic() || !carrier_->recover();
+  failed_ = false;
+}
+
 StepResult Controller::step(std::uint64_t program, const StepInput& input, bool record_spans) {
   const auto loaded = loaded_.find(program);
   if (loaded == loaded_.end()) throw Error("a step of a program that was never loaded");
   check_state();
-  if (failed_ && !stopped_) stopped_ = carrier_->is_elastic() || !carrier_->recover();
-  failed_ = false;
-  bring(holders_.outdated(program));
+  make_ready();
+  move_to(program);
   const Command command{.kind = Command::Kind::step, .program = program, .input = input, .record_spans = record_spans};
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Reply> replies = exchange(command);
   holders_.stepped(program);
+  note_snapshot(*loaded->second);
   StepResult result;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (const Reply& reply : replies) result.stopping = result.stopping || reply.stopping;
-  for (std::size_t device = 0; device < loaded->second.size(); ++device) {
+  for (std::size_t device = 0; device < loaded->second->devices.size(); ++device) {
+    const std::size_t instructions = loaded->second->devices[device].instructions.size();
     for (const Span& span : replies[device].report.spans)
-      if (span.instruction >= loaded->second[device])
-        throw Error(concat("device ", device, " reports on instruction ", span.instruction, " of ", loaded->second[device]));
+      if (span.instruction >= instructions)
+        throw Error(concat("device ", device, " reports on instruction ", span.instruction, " of ", instructions));
     result.outputs.merge(replies[device].outputs);
     result.devices.push_back(std::move(replies[device].report));
   }
@@ -307,7 +428,7 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
 
 std::vector<std::string> Controller::save_state(const std::string& folder) {
   check_state();
-  bring(holders_.outdated());
+  move_to_all();
   std::vector<std::string> files;
   for (Reply& reply : exchange({.kind = Command::Kind::save_state, .text = folder}))
     if (!reply.file.empty()) files.push_back(std::move(reply.file));
@@ -316,21 +437,25 @@ std::vector<std::string> Controller::save_state(const std::string& folder) {
 
 std::vector<std::byte> Controller::state(const std::string& name) {
   check_state();
+  const std::string tensor = parse_piece(name).tensor;
+  if (const auto program = holders_.outdated_in_all(tensor); program && !stopped_) move_to(*program);
   const Command command{.kind = Command::Kind::state, .text = name};
-  std::vector<const Command*> commands(devices(), &command);
-  for (const std::size_t device : holders_.behind(name)) commands[device] = nullptr;
   std::vector<OwnedState> owned;
-  for (Reply& reply : exchange(commands))
+  std::size_t device = 0;
+  for (Reply& reply : exchange(command)) {
     for (OwnedState& state : reply.state) {
+      if (holders_.is_behind(tensor, {device, state.name})) continue;
       if (state.name == name) return std::move(state.bytes);
       owned.push_back(std::move(state));
     }
-  if (!owned.empty()) return put_together(owned);
+    ++device;
+  }
+  if (!owned.empty()) return put_together(owned, held_elements(held_, tensor));
   throw Error(concat(stopped_ ? "no device that is left" : "no device", " has a state named ", quote(name)));
 }
 
 std::map<std::string, SharedTensor> Controller::share_state() {
-  if (torn_.empty()) bring(holders_.outdated());
+  if (torn_.empty()) move_to_all();
   std::map<std::string, SharedTensor> out;
   for (Reply& reply : exchange({.kind = Command::Kind::share_state})) out.merge(reply.shared);
   return out;
@@ -353,10 +478,6 @@ std::vector<std::int32_t> numbered_anew(std::size_t devices, const std::set<std:
     out.pop_back();
   }
   return out;
-}
-
-void check_carried(const Program& before, const Program& after) {
-  for (std::size_t d = 0; d < after.devices.size(); ++d) check_carried(d, state_of(before.devices[d]), state_of(after.devices[d]));
 }
 
 std::unique_ptr<Cluster> make_cluster(std::unique_ptr<Carrier> carrier) {

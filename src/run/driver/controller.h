@@ -45,10 +45,6 @@ bool is_gone(const Reply& reply, std::size_t device);
 // are gone are taken from the back, first by those that have come.
 std::vector<std::int32_t> numbered_anew(std::size_t devices, const std::set<std::size_t>& gone, std::size_t come);
 
-// State goes from program to program by its name alone: throws Error naming device and state where one of `after` lies in other pieces than
-// in `before`.
-void check_carried(const Program& before, const Program& after);
-
 std::unique_ptr<Cluster> make_cluster(std::unique_ptr<Carrier> carrier);
 
 }  // namespace penstock

@@ -179,7 +179,7 @@ void fields(auto& message, Is<Reply> auto& r) {
 }
 // All that stands behind the program.
 void fields(auto& message, Is<Command> auto& c) {
-  message(c.source, c.input, c.record_spans, c.text, c.device, c.devices, c.results, c.error);
+  message(c.source, c.input, c.record_spans, c.text, c.device, c.devices, c.results, c.error, c.names);
 }
 
 constexpr std::int64_t kKeptFor = 64;  // programs

@@ -25,6 +25,7 @@ struct Command {
     save_state,
     state,
     share_state,
+    forget,
     disconnect,
     reconnect,
     begin_call,
@@ -41,6 +42,7 @@ struct Command {
   std::int32_t device = -1, devices = 0;     // for reconnect: the number that it has from now on, of how many; -1: as before
   Shared results = {};                       // for end_call
   std::string error = {};                    // for end_call and stop: a whole message; empty: no error
+  std::vector<std::string> names = {};       // for forget: of states that no loaded program has
 };
 
 // The part of a state tensor that a device owns: all of it, or a piece.

@@ -176,7 +176,8 @@ class Loop {
     const std::string predicted =
         programs_->predicted > 0 ? concat(", ", short_decimal(programs_->predicted, 3), " s a step predicted") : "";
     const int devices = run_.cluster.devices();
-    return concat(counted(devices, "device"), devices == 1 ? " goes" : " go", " on from step ", step_, " as ", programs_->layout, predicted);
+    return concat(counted(devices, "device"), devices == 1 ? " goes" : " go", " on from step ", step_, " as ", programs_->layout,
+                  predicted);
   }
 
   void say(const std::string& line) const {

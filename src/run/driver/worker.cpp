@@ -67,6 +67,10 @@ void Worker::obey(const Command& command, Reply& reply) {
     case Command::Kind::share_state:
       reply.shared = share_state();
       return;
+    case Command::Kind::forget:
+      executor_->forget(command.names);
+      is_bound_ = false;
+      return;
     case Command::Kind::disconnect:
       runners_.clear();
       transport_.reset();
@@ -214,16 +218,14 @@ std::map<std::string, SharedTensor> Worker::share_state() const {
   return out;
 }
 
-// A copy of the state of this name, else of all pieces of the tensor.
+// Copies of the state of this name and of all pieces of the tensor.
 std::vector<OwnedState> Worker::find_state(const std::string& name) {
-  std::map<std::string, std::uint64_t> pieces;  // a program that owns each
+  std::map<std::string, std::uint64_t> parts;  // a program that owns each
   for (std::uint64_t program : order_)
-    for (const std::string& owned : owned_names(program)) {
-      if (owned == name) return {copy_of(name, program)};
-      if (const Piece piece = parse_piece(owned); !piece.whole() && piece.tensor == name) pieces.emplace(owned, program);
-    }
+    for (const std::string& owned : owned_names(program))
+      if (owned == name || parse_piece(owned).tensor == name) parts.emplace(owned, program);
   std::vector<OwnedState> found;
-  for (const auto& [piece, program] : pieces) found.push_back(copy_of(piece, program));
+  for (const auto& [part, program] : parts) found.push_back(copy_of(part, program));
   return found;
 }
 

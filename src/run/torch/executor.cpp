@@ -53,6 +53,10 @@ class TorchExecutor final : public Executor {
   SharedTensor state(const std::string& name) const override {
     return parse_snapshot_name(name) ? snapshots_.share(name) : state_.share(name);
   }
+  void forget(const std::vector<std::string>& names) override {
+    state_.forget(names);
+    snapshots_.forget(names);
+  }
   Event write(SlotId slot, std::size_t offset, std::span<const std::byte> bytes) override;
   Event read(SlotId slot, std::size_t offset, std::span<std::byte> bytes) override;
   Event issue(const Instruction& instruction) override;

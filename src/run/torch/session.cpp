@@ -91,19 +91,15 @@ struct Session::Impl {
   };
   std::map<std::string, Loaded> named;
   std::vector<std::shared_ptr<const Program>> programs;
-  // All state of the programs. The type is that of the whole, one-dimensional where no device holds it whole.
-  struct State {
-    TensorType type;
-    std::vector<StatePiece> pieces;
-  };
-  std::map<std::string, State> states;
+  // The types of all state of all programs there were: those of the whole, one-dimensional where no device held it whole.
+  std::map<std::string, TensorType> states;
   std::int64_t steps = 0;
 
   Cluster& devices() const;
   Shared follow(const std::string& call, const HostTensors& given);
   void add(std::shared_ptr<const Program> program);
   void add_states(const Program& program);
-  const State& state(const std::string& name) const;
+  const TensorType& state(const std::string& name) const;
   const Loaded& loaded(const std::string& name) const;
 };
 
@@ -122,18 +118,13 @@ void Session::Impl::add(std::shared_ptr<const Program> program) {
 
 void Session::Impl::add_states(const Program& program) {
   for (const auto& [tensor, parts] : checks::state_parts(program, SlotClass::state)) {
-    if (const auto known = states.find(tensor); known != states.end() && known->second.type.shape.size() != 1) continue;
-    State state;
+    if (const auto known = states.find(tensor); known != states.end() && known->second.shape.size() != 1) continue;
     const checks::StatePart& first = parts.front();
-    state.type = first.piece.whole() ? *first.type : TensorType{first.type->dtype, {checks::whole_elements(parts)}};
-    for (const checks::StatePart& part : parts)
-      for_each_run(part.piece, state.type.elements(),
-                   [&](const PieceRun& run) { state.pieces.push_back({tensor, static_cast<int>(part.device), run.begin, run.end}); });
-    states[tensor] = std::move(state);
+    states[tensor] = first.piece.whole() ? *first.type : TensorType{first.type->dtype, {checks::whole_elements(parts)}};
   }
 }
 
-const Session::Impl::State& Session::Impl::state(const std::string& name) const {
+const TensorType& Session::Impl::state(const std::string& name) const {
   const auto found = states.find(name);
   if (found == states.end()) throw Error(concat("no loaded program has the state ", quote(name)), {}, did_you_mean(name, names_of(states)));
   return found->second;
@@ -212,7 +203,7 @@ void Session::set_state(const HostTensors& state) {
   Cluster& devices = impl_->devices();
   StateSource source{.kind = StateSource::Kind::values};
   for (const auto& [name, tensor] : state) {
-    const TensorType& type = impl_->state(name).type;
+    const TensorType& type = impl_->state(name);
     const bool same =
         type == tensor.type || (type.shape.size() == 1 && type.dtype == tensor.type.dtype && type.elements() == tensor.type.elements());
     if (!same || tensor.bytes.size() != static_cast<std::size_t>(type.bytes()))
@@ -227,7 +218,7 @@ void Session::read_state(const std::map<std::string, StoredTensorName>& state) {
   Cluster& devices = impl_->devices();
   std::map<std::string, SafetensorsFile> files;
   for (const auto& [name, stored] : state) {
-    const TensorType& type = impl_->state(name).type;
+    const TensorType& type = impl_->state(name);
     if (!files.contains(stored.file)) files.emplace(stored.file, SafetensorsFile::open(stored.file)).first->second.check();
     const auto found = files.at(stored.file).tensors().find(stored.name);
     // Each device says itself that a tensor is not there. Of a piece it cannot tell whether the whole has the program's size.
@@ -240,7 +231,7 @@ void Session::read_state(const std::map<std::string, StoredTensorName>& state) {
 
 HostTensor Session::state(const std::string& name) {
   Cluster& devices = impl_->devices();
-  const TensorType type = impl_->state(name).type;
+  const TensorType type = impl_->state(name);
   return {type, devices.state(name)};
 }
 
@@ -253,8 +244,17 @@ void Session::check_state() const {
 }
 
 std::vector<StatePiece> Session::pieces() const {
+  std::map<std::string, std::vector<StatePiece>> of;
+  for (const auto& program : impl_->programs)
+    for (const auto& [tensor, parts] : checks::state_parts(*program, SlotClass::state)) {
+      const auto [pieces, is_first] = of.try_emplace(tensor);
+      if (!is_first) continue;
+      for (const checks::StatePart& part : parts)
+        for_each_run(part.piece, checks::whole_elements(parts),
+                     [&](const PieceRun& run) { pieces->second.push_back({tensor, static_cast<int>(part.device), run.begin, run.end}); });
+    }
   std::vector<StatePiece> out;
-  for (const auto& [name, state] : impl_->states) out.insert(out.end(), state.pieces.begin(), state.pieces.end());
+  for (const auto& [tensor, pieces] : of) out.insert(out.end(), pieces.begin(), pieces.end());
   return out;
 }
 

@@ -12,7 +12,7 @@ std::byte* StateStore::find(const Slot& slot) const {
   std::byte* begin = nullptr;
   for (std::size_t i = 0; i < slot.parts.size(); ++i) {
     auto entry = entries_.find(slot.names[i]);
-    if (entry == entries_.end() || entry->second.type != slot.parts[i]) return nullptr;
+    if (entry == entries_.end() || entry->second.type != slot.parts[i] || entry->second.leaves) return nullptr;
     if (i == 0) begin = entry->second.data;
     if (entry->second.data != begin + part_offset(slot, i)) return nullptr;
   }
@@ -62,6 +62,13 @@ void StateStore::place(const DeviceProgram& device, std::vector<std::byte*>& add
   }
   synchronise(device_);
   ++placed_;
+}
+
+void StateStore::forget(const std::vector<std::string>& names) {
+  for (const std::string& name : names) entries_.erase(name);
+  std::map<const Arena*, std::int64_t> used;
+  for (const auto& [name, entry] : entries_) used[entry.block.get()] += entry.type.bytes();
+  for (auto& [name, entry] : entries_) entry.leaves = 2 * used.at(entry.block.get()) < entry.block->bytes();
 }
 
 SharedTensor StateStore::share(const std::string& name) const {

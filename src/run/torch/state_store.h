@@ -26,6 +26,9 @@ class StateStore {
   std::int64_t bytes_to_place(const DeviceProgram& device) const;
   // Counts how often place() has given memory to what it did not know, or moved what it did.
   std::uint64_t placed() const { return placed_; }
+  // Gives back the memory of these parts, once no other part lies in the same arena. Where others take less than half of one, the next
+  // place() that names them gives them another place.
+  void forget(const std::vector<std::string>& names);
   // Where the part of this name lies, until place() moves it; no memory: there is none, or it is not the host's.
   SharedTensor share(const std::string& name) const;
   // Size of all blocks that hold a named tensor.
@@ -36,6 +39,7 @@ class StateStore {
     std::shared_ptr<Arena> block;
     std::byte* data = nullptr;
     TensorType type;
+    bool leaves = false;  // its arena, at the next place()
   };
   std::byte* find(const Slot& slot) const;  // its address if all its parts lie there in order, else null
   void move(const Slot& slot, const std::shared_ptr<Arena>& block, std::byte* address, std::vector<std::shared_ptr<Arena>>& left);
