@@ -222,7 +222,8 @@ void fail_unknown(const std::string& place, const char* what, const std::string&
 }
 
 std::vector<Assignment> assignments_of(const toml::table& document, std::string_view file) {
-  static const std::vector<std::string> sections = {"model", "data", "batch", "train", "pipeline", "mesh", "axes", "layout", "run"};
+  static const std::vector<std::string> sections = {"model", "data", "batch",  "train", "pipeline",
+                                                    "mesh",  "axes", "layout", "run",   "faults"};
   std::vector<Assignment> out;
   for (const auto& [section, node] : document) {
     const std::string place = place_text(file, section.source());

@@ -123,10 +123,11 @@ struct Config {
   } run;
   // A run whose devices may go and come (penstock launch --elastic).
   struct Faults {
-    // Steps from one snapshot of the state, in the memory of two hosts, to the next: so many are done again at most when a device is lost. 0:
-    // there are none, and it goes back to its last checkpoint.
+    // Steps from one snapshot of the state, in the memory of two hosts, to the next: so many are done again at most when a device is lost.
+    // 0: there are none, and it goes back to its last checkpoint.
     std::int64_t snapshot_every = 10;
-    std::int64_t devices_per_host = 0;  // consecutive devices that are lost together: a snapshot's second place is elsewhere; 0: all are one host's
+    std::int64_t devices_per_host =
+        0;  // consecutive devices that are lost together: a snapshot's second place is elsewhere; 0: all are one host's
   } faults;
   std::set<std::string> given;       // keys that the file or an override gave: "pipeline.actors"
   std::set<std::string> overridden;  // those of them that an override gave

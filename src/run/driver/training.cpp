@@ -12,6 +12,7 @@
 #include "driver/batch_stream.h"
 #include "driver/outputs.h"
 #include "formats/safetensors.h"
+#include "lower/snapshot.h"
 #include "penstock/error.h"
 #include "program/flops.h"
 #include "state/not_finite.h"
@@ -88,6 +89,7 @@ class Loop {
         seen_(static_cast<double>(amount_before(run.data, run.start.position))),
         programs_(&run.programs),
         kept_{run.start.state, run.start.step, run.start.position},
+        on_disk_(kept_),
         flops_(step_flops(run.programs.training)),
         first_recorded_(std::min(run.start.step + kFirstRecorded, run.config.train.steps)) {
     result_.devices.resize(run.programs.training.devices.size());
@@ -130,11 +132,22 @@ class Loop {
   struct Kept {
     StateSource state;
     std::int64_t step, position;
+    int generation = -1;  // of the snapshot that is that state; -1: `state` says it
   };
+
+  bool keeps_snapshots() const { return run_.cluster.is_elastic() && run_.config.faults.snapshot_every > 0; }
+
+  // The program that also keeps a snapshot of the generation that is not the last one.
+  std::uint64_t load_with_snapshot(const Program& training) {
+    const int devices = static_cast<int>(training.devices.size()), of_host = static_cast<int>(run_.config.faults.devices_per_host);
+    return run_.cluster.load(with_snapshot(training, next_generation(), buddies_of(devices, of_host > 0 ? of_host : devices)));
+  }
+  int next_generation() const { return kept_.generation == 0 ? 1 : 0; }
 
   void load() {
     training_ = run_.cluster.load(programs_->training);
     if (programs_->evaluation) evaluation_ = run_.cluster.load(*programs_->evaluation);
+    is_snapshot_due_ = true;  // what was kept may lie in one place only
   }
 
   // The steps that the program does at once, with what is due behind them; whether a checkpoint was written.
@@ -153,11 +166,12 @@ class Loop {
     return true;
   }
 
-  // Devices that have come are taken in.
+  // Devices that have come are taken in, and what the others have is moved to where the programs for all want it.
   void take_in() {
-    if (kept_.step != step_) save();
     const int before = run_.cluster.devices();
-    regroup();
+    run_.cluster.regroup();
+    plan();
+    load();
     say(concat("at step ", step_, ": ", counted(run_.cluster.devices() - before, "device"), " came; ", going_on()));
   }
 
@@ -186,14 +200,13 @@ class Loop {
 
   // Until the devices stay together for as long as it takes.
   void regroup() {
-    for (;;) {
+    for (bool whole = false; !whole;) {
       run_.cluster.regroup();
-      replaced_ = run_.hooks.programs_on(run_.cluster.devices(), pace_);
-      programs_ = &replaced_;
+      plan();
       try {
         load();
-        run_.cluster.set_state(kept_.state);
-        break;
+        restore();
+        whole = true;
       } catch (const Error&) {
         if (!run_.cluster.has_failed()) throw;
       }
@@ -201,12 +214,31 @@ class Loop {
     step_ = kept_.step;
     position_ = kept_.position;
     seen_ = static_cast<double>(amount_before(run_.data, position_));
+    begin_stream();
+  }
+
+  // The checkpoint takes the place of a snapshot of which a part was lost.
+  void restore() {
+    if (kept_.generation >= 0) {
+      try {
+        return run_.cluster.restore(kept_.generation);
+      } catch (const Error&) {
+        if (run_.cluster.has_failed()) throw;
+      }
+      kept_ = on_disk_;
+    }
+    run_.cluster.set_state(kept_.state);
+  }
+
+  // The programs for the devices that there are now.
+  void plan() {
+    stream_.reset();
+    replaced_ = run_.hooks.programs_on(run_.cluster.devices(), pace_);
+    programs_ = &replaced_;
     flops_ = step_flops(programs_->training);
     result_.devices.resize(std::max(result_.devices.size(), programs_->training.devices.size()));
     usual_ = 0;
     recorded_.clear();
-    stream_.reset();
-    begin_stream();
   }
 
   // The metrics of step `number` of those that the program does at once, which take equal parts of its time.
@@ -289,11 +321,18 @@ class Loop {
       for (std::int64_t step = 0; step < programs_->steps; ++step)
         std::ranges::copy(run_.data.training_samples(position_ + step * run_.config.train.batch), std::back_inserter(input.samples));
     const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
-    const bool is_shown = input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
-    const bool is_paced = run_.cluster.is_elastic() && pace_.steps() < kPaced && usual_ > 0 && !stream_;
+    const bool keeps = keeps_snapshots() && (is_snapshot_due_ || step_ - kept_.step >= run_.config.faults.snapshot_every);
+    const std::uint64_t program = keeps ? load_with_snapshot(stream_ ? *batch_.program : programs_->training) : training_;
+    const bool is_shown = !keeps && input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
+    const bool is_paced = !keeps && run_.cluster.is_elastic() && pace_.steps() < kPaced && usual_ > 0 && !stream_;
     const bool record = is_shown || is_paced;
     input.deadline = deadline();
-    StepResult result = step(training_, input, record);
+    StepResult result = step(program, input, record);
+    if (keeps) {
+      kept_ = {{}, step_, position_, next_generation()};
+      is_snapshot_due_ = false;
+      if (stream_) run_.cluster.unload(program);
+    }
     usual_ = usual_ > 0 ? std::min(usual_, result.seconds) : result.seconds;
     if (is_paced) pace_.add(programs_->training, result);
     std::vector<StepMetrics> metrics;
@@ -321,6 +360,7 @@ class Loop {
     std::nth_element(recorded_.begin(), middle, recorded_.end(),
                      [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
     result_.recorded_step = middle->first;
+    result_.recorded_program = programs_->training;
     result_.recorded = std::move(middle->second);
   }
 
@@ -358,13 +398,16 @@ class Loop {
     return loss / count;
   }
 
+  // A run that went back to an older snapshot has some checkpoints already.
   void save() {
+    if (step_ <= on_disk_.step) return;
     const Checkpoint info{
         .step = step_, .position = position_, .config = print(with_absolute_paths(run_.config)), .text = run_.data.fingerprint()};
     try {
       result_.checkpoint = write_checkpoint(run_.config.run.out, info, static_cast<int>(run_.config.run.keep),
                                             [this](const std::string& folder) { return run_.cluster.save_state(folder); });
-      kept_ = {{.kind = StateSource::Kind::checkpoint, .path = result_.checkpoint}, step_, position_};
+      on_disk_ = {{.kind = StateSource::Kind::checkpoint, .path = result_.checkpoint}, step_, position_};
+      if (!keeps_snapshots()) kept_ = on_disk_;
     } catch (const Error& error) {
       if (run_.cluster.has_failed()) throw;
       throw Error(concat("step ", step_, ": the checkpoint could not be written"), {error.what(), last_checkpoint()},
@@ -376,7 +419,8 @@ class Loop {
   std::int64_t step_, position_;
   const TrainingPrograms* programs_;  // those of the run, or
   TrainingPrograms replaced_;         // others, since its devices changed
-  Kept kept_;
+  Kept kept_, on_disk_;               // the last; the last that is no snapshot
+  bool is_snapshot_due_ = false;
   Pace pace_;
   double usual_ = 0;              // seconds of the fastest step on the present devices; 0: there was none yet
   std::int64_t failed_step_ = 0;  // that failed last, and how often again
