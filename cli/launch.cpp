@@ -41,6 +41,7 @@ struct LaunchFlags {
   bool elastic = false;
   int spares = 0, restarts = 0;
   std::string join;
+  std::string address = "127.0.0.1";  // of this machine, at which the processes meet
   int port = 0;
   std::string log_file;  // to FILE.RANK goes a process's standard error; empty: to the launcher's
   std::vector<std::string> arguments;
@@ -62,7 +63,7 @@ void make_secret() {
 // which forwards it.
 pid_t start(const LaunchFlags& options, int rank, int port) {
   const std::size_t colon = options.join.rfind(':');
-  ::setenv("MASTER_ADDR", options.join.empty() ? "127.0.0.1" : options.join.substr(0, colon).c_str(), 1);
+  ::setenv("MASTER_ADDR", options.join.empty() ? options.address.c_str() : options.join.substr(0, colon).c_str(), 1);
   ::setenv("MASTER_PORT", options.join.empty() ? std::to_string(port).c_str() : options.join.substr(colon + 1).c_str(), 1);
   const int devices = options.processes + options.spares;
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
@@ -234,6 +235,10 @@ void add_launch(CLI::App& program) {
       })
       ->needs("--elastic")
       ->excludes("--spares");
+  command
+      ->add_option("--address", options->address,
+                   "This machine's address at which they meet; another than the default lets other machines join [127.0.0.1]")
+      ->type_name("HOST");
   command->add_option("--port", options->port, "Port at which they meet; 0: a free one [0]")->check(CLI::Range(0, 65535));
   command
       ->add_option("ARGS", options->arguments, "The command of each process, behind --: penstock's, or another program (python train.py)")

@@ -9,7 +9,7 @@ import signal
 import time
 import unittest
 
-from support import SOAK, ProgramTest, Result, drawn_seed, read_metrics, read_state, start
+from support import SOAK, ProgramTest, Result, drawn_seed, free_port, read_metrics, read_state, start
 
 STEPS = 40
 MANY = 400 if SOAK else STEPS  # steps of random faults
@@ -32,10 +32,10 @@ def processes_of(launcher):
 
 
 class Elastic(ProgramTest):
-    def start(self, out, *more, steps=STEPS, launch=()):
+    def start(self, out, *more, steps=STEPS, launch=(), **variables):
         arguments = self.train_arguments(out, steps, *LAYOUT, "--backend", "gloo", "--set", "checkpoint_every=5", "--verbose", *more)
         self.metrics = self.folder / out / "metrics.jsonl"
-        return start("launch", "--elastic", "-n", 4, *launch, "--", *arguments, environment={"OMP_NUM_THREADS": "1"})
+        return start("launch", "--elastic", *([] if "-n" in launch else ["-n", 4]), *launch, "--", *arguments, environment={"OMP_NUM_THREADS": "1", **variables})
 
     def wait_for_lines(self, launcher, lines):
         """Until so many steps were done, repeated ones counted again."""
@@ -79,6 +79,22 @@ class Elastic(ProgramTest):
         self.assertIn("4 devices go on", result.err)
         last = f"checkpoint-{STEPS}"
         self.assertEqual(read_state(self.folder / "spare" / last), read_state(self.folder / "reference" / last))
+
+    def test_others_join(self):
+        """Two devices of four go, and two come from elsewhere; one without the secret cannot."""
+        reference = self.reference(3 * STEPS)
+        port = free_port()
+        launcher = self.start("joined", steps=3 * STEPS, launch=["--port", port], PENSTOCK_SECRET="a-secret")
+        for lines in 6, 16:
+            self.wait_for_lines(launcher, lines)
+            os.kill(max(processes_of(launcher).values()), signal.SIGKILL)
+        self.wait_for_lines(launcher, 26)
+        join = ["-n", "2", "--join", f"127.0.0.1:{port}"]
+        joining = self.start("joined", steps=3 * STEPS, launch=join, PENSTOCK_SECRET="a-secret")
+        result = Result(launcher)
+        self.assert_like("joined", reference, result)
+        self.assertIn("came; 4 devices go on", result.err)
+        self.assertEqual(Result(joining).code, 0)
 
     def test_random_faults(self):
         """Kills, stands and goes on again, of any device; what was killed is started again, and what went on is taken in again."""

@@ -180,7 +180,7 @@ TEST(Config, ExplainedTextHasValueUnitMeaningAndDefault) {
 
 TEST(Config, EveryKeySaysWhatItIs) {
   const std::vector<KeyLine> lines = key_lines(parse("[train]\nseed = 0\n"), models());
-  EXPECT_EQ(lines.size(), 93u);
+  EXPECT_EQ(lines.size(), 95u);
   for (const KeyLine& line : lines) {
     EXPECT_FALSE(line.meaning.empty()) << line.name;
     EXPECT_EQ(line.given, line.name == "seed") << line.name;

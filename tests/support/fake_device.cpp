@@ -192,7 +192,9 @@ Event FakeExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> b
 bool FakeExecutor::move_elements(const Instruction& instruction) {
   if (instruction.opcode != Opcode::run) return false;
   const TaskGraph& graph = program_->tasks[instruction.task].graph;
-  if (graph->inputs.empty() || !checks::MovedSymbols::moves_only(graph)) return false;
+  const auto adds = [](const Result& result) { return result.mode == ResultMode::add; };
+  if (graph->inputs.empty() || !checks::MovedSymbols::moves_only(graph) || std::ranges::any_of(own_->results_of(instruction), adds))
+    return false;
   std::vector<std::span<const std::byte>> inputs;
   std::vector<std::span<std::byte>> outputs;
   for (const SlotId slot : own_->operands_of(instruction))
@@ -200,6 +202,14 @@ bool FakeExecutor::move_elements(const Instruction& instruction) {
   for (const Result& result : own_->results_of(instruction))
     for (std::size_t p = 0; p < own_->slots[result.slot].parts.size(); ++p) outputs.push_back(part(result.slot, p));
   penstock::move_elements(graph, inputs, outputs);
+  for (const Result& result : own_->results_of(instruction)) {  // what lies behind each part is read by runs too
+    const Slot& slot = own_->slots[result.slot];
+    for (std::size_t p = 0; p < slot.parts.size(); ++p) {
+      const auto end = static_cast<std::size_t>(part_offset(slot, p) + slot.parts[p].bytes());
+      const auto next = p + 1 < slot.parts.size() ? static_cast<std::size_t>(part_offset(slot, p + 1)) : memory_[result.slot].size();
+      std::ranges::fill(memory_[result.slot].subspan(end, next - end), std::byte{0});
+    }
+  }
   return true;
 }
 

@@ -137,15 +137,20 @@ TEST(StateStore, GivesBackWhatIsForgotten) {
     return device;
   };
   StateStore store;
-  std::byte* const w = store.place(device_with({{"v", 1024}, {"w", 256}}))[1];
+  const auto place = [&](const DeviceProgram& device) {
+    std::vector<std::byte*> addresses(device.slots.size());
+    store.place(device, addresses);
+    return addresses;
+  };
+  std::byte* const w = place(device_with({{"v", 1024}, {"w", 256}}))[1];
   *w = std::byte{7};
   store.forget({});
   EXPECT_EQ(store.bytes(), 5120);
   const DeviceProgram rest = device_with({{"w", 256}});
-  EXPECT_EQ(store.place(rest)[0], w);
+  EXPECT_EQ(place(rest)[0], w);
   store.forget({"v"});
   EXPECT_EQ(store.bytes_to_place(rest), 1024);
-  EXPECT_EQ(*store.place(rest)[0], std::byte{7});
+  EXPECT_EQ(*place(rest)[0], std::byte{7});
   EXPECT_EQ(store.bytes(), 1024);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <numeric>
 
 #include "base/text.h"
 #include "base/words.h"
@@ -172,17 +173,19 @@ class Loop {
     run_.cluster.regroup();
     plan();
     load();
+    begin_stream();
     say(concat("at step ", step_, ": ", counted(run_.cluster.devices() - before, "device"), " came; ", going_on()));
   }
 
   // Goes back to the state that was kept, on the devices that are left. Rethrows the error under way where it is no failure of theirs.
   void go_on() try { throw; } catch (const Error& error) {
     const std::int64_t failed = step_ + 1;
-    repeats_ = failed == failed_step_ ? repeats_ + 1 : 0;
+    constexpr int kRepeats = 3;  // what fails so often in the same step on the same devices would fail for ever
+    const bool repeats = failed == failed_step_ && repeats_ == kRepeats;
+    if (!run_.cluster.is_elastic() || !run_.cluster.has_failed() || repeats) throw;
+    const bool same_devices = regroup();
+    repeats_ = failed == failed_step_ && same_devices ? repeats_ + 1 : 0;
     failed_step_ = failed;
-    constexpr int kRepeats = 3;  // what fails so often in the same step would fail for ever
-    if (!run_.cluster.is_elastic() || !run_.cluster.has_failed() || repeats_ == kRepeats) throw;
-    regroup();
     say(concat("in step ", failed, ": ", split(error.what(), '\n').front(), "; ", going_on()));
   }
 
@@ -198,10 +201,13 @@ class Loop {
     if (run_.hooks.event) run_.hooks.event(line);
   }
 
-  // Until the devices stay together for as long as it takes.
-  void regroup() {
+  // Until the devices stay together for as long as it takes. Whether they are the same as before.
+  bool regroup() {
+    bool same = true;
     for (bool whole = false; !whole;) {
-      run_.cluster.regroup();
+      std::vector<std::int32_t> as_before(static_cast<std::size_t>(run_.cluster.devices()));
+      std::iota(as_before.begin(), as_before.end(), 0);
+      same = run_.cluster.regroup() == as_before && same;
       plan();
       try {
         load();
@@ -215,6 +221,7 @@ class Loop {
     position_ = kept_.position;
     seen_ = static_cast<double>(amount_before(run_.data, position_));
     begin_stream();
+    return same;
   }
 
   // The checkpoint takes the place of a snapshot of which a part was lost.
