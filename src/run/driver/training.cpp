@@ -186,7 +186,7 @@ class Loop {
     const bool same_devices = regroup();
     repeats_ = failed == failed_step_ && same_devices ? repeats_ + 1 : 0;
     failed_step_ = failed;
-    say(concat("in step ", failed, ": ", split(error.what(), '\n').front(), "; ", going_on()));
+    say(concat("in step ", failed, ": ", split(error.what(), '\n').front(), "; ", going_on(), " (", recovery_, ")"));
   }
 
   std::string going_on() const {
@@ -207,11 +207,12 @@ class Loop {
     for (bool whole = false; !whole;) {
       std::vector<std::int32_t> as_before(static_cast<std::size_t>(run_.cluster.devices()));
       std::iota(as_before.begin(), as_before.end(), 0);
-      same = run_.cluster.regroup() == as_before && same;
-      plan();
+      recovery_ = "";
+      note_time("connected", [&] { same = run_.cluster.regroup() == as_before && same; });
+      note_time("planned", [&] { plan(); });
       try {
-        load();
-        restore();
+        note_time("loaded", [&] { load(); });
+        note_time("state moved", [&] { restore(); });
         whole = true;
       } catch (const Error&) {
         if (!run_.cluster.has_failed()) throw;
@@ -222,6 +223,14 @@ class Loop {
     seen_ = static_cast<double>(amount_before(run_.data, position_));
     begin_stream();
     return same;
+  }
+
+  template <class Act>
+  void note_time(const char* what, const Act& act) {
+    const auto begin = std::chrono::steady_clock::now();
+    act();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    recovery_ += concat(recovery_.empty() ? "" : ", ", what, " in ", short_decimal(seconds, 2), " s");
   }
 
   // The checkpoint takes the place of a snapshot of which a part was lost.
@@ -428,6 +437,7 @@ class Loop {
   TrainingPrograms replaced_;         // others, since its devices changed
   Kept kept_, on_disk_;               // the last; the last that is no snapshot
   bool is_snapshot_due_ = false;
+  std::string recovery_;  // what the last one took, in a phrase
   Pace pace_;
   double usual_ = 0;              // seconds of the fastest step on the present devices; 0: there was none yet
   std::int64_t failed_step_ = 0;  // that failed last, and how often again
