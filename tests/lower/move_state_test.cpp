@@ -164,7 +164,7 @@ void expect_moved(const Program& move, const RandomState& held, const RandomStat
 TEST(MoveState, RandomPiecesBecomeOthers) {
   const std::uint64_t seed = test::drawn_seed();
   std::cout << "seed " << seed << "\n";
-  for (std::uint64_t round = 0; round < test::rounds(150u); ++round) {
+  for (std::uint64_t round = 0; round < test::rounds(500u); ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", round " << round);
     Random random(seed * 1000 + round);
     std::vector<Shape> shapes;
@@ -197,7 +197,7 @@ bool shift_a_slice(Program& move, Random& random) {
 
 TEST(MoveState, AWrongOneIsRefused) {
   int tried = 0;
-  for (std::uint64_t seed = 0; seed < test::rounds(60u); ++seed) {
+  for (std::uint64_t seed = 0; seed < test::rounds(200u); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const std::vector<Shape> shapes = {test::random_sizes(random), test::random_sizes(random)};
@@ -259,6 +259,11 @@ TEST(MoveState, RefusesWhatNobodyHolds) {
             "no device holds the elements [4:6] of state \"w\"\n  device 2 is to have them, in w\n  hint: begin again from a checkpoint");
   EXPECT_EQ(moved({}, {"0 state f32[8] w"}),
             "no device holds the elements [0:8] of state \"w\"\n  device 0 is to have them, in w\n  hint: begin again from a checkpoint");
+}
+
+TEST(MoveState, RefusesPiecesOfVeryManyRows) {
+  EXPECT_EQ(moved({"0 state f32[4194305,1] w[0:1/2]", "0 state f32[4194305,1] w[1:2/2]"}, {"1 state f32[4194305,2] w"}),
+            "a piece of a state has more than 4194304 rows\n  hint: split it along another dim, so that it can be moved");
 }
 
 TEST(MoveState, RefusesOtherTypes) {

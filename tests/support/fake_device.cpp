@@ -50,9 +50,9 @@ void fake_run(const Instruction& instruction, std::span<const std::span<const st
 namespace {
 
 // Does what a task says that only moves elements: so state that is moved on fake devices is the same state.
-void move_elements(const Graph& graph, std::span<const std::span<const std::byte>> inputs, std::span<const std::span<std::byte>> outputs) {
+void move_elements(const Graph& graph, std::vector<std::vector<std::byte>> inputs, std::span<const std::span<std::byte>> outputs) {
   IdVector<ValueId, std::vector<std::byte>> values(graph.values.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) values[graph.inputs[i]].assign(inputs[i].begin(), inputs[i].end());
+  for (std::size_t i = 0; i < inputs.size(); ++i) values[graph.inputs[i]] = std::move(inputs[i]);
   for (const Op& op : graph.ops) {
     std::vector<std::byte>& out = values[op.results[0]];
     if (op.name == "reshape") {
@@ -60,7 +60,8 @@ void move_elements(const Graph& graph, std::span<const std::span<const std::byte
       continue;
     }
     const TensorType& type = graph.type(op.results[0]);
-    const auto dim = static_cast<std::size_t>(attribute<std::int64_t>(op, "dim"));
+    const auto given = attribute<std::int64_t>(op, "dim");
+    const auto dim = static_cast<std::size_t>(given < 0 ? given + std::ssize(type.shape) : given);
     std::int64_t rows = 1, inner = byte_size(type.dtype);
     for (std::size_t d = 0; d < dim; ++d) rows *= type.shape[d];
     for (std::size_t d = dim + 1; d < type.shape.size(); ++d) inner *= type.shape[d];
@@ -68,7 +69,7 @@ void move_elements(const Graph& graph, std::span<const std::span<const std::byte
     for (std::int64_t row = 0; row < rows; ++row)
       for (const ValueId operand : op.operands) {
         const std::int64_t size = graph.type(operand).shape[dim] * inner;
-        const auto from = values[operand].begin() + row * size + (slices ? attribute<std::int64_t>(op, "start") * inner : 0);
+        const auto from = values[operand].begin() + row * size + (slices ? attribute_or(op, "start", std::int64_t{0}) * inner : 0);
         out.insert(out.end(), from, from + (slices ? type.shape[dim] * inner : size));
       }
   }
@@ -192,24 +193,17 @@ Event FakeExecutor::read(SlotId slot, std::size_t offset, std::span<std::byte> b
 bool FakeExecutor::move_elements(const Instruction& instruction) {
   if (instruction.opcode != Opcode::run) return false;
   const TaskGraph& graph = program_->tasks[instruction.task].graph;
-  const auto adds = [](const Result& result) { return result.mode == ResultMode::add; };
-  if (graph->inputs.empty() || !checks::MovedSymbols::moves_only(graph) || std::ranges::any_of(own_->results_of(instruction), adds))
-    return false;
-  std::vector<std::span<const std::byte>> inputs;
+  if (graph->inputs.empty() || !checks::MovedSymbols::moves_only(graph)) return false;
+  std::vector<std::vector<std::byte>> inputs;
   std::vector<std::span<std::byte>> outputs;
   for (const SlotId slot : own_->operands_of(instruction))
-    for (std::size_t p = 0; p < own_->slots[slot].parts.size(); ++p) inputs.push_back(part(slot, p));
-  for (const Result& result : own_->results_of(instruction))
+    for (std::size_t p = 0; p < own_->slots[slot].parts.size(); ++p) inputs.emplace_back(part(slot, p).begin(), part(slot, p).end());
+  for (const Result& result : own_->results_of(instruction)) {
+    if (result.mode == ResultMode::add) return false;
     for (std::size_t p = 0; p < own_->slots[result.slot].parts.size(); ++p) outputs.push_back(part(result.slot, p));
-  penstock::move_elements(graph, inputs, outputs);
-  for (const Result& result : own_->results_of(instruction)) {  // what lies behind each part is read by runs too
-    const Slot& slot = own_->slots[result.slot];
-    for (std::size_t p = 0; p < slot.parts.size(); ++p) {
-      const auto end = static_cast<std::size_t>(part_offset(slot, p) + slot.parts[p].bytes());
-      const auto next = p + 1 < slot.parts.size() ? static_cast<std::size_t>(part_offset(slot, p + 1)) : memory_[result.slot].size();
-      std::ranges::fill(memory_[result.slot].subspan(end, next - end), std::byte{0});
-    }
   }
+  for (const Result& result : own_->results_of(instruction)) std::ranges::fill(memory_[result.slot], std::byte{0});  // behind parts too
+  penstock::move_elements(graph, std::move(inputs), outputs);
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "formats/safetensors.h"
 #include "penstock/compile.h"
+#include "penstock/plan_step.h"
 #include "penstock/session.h"
 #include "support/errors.h"
 #include "support/paths.h"
@@ -93,6 +94,33 @@ TEST(SessionOverRanks, EveryRankHasTheResults) {
     ASSERT_EQ(session.programs().size(), 1u);
     EXPECT_EQ(print(*session.programs()[0]), print(program()));
     EXPECT_EQ(session.pieces().size(), pieces);
+  });
+  EXPECT_EQ(said, kNoErrors);
+}
+
+// The state goes over Gloo to a program of two stages and back; the step in between is the same as one on threads.
+TEST(SessionOverRanks, StateMovesToAnotherProgram) {
+  const std::string file = test::tests_folder() + "/../examples/graphs/two-layers.step";
+  const Program staged =
+      compile(plan_step(parse_graph(read_file(file), file), uniform_cluster(2, 1e10), planner_named("best"), "v100", {}).step,
+              make_schedule("1f1b", {.actors = 2, .microbatches = 4}));
+  const auto switched = [&](Session& session) {
+    begin(session);
+    step(session);
+    return session.together("switch", kData, [&] {
+      session.load("staged", staged);
+      session.unload("train");
+      session.step("staged", kData);
+      session.load("train", program());
+      session.step("train", kData);
+      return Shared{{{"first", session.state("first")}, {"second", session.state("second")}}, {}};
+    });
+  };
+  Session alone(2);
+  const Shared expected = switched(alone);
+  const auto said = on_two_ranks([&](Session& session, int) {
+    const Shared state = switched(session);
+    for (const auto& [name, tensor] : expected.tensors) EXPECT_EQ(state.tensors.at(name).bytes, tensor.bytes) << name;
   });
   EXPECT_EQ(said, kNoErrors);
 }

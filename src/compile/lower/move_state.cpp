@@ -117,7 +117,7 @@ void choose_sources(MadePart& made, std::int64_t elements, std::vector<std::int6
   });
 }
 
-// What one run gathers: for each part of its results elements of its operands' parts.
+// A run in the making: for each part of its results elements of its operands' parts.
 struct Gathering {
   std::vector<SlotId> operands{};
   std::vector<TensorType> inputs{};                // the operands' parts

@@ -5,9 +5,13 @@
 #include <utility>
 
 #include "base/invariant.h"
+#include "base/text.h"
+#include "penstock/error.h"
 
 namespace penstock::checks {
 namespace {
+
+constexpr std::size_t kMostRuns = 1 << 22;  // of one value
 
 bool moves(const Op& op) {
   if (op.name == "slice") return attribute_or(op, "step", std::int64_t{1}) == 1 && attribute_or(op, "start", std::int64_t{0}) >= 0;
@@ -29,6 +33,8 @@ bool MovedSymbols::moves_only(const Graph& graph) {
 
 void MovedSymbols::append(Elements& to, Symbol of, std::int64_t from, std::int64_t count) {
   if (count == 0) return;
+  if (to.size() == kMostRuns)
+    throw Error(concat("a piece of a state has more than ", kMostRuns, " rows"), {}, "split it along another dim, so that it can be moved");
   const std::int64_t begin = to.empty() ? 0 : to.back().end;
   if (!to.empty() && to.back().of == of) {
     const std::int64_t first = to.size() > 1 ? to[to.size() - 2].end : 0;

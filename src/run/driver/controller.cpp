@@ -300,7 +300,8 @@ void Controller::move_to(std::uint64_t program) {
     for (const auto& [tensor, parts] : held_[d])
       for (const auto& [name, part] : parts)
         if (!holders_.is_behind(tensor, {d, name})) present[d].push_back(part);
-  run_once(std::make_shared<const Program>(move_state(present, *loaded_.at(program))));
+  if (Program move = move_state(present, *loaded_.at(program)); !move.devices.empty())
+    run_once(std::make_shared<const Program>(std::move(move)));
   holders_.moved(program);
   forget_replaced(program);
 }

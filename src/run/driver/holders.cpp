@@ -43,7 +43,7 @@ void Holders::stepped(std::uint64_t key) {
   for (const auto& [tensor, parts] : loaded.elsewhere) behind_[tensor].insert(parts.begin(), parts.end());
 }
 
-// What no loaded program has is not set.
+// Parts that no loaded program has are not set.
 void Holders::set(const std::string& tensor) {
   std::set<Part>& behind = behind_[tensor];
   if (const auto known = holders_.find(tensor); known != holders_.end()) behind = known->second;

@@ -223,7 +223,7 @@ std::vector<OwnedState> Worker::find_state(const std::string& name) {
   std::map<std::string, std::uint64_t> parts;  // a program that owns each
   for (std::uint64_t program : order_)
     for (const std::string& owned : owned_names(program))
-      if (owned == name || parse_piece(owned).tensor == name) parts.emplace(owned, program);
+      if (owned.starts_with(name) && (owned == name || parse_piece(owned).tensor == name)) parts.emplace(owned, program);
   std::vector<OwnedState> found;
   for (const auto& [part, program] : parts) found.push_back(copy_of(part, program));
   return found;
