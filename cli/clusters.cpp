@@ -90,7 +90,7 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
     throw Error(concat("backend ", config.pipeline.backend, " needs one process per ", single ? "actor" : "device",
                        "; no launcher started this one"),
                 {}, launch);
-  if (ranks->elastic ? processes - 1 < devices : processes != devices) {
+  if (ranks->elastic ? ranks->rank == 0 && processes - 1 < devices : processes != devices) {
     const std::string wanted = single ? counted(devices, "actor")
                                       : concat(counted(devices, "device"), " (", counted(static_cast<std::int64_t>(groups.size()), "actor"),
                                                " of ", groups_text(groups), ")");

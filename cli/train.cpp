@@ -135,14 +135,14 @@ std::string device_table(const TrainingResult& result) {
 
 // timeline.json and, to look at, timeline.html, whose path this is: a usual step or, where each has a program of its own, some consecutive
 // ones as predicted (where they were) and as measured. "": nothing was recorded.
-std::string write_timeline(const Config& config, const Prepared& prepared, const TrainingResult& result) {
+std::string write_timeline(const Config& config, const Prepared& prepared, const TrainingPrograms& programs, const TrainingResult& result) {
   std::string title = concat(config.model.name, ", ", config.pipeline.schedule, ", step ", result.recorded_step);
   std::vector<Timeline> timelines;
   if (!result.batches.empty()) {
     title = concat(config.model.name, ", ", config.batch.planner);
     timelines = timelines_of(result.batches);
   } else if (result.recorded_step > 0) {
-    timelines = {timeline_of(result.recorded_program, result.recorded, title)};
+    timelines = {timeline_of(result.replaced ? *result.replaced : programs.training, result.recorded, title)};
     timelines[0].slices = prepared.schedule.slices;
     timelines[0].blocks = prepared.schedule.blocks;
   } else {
@@ -156,13 +156,14 @@ std::string write_timeline(const Config& config, const Prepared& prepared, const
 }
 
 // The run has ended well: what it has trained stays, whatever becomes of its timeline.
-std::string written_timeline(const Config& config, const Prepared& prepared, const TrainingResult& result) {
+std::string written_timeline(const Config& config, const Prepared& prepared, const TrainingPrograms& programs,
+                             const TrainingResult& result) {
   const auto fail = [&](const std::string& reason) {
     throw Error(concat("the timeline of ", config.run.out, " could not be written"),
                 {reason, concat("training has ended, the last checkpoint is ", result.checkpoint)});
   };
   try {
-    return write_timeline(config, prepared, result);
+    return write_timeline(config, prepared, programs, result);
   } catch (const std::bad_alloc&) {
     fail("this machine has no memory left for it");
   } catch (const std::exception& error) {
@@ -281,7 +282,7 @@ void train(const TrainOptions& options, const ModelRegistry& models) {
           }}});
   }
   if (result.stopped) log.say(concat("stopped by a signal after step ", result.last.step));
-  const std::string timeline = written_timeline(config, prepared, result);
+  const std::string timeline = written_timeline(config, prepared, programs, result);
   if (options.json) {
     print_result(config, *data, result, timeline);
   } else {

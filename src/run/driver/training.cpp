@@ -376,7 +376,7 @@ class Loop {
     std::nth_element(recorded_.begin(), middle, recorded_.end(),
                      [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
     result_.recorded_step = middle->first;
-    result_.recorded_program = programs_->training;
+    if (programs_ == &replaced_) result_.replaced = std::move(replaced_.training);
     result_.recorded = std::move(middle->second);
   }
 

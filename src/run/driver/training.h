@@ -98,7 +98,7 @@ struct TrainingResult {
   std::vector<RecordedBatch> batches;     // where each has a program of its own, some consecutive ones in place of:
   StepResult recorded;                    // a typical training step with its spans: of the first warm steps the one of median time
   std::int64_t recorded_step = 0;
-  Program recorded_program = {};  // whose step it is
+  std::optional<Program> replaced = {};  // the program whose step it is, where the devices have changed
 };
 
 // Writes config.toml, metrics.jsonl and checkpoints under config.run.out. Throws Error on a loss or gradient that is not finite or a
