@@ -5,11 +5,12 @@ import contextlib
 import os
 import pathlib
 import random
+import resource
 import signal
 import time
 import unittest
 
-from support import SOAK, ProgramTest, Result, drawn_seed, free_port, read_metrics, read_state, start
+from support import SOAK, ProgramTest, Result, drawn_seed, free_port, read_metrics, read_pieces, read_state, start
 
 STEPS = 40
 MANY = 400 if SOAK else STEPS  # steps of random faults
@@ -139,6 +140,51 @@ class Elastic(ProgramTest):
         self.assertIn("rank 0 was lost", result.err)
         again = Result(self.start("led", "--resume-or-start"))
         self.assert_like("led", reference, again)
+
+    def checkpoints(self, out):
+        return {path.name for path in (self.folder / out).glob("checkpoint-*")}
+
+    def test_checkpoints_that_are_written_while_steps_go_on(self):
+        """Each is that of a plain run of that step, in the same pieces, and is gone on from as that is."""
+        many = ["--set", "checkpoint_every=1", "--set", f"keep={STEPS}"]
+        self.train("plain", STEPS, *LAYOUT, *many)
+        result = Result(self.start("elastic", *many))
+        self.assertEqual(result.code, 0, result.err)
+        written = self.checkpoints("elastic")
+        self.assertGreater(len(written), 1)
+        for name in written:
+            self.assertEqual(read_pieces(self.folder / "elastic" / name), read_pieces(self.folder / "plain" / name), name)
+        first = min(written, key=lambda name: int(name.split("-")[1]))
+        self.train("resumed", STEPS, *LAYOUT, "--backend", "threads", "--resume", self.folder / "elastic" / first)
+        last = f"checkpoint-{STEPS}"
+        self.assertEqual(read_pieces(self.folder / "resumed" / last), read_pieces(self.folder / "plain" / last))
+
+    def test_killed_while_a_checkpoint_is_written(self):
+        reference = self.reference()
+        launcher = self.start("writing", "--set", "checkpoint_every=1")
+        while launcher.poll() is None and not list((self.folder / "writing").glob("checkpoint-*.part")):
+            pass
+        os.kill(processes_of(launcher)[3], signal.SIGKILL)
+        result = Result(launcher)
+        self.assert_like("writing", reference, result)
+        self.assertIn("3 devices go on", result.err)
+        self.assertFalse([name for name in self.checkpoints("writing") if name.endswith(".part")])
+
+    def test_a_checkpoint_that_cannot_be_written(self):
+        """The run says so and goes on, and writes the next ones when they can be."""
+        reference = self.reference()
+        launcher = self.start("full")
+        self.wait_for_lines(launcher, 2)
+        device = processes_of(launcher)[2]
+        resource.prlimit(device, resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))  # as on a full disk
+        self.wait_for_lines(launcher, 20)
+        self.assertFalse([name for name in self.checkpoints("full") if ".part" not in name])
+        resource.prlimit(device, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        result = Result(launcher)
+        self.assert_like("full", reference, result)
+        self.assertRegex(result.err, r"the checkpoint of step 5 could not be written: .*device-\d\.safetensors: File too large; no checkpoint was written yet")
+        last = f"checkpoint-{STEPS}"
+        self.assertEqual(read_pieces(self.folder / "full" / last), read_pieces(self.folder / "reference" / last))
 
 
 if __name__ == "__main__":

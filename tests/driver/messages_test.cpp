@@ -30,6 +30,7 @@ Command full_command() {
   command.results.tensors["none"] = {{DType::f64, {0, 3}}, {}};
   command.results.text = "said";
   command.error = "it broke";
+  command.names = {"snapshot0:w", "snapshot0:b"};
   return command;
 }
 
@@ -67,6 +68,7 @@ TEST(Messages, ComeBackAsTheyWere) {
     EXPECT_EQ(back.results.text, command.results.text);
     EXPECT_EQ(back.results.tensors.size(), command.results.tensors.size());
     EXPECT_EQ(back.error, command.error);
+    EXPECT_EQ(back.names, command.names);
     EXPECT_EQ(back.source.parameters.size(), command.source.parameters.size());
     EXPECT_EQ(back.body != nullptr, command.body != nullptr);
   }

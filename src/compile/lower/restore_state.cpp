@@ -42,10 +42,15 @@ std::vector<std::vector<HeldPiece>> snapshot_of(const Program& program) {
         for (const Result& result : device.results_of(instruction))
           if (const Slot& slot = device.slots[result.slot]; slot.kind == SlotClass::snapshot)
             written.insert(parse_snapshot_name(slot.names.front())->generation);
-  for (std::size_t d = 0; d < kept.size(); ++d)
+  for (std::size_t d = 0; d < kept.size(); ++d) {
+    std::set<std::string> owned;
+    for (const Slot& slot : program.devices[d].slots)
+      if (slot.kind == SlotClass::state) owned.insert(slot.names.begin(), slot.names.end());
     for (const Slot& slot : program.devices[d].slots)
       for (std::size_t p = 0; slot.kind == SlotClass::snapshot && p < slot.names.size(); ++p)
-        if (written.contains(parse_snapshot_name(slot.names[p])->generation)) kept[d].push_back({slot.names[p], slot.parts[p], slot.kind});
+        if (const auto part = parse_snapshot_name(slot.names[p]); written.contains(part->generation))
+          kept[d].push_back({slot.names[p], slot.parts[p], owned.contains(part->state) ? SlotClass::state : SlotClass::copy});
+  }
   return kept;
 }
 

@@ -9,7 +9,8 @@
 
 namespace penstock {
 
-// By device, the parts that a step of a program of with_snapshot() has kept; none where it keeps no snapshot.
+// By device, the parts that a step of a program of with_snapshot() has kept; none where it keeps no snapshot. Their kind says
+// whether the device owns the state (`state`) or keeps the part for another (`copy`).
 std::vector<std::vector<HeldPiece>> snapshot_of(const Program& program);
 
 // Returns a program for snapshot.size() devices, each of which has these parts of one snapshot in its host's memory. Every part becomes the

@@ -113,6 +113,12 @@ class Cluster {
   virtual StepResult step(std::uint64_t program, const StepInput& input, bool record_spans = false) = 0;
   // Each device writes the state it owns to <folder>/device-<n>.safetensors. Returns the files' names, of the devices that own any.
   virtual std::vector<std::string> save_state(const std::string& folder) = 0;
+  // Begins to write the snapshot that restore() would take, each part from the memory of the device that owned it, to
+  // <folder>/device-<n>.safetensors, and returns at once, with the files' names. Until they are written no step may write this generation,
+  // and no device be left out. Throws Error where a device has not what it had, or still writes another.
+  virtual std::vector<std::string> persist(int /*generation*/, const std::string& /*folder*/) { return {}; }
+  // Those of the files that are written by now. Throws Error where one could not be (path and reason).
+  virtual std::vector<std::string> persisted() { return {}; }
   // A copy of one state tensor, from its owner or put together from the owners of its pieces. Throws Error if nobody has it.
   virtual std::vector<std::byte> state(const std::string& name) = 0;
   // Every state tensor that lies whole in the memory of a device of this process, its owner, by name: as steps leave it, until a load or a

@@ -54,7 +54,7 @@ const Reply* last_blamed(const std::vector<Reply>& replies, const Reply& first) 
 // Whether it would be half done without the devices that were lost.
 bool needs_all(Command::Kind kind) {
   using Kind = Command::Kind;
-  return kind == Kind::load || kind == Kind::set_state || kind == Kind::step || kind == Kind::save_state;
+  return kind == Kind::load || kind == Kind::set_state || kind == Kind::step || kind == Kind::save_state || kind == Kind::persist;
 }
 
 // The error nearest to the cause: not that another device failed, and rather a lost device's own words than those of who lost it.
@@ -125,6 +125,13 @@ std::vector<std::byte> put_together(const std::vector<OwnedState>& owned, std::i
   return out;
 }
 
+std::vector<std::string> files_in(std::vector<Reply> replies) {
+  std::vector<std::string> out;
+  for (Reply& reply : replies)
+    if (!reply.file.empty()) out.push_back(std::move(reply.file));
+  return out;
+}
+
 constexpr std::int32_t kCome = -1, kGone = -2;  // in place of an old number
 
 class Controller : public Cluster {
@@ -143,6 +150,8 @@ class Controller : public Cluster {
   void set_state(const StateSource& source) override;
   StepResult step(std::uint64_t program, const StepInput& input, bool record_spans) override;
   std::vector<std::string> save_state(const std::string& folder) override;
+  std::vector<std::string> persist(int generation, const std::string& folder) override;
+  std::vector<std::string> persisted() override;
   std::vector<std::byte> state(const std::string& name) override;
   std::map<std::string, SharedTensor> share_state() override;
   void check_state() const override;
@@ -430,10 +439,21 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
 std::vector<std::string> Controller::save_state(const std::string& folder) {
   check_state();
   move_to_all();
-  std::vector<std::string> files;
-  for (Reply& reply : exchange({.kind = Command::Kind::save_state, .text = folder}))
-    if (!reply.file.empty()) files.push_back(std::move(reply.file));
-  return files;
+  return files_in(exchange({.kind = Command::Kind::save_state, .text = folder}));
+}
+
+std::vector<std::string> Controller::persist(int generation, const std::string& folder) {
+  std::vector<Command> commands(static_cast<std::size_t>(devices()), {.kind = Command::Kind::persist, .text = folder});
+  for (std::size_t d = 0; d < snapshots_[generation].size(); ++d)
+    for (const HeldPiece& part : snapshots_[generation][d])
+      if (part.kind == SlotClass::state) commands[d].names.push_back(part.name);
+  std::vector<const Command*> each;
+  for (const Command& command : commands) each.push_back(&command);
+  return files_in(exchange(each));
+}
+
+std::vector<std::string> Controller::persisted() {
+  return files_in(exchange({.kind = Command::Kind::persisted}));
 }
 
 std::vector<std::byte> Controller::state(const std::string& name) {

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint32_t kCommandMark = 0x34435350;  // "PSC4"
+constexpr std::uint32_t kCommandMark = 0x35435350;  // "PSC5"
 constexpr std::uint32_t kReplyMark = 0x35525350;    // "PSR5"
 
 // Values that are written as their bytes are in memory.

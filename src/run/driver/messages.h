@@ -23,6 +23,8 @@ struct Command {
     set_state,
     step,
     save_state,
+    persist,
+    persisted,
     state,
     share_state,
     forget,
@@ -37,12 +39,13 @@ struct Command {
   StateSource source = {};                   // for set_state
   StepInput input = {};                      // for step
   bool record_spans = false;                 // for step
-  std::string text = {};                     // for save_state: the folder; for state: the tensor's name; for begin_call: the call;
+  std::string text = {};                     // for save_state, persist: the folder; for state: the tensor's name; for begin_call: the call;
                                              // for reconnect: a name that no connections had before
   std::int32_t device = -1, devices = 0;     // for reconnect: the number that it has from now on, of how many; -1: as before
   Shared results = {};                       // for end_call
   std::string error = {};                    // for end_call and stop: a whole message; empty: no error
-  std::vector<std::string> names = {};       // for forget: of states that no loaded program has
+  std::vector<std::string> names = {};       // for forget: of states that no loaded program has; for persist: of parts of
+                                             // a snapshot
 };
 
 // The part of a state tensor that a device owns: all of it, or a piece.
@@ -60,7 +63,8 @@ struct Reply {
   std::vector<std::int32_t> lost = {};
   std::map<std::string, std::vector<std::byte>> outputs = {};  // for step
   DeviceReport report = {};                                    // for step
-  std::string file = {};                                       // for save_state: empty if this device owns nothing
+  std::string file = {};                                       // for save_state, persist: empty if this device owns nothing; for
+                                                               // persisted: empty until it is written
   std::vector<OwnedState> state = {};                          // for state: empty if this device owns nothing of it
   std::map<std::string, SharedTensor> shared = {};             // for share_state: what stays in this process
   bool wrote = false;                                          // for step: whether a device of this process had begun to write state

@@ -6,12 +6,15 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <numeric>
+#include <thread>
 
 #include "base/text.h"
 #include "base/words.h"
 #include "driver/batch_stream.h"
 #include "driver/outputs.h"
+#include "driver/pending_checkpoint.h"
 #include "formats/safetensors.h"
 #include "lower/snapshot.h"
 #include "penstock/error.h"
@@ -110,17 +113,14 @@ class Loop {
     write_file((fs::path(run_.config.run.out) / "config.toml").string(), started_with(run_.config, run_.start));
     MetricsFile metrics((fs::path(run_.config.run.out) / "metrics.jsonl").string());
     begin_stream();
-    for (bool ended = false, saved = true; !ended;) {
+    for (bool ended = false; !ended;) {
       try {
         ended = step_ >= run_.config.train.steps || stopping();
         if (!ended && run_.cluster.waiting() > 0) take_in();
-        if (!ended)
-          saved = turn(metrics);
-        else if (!saved)
-          save();
+        ended ? save() : turn(metrics);
       } catch (const Error&) {
         go_on();
-        ended = false, saved = true;
+        ended = false;
       }
     }
     result_.stopped = stopping();
@@ -144,6 +144,13 @@ class Loop {
     return run_.cluster.load(with_snapshot(training, next_generation(), buddies_of(devices, of_host > 0 ? of_host : devices)));
   }
   int next_generation() const { return kept_.generation == 0 ? 1 : 0; }
+  // Whether the next step takes one: also for a checkpoint, which is written from it. One that would be written over what devices still
+  // read waits until the disk has that; meanwhile the last one becomes older than it should be.
+  bool takes_snapshot() const {
+    if (!keeps_snapshots() || (pending_ && pending_->reads(next_generation()))) return false;
+    const bool is_old = step_ - kept_.step >= run_.config.faults.snapshot_every;
+    return is_old || is_snapshot_due_ || (is_checkpoint_due_ && !pending_);
+  }
 
   void load() {
     training_ = run_.cluster.load(programs_->training);
@@ -151,8 +158,9 @@ class Loop {
     is_snapshot_due_ = true;  // what was kept may lie in one place only
   }
 
-  // The steps that the program does at once, with what is due behind them; whether a checkpoint was written.
-  bool turn(MetricsFile& metrics) {
+  // The steps that the program does at once, with what is due behind them.
+  void turn(MetricsFile& metrics) {
+    look_at_pending();
     std::vector<StepMetrics> measured = train_steps();
     if (programs_->evaluation && is_due(run_.config.train.validation_every)) measured.back().validation_loss = evaluate();
     check_validation(measured.back());
@@ -162,9 +170,9 @@ class Loop {
       if (run_.hooks.step) run_.hooks.step(of_step);
     }
     result_.last = measured.back();
-    if (!is_due(run_.config.run.checkpoint_every)) return false;
-    save();
-    return true;
+    if (!is_due(run_.config.run.checkpoint_every)) return;
+    is_checkpoint_due_ = keeps_snapshots();
+    if (!is_checkpoint_due_) save();
   }
 
   // Devices that have come are taken in, and what the others have is moved to where the programs for all want it.
@@ -241,6 +249,7 @@ class Loop {
       } catch (const Error&) {
         if (run_.cluster.has_failed()) throw;
       }
+      wait_for_pending();  // it may be the last one, and the one before be removed
       kept_ = on_disk_;
     }
     run_.cluster.set_state(kept_.state);
@@ -249,6 +258,7 @@ class Loop {
   // The programs for the devices that there are now.
   void plan() {
     stream_.reset();
+    if (pending_ && pending_->give_up()) is_checkpoint_due_ = true;
     replaced_ = run_.hooks.programs_on(run_.cluster.devices(), pace_);
     programs_ = &replaced_;
     flops_ = step_flops(programs_->training);
@@ -337,7 +347,7 @@ class Loop {
       for (std::int64_t step = 0; step < programs_->steps; ++step)
         std::ranges::copy(run_.data.training_samples(position_ + step * run_.config.train.batch), std::back_inserter(input.samples));
     const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
-    const bool keeps = keeps_snapshots() && (is_snapshot_due_ || step_ - kept_.step >= run_.config.faults.snapshot_every);
+    const bool keeps = takes_snapshot();
     const std::uint64_t program = keeps ? load_with_snapshot(stream_ ? *batch_.program : programs_->training) : training_;
     const bool is_shown = !keeps && input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
     const bool is_paced = !keeps && run_.cluster.is_elastic() && pace_.steps() < kPaced && usual_ > 0 && !stream_;
@@ -347,6 +357,7 @@ class Loop {
     if (keeps) {
       kept_ = {{}, step_, position_, next_generation()};
       is_snapshot_due_ = false;
+      if (is_checkpoint_due_ && !pending_) begin_checkpoint();
       if (stream_) run_.cluster.unload(program);
     }
     usual_ = usual_ > 0 ? std::min(usual_, result.seconds) : result.seconds;
@@ -380,8 +391,10 @@ class Loop {
     result_.recorded = std::move(middle->second);
   }
 
-  void check_finite(const StepMetrics& metrics) const {
+  // What is being written is older: it is kept.
+  void check_finite(const StepMetrics& metrics) {
     if (std::isfinite(metrics.loss) && std::isfinite(metrics.gradient_norm)) return;
+    wait_for_pending();
     throw Error(
         concat("step ", metrics.step, ": the loss is ", number(metrics.loss), ", the gradient norm ", number(metrics.gradient_norm)),
         {concat("learning rate ", number(metrics.learning_rate)), last_checkpoint()},
@@ -414,17 +427,57 @@ class Loop {
     return loss / count;
   }
 
-  // A run that went back to an older snapshot has some checkpoints already.
-  void save() {
-    if (step_ <= on_disk_.step) return;
-    const Checkpoint info{
-        .step = step_, .position = position_, .config = print(with_absolute_paths(run_.config)), .text = run_.data.fingerprint()};
+  // Writes one of this step and position, with what saves the state.
+  std::function<std::string(const SaveState&)> writer(std::int64_t step, std::int64_t position) const {
+    Checkpoint info{.step = step, .position = position, .config = print(with_absolute_paths(run_.config)), .text = run_.data.fingerprint()};
+    return [out = run_.config.run.out, info = std::move(info), keep = static_cast<int>(run_.config.run.keep),
+            attempt = failed_checkpoints_](const SaveState& save) { return write_checkpoint(out, info, keep, save, attempt); };
+  }
+
+  void note_checkpoint(const std::string& folder, std::int64_t step, std::int64_t position) {
+    result_.checkpoint = folder;
+    on_disk_ = {{.kind = StateSource::Kind::checkpoint, .path = folder}, step, position};
+  }
+
+  // Writes the snapshot that was just taken, unless a run that went back has that checkpoint already.
+  void begin_checkpoint() {
+    is_checkpoint_due_ = false;
+    if (kept_.step <= on_disk_.step) return;
+    pending_kept_ = kept_;
+    pending_ = std::make_unique<PendingCheckpoint>(run_.cluster, kept_.generation, writer(kept_.step, kept_.position));
+  }
+
+  // A checkpoint that could not be written is said, and the next one that is due tries again.
+  void look_at_pending() {
+    if (!pending_) return;
     try {
-      result_.checkpoint = write_checkpoint(run_.config.run.out, info, static_cast<int>(run_.config.run.keep),
-                                            [this](const std::string& folder) { return run_.cluster.save_state(folder); });
-      on_disk_ = {{.kind = StateSource::Kind::checkpoint, .path = result_.checkpoint}, step_, position_};
+      const std::optional<std::string> folder = pending_->poll();
+      if (!folder) return;
+      note_checkpoint(*folder, pending_kept_.step, pending_kept_.position);
+    } catch (const Error& error) {
+      if (run_.cluster.has_failed()) throw;
+      ++failed_checkpoints_;
+      say(concat("the checkpoint of step ", pending_kept_.step, " could not be written: ", split(error.what(), '\n').front(), "; ",
+                 last_checkpoint()));
+    }
+    pending_.reset();
+  }
+
+  void wait_for_pending() {
+    constexpr std::chrono::milliseconds kBetweenLooks{5};
+    for (look_at_pending(); pending_; look_at_pending()) std::this_thread::sleep_for(kBetweenLooks);
+  }
+
+  // The state of the present step, unless that is on disk: no step was made since, or the run went back to an older snapshot.
+  void save() {
+    wait_for_pending();
+    if (step_ <= on_disk_.step) return;
+    try {
+      note_checkpoint(writer(step_, position_)([this](const std::string& folder) { return run_.cluster.save_state(folder); }), step_,
+                      position_);
       if (!keeps_snapshots()) kept_ = on_disk_;
     } catch (const Error& error) {
+      ++failed_checkpoints_;
       if (run_.cluster.has_failed()) throw;
       throw Error(concat("step ", step_, ": the checkpoint could not be written"), {error.what(), last_checkpoint()},
                   result_.checkpoint.empty() ? "" : "once that is mended, --resume goes on from the last one");
@@ -436,8 +489,9 @@ class Loop {
   const TrainingPrograms* programs_;  // those of the run, or
   TrainingPrograms replaced_;         // others, since its devices changed
   Kept kept_, on_disk_;               // the last; the last that is no snapshot
-  bool is_snapshot_due_ = false;
-  std::string recovery_;  // what the last one took, in a phrase
+  bool is_snapshot_due_ = false, is_checkpoint_due_ = false;
+  int failed_checkpoints_ = 0;  // attempts
+  std::string recovery_;        // what the last one took, in a phrase
   Pace pace_;
   double usual_ = 0;              // seconds of the fastest step on the present devices; 0: there was none yet
   std::int64_t failed_step_ = 0;  // that failed last, and how often again
@@ -448,8 +502,10 @@ class Loop {
   BatchStep batch_;                                            // where each step has a program of its own: this step's
   std::uint64_t training_ = 0, evaluation_ = 0;
   TrainingResult result_;
-  bool stopping_ = false;              // whether a device's process was asked to stop
-  std::optional<BatchStream> stream_;  // where each batch has a program of its own; last: its thread uses the rest
+  bool stopping_ = false;                       // whether a device's process was asked to stop
+  Kept pending_kept_ = {};                      // the state that this one has:
+  std::unique_ptr<PendingCheckpoint> pending_;  // null: none is being written
+  std::optional<BatchStream> stream_;           // where each batch has a program of its own; last: its thread uses the rest
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "formats/safetensors.h"
 #include "program/piece.h"
+#include "program/snapshot_name.h"
 #include "state/state_source.h"
 
 namespace penstock {
@@ -61,6 +62,11 @@ void Worker::obey(const Command& command, Reply& reply) {
       return step(command, reply);
     case Command::Kind::save_state:
       return save_state(command.text, reply);
+    case Command::Kind::persist:
+      return persist(command, reply);
+    case Command::Kind::persisted:
+      if (persisted_.valid() && !persists()) reply.file = persisted_.get();
+      return;
     case Command::Kind::state:
       reply.state = find_state(command.text);
       return;
@@ -207,6 +213,32 @@ void Worker::save_state(const std::string& folder, Reply& reply) {
   write_safetensors(concat(folder, "/", reply.file), tensors, [&](std::size_t t) -> std::span<const std::byte> {
     if (t >= parts.size()) return copies[t - parts.size()].second;
     return bytes = bytes_of(parts[t]);
+  });
+}
+
+bool Worker::persists() const {
+  return persisted_.valid() && persisted_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+// The thread holds the memory that it reads, wherever a load puts the snapshot meanwhile. No other waits for it: the disk may be stuck.
+void Worker::persist(const Command& command, Reply& reply) {
+  if (persists()) throw Error(concat("device ", device_, " still writes an earlier checkpoint"), {}, "see whether its disk answers");
+  persisted_ = {};
+  std::vector<std::pair<std::string, SharedTensor>> kept;
+  for (const std::string& name : command.names) {
+    const auto part = parse_snapshot_name(name);
+    SharedTensor tensor = part ? executor_->state(name) : SharedTensor();
+    if (!tensor.memory) throw Error(concat("device ", device_, " keeps no snapshot ", quote(name)));
+    kept.emplace_back(part->state, std::move(tensor));
+  }
+  if (kept.empty()) return;
+  reply.file = concat("device-", device_, ".safetensors");
+  persisted_ = std::async(std::launch::async, [folder = command.text, file = reply.file, kept = std::move(kept)] {
+    std::vector<std::pair<std::string, StoredTensor>> tensors;
+    for (const auto& [name, tensor] : kept)
+      tensors.emplace_back(name, StoredTensor{tensor.type, {tensor.memory.get(), static_cast<std::size_t>(tensor.type.bytes())}});
+    write_safetensors(concat(folder, "/", file), tensors);
+    return file;
   });
 }
 

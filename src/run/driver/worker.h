@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -46,6 +47,8 @@ class Worker {
   void step(const Command& command, Reply& reply);
   void set_state(const StateSource& source);
   void save_state(const std::string& folder, Reply& reply);
+  void persist(const Command& command, Reply& reply);
+  bool persists() const;
   void bind(std::uint64_t program);
   std::vector<Part> state_parts() const;  // of the bound program
   std::vector<std::byte> bytes_of(const Part& part);
@@ -68,7 +71,8 @@ class Worker {
   bool is_bound_ = false;
   std::unordered_map<std::uint64_t, std::unique_ptr<DeviceRunner>> runners_;  // of programs that made steps since addresses changed
   std::uint64_t placement_ = 0;                                               // of the executor, when that was
-  bool stopped_ = false;  // a step failed, and its lanes are stopped or its transport is gone
+  bool stopped_ = false;                       // a step failed, and its lanes are stopped or its transport is gone
+  std::shared_future<std::string> persisted_;  // the file that a thread writes, or has written
 };
 
 }  // namespace penstock

@@ -117,14 +117,13 @@ std::string first_line(const std::string& text) {
 
 }  // namespace
 
-std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
-                             const std::function<std::vector<std::string>(const std::string&)>& save) {
+std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep, const SaveState& save, int attempt) {
   const fs::path folder = folder_of(out, info.step);
   if (is_there(folder)) throw Error(concat(folder.string(), " is already there; it is not overwritten"));
   std::error_code error;
   fs::create_directories(out, error);
   remove_unfinished(out);
-  const fs::path part = folder.string() + kUnfinished;
+  const fs::path part = concat(folder.string(), attempt > 0 ? concat(".", attempt) : "", kUnfinished);
   if (!error && !fs::create_directory(part, error) && !error) error = std::make_error_code(std::errc::file_exists);
   if (error) throw Error(concat("cannot make ", part.string(), ": ", error.message()));
   try {

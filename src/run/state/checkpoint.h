@@ -25,9 +25,10 @@ struct Checkpoint {
 
 // Writes a checkpoint of `info.step` under `out`, then removes the oldest ones beyond `keep`. `save` writes the state into the folder it is
 // given and returns the files' names (Cluster::save_state). Returns the folder. Throws Error where it cannot be written, and for state that
-// is not finite; then the older checkpoints stay and nothing half-written does.
-std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep,
-                             const std::function<std::vector<std::string>(const std::string&)>& save);
+// is not finite; then the older checkpoints stay and nothing half-written does. `attempt`: who still writes for one of another number does
+// not find the folder of this.
+using SaveState = std::function<std::vector<std::string>(const std::string& folder)>;
+std::string write_checkpoint(const std::string& out, const Checkpoint& info, int keep, const SaveState& save, int attempt = 0);
 
 // Throws Error naming the file: no manifest, one that parse_manifest refuses, a file that is missing, shorter, longer or changed,
 // pieces that leave a gap, state that is not finite. CannotRead: the system does not let it be read, so nothing is known of it.

@@ -266,8 +266,7 @@ std::vector<std::byte> ElasticMember::next() {
 }
 
 Reply ElasticMember::obey(const Command& command) {
-  if (command.kind == Command::Kind::save_state)
-    if (std::string wrong = folder_error(command.text, options_.folder); !wrong.empty()) return {.error = std::move(wrong)};
+  if (std::string wrong = folder_error(command, options_.folder); !wrong.empty()) return {.error = std::move(wrong)};
   own_.post(command);
   std::optional<Reply> reply;
   while (!(reply = own_.wait_for(kBeat))) mail_.count(beats_of(id_), 1);

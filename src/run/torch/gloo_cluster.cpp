@@ -297,8 +297,7 @@ std::optional<Command> GlooFollower::next(milliseconds patience) {
 }
 
 std::string GlooFollower::answer(const Command& command) {
-  Reply reply;
-  if (command.kind == Command::Kind::save_state) reply.error = folder_error(command.text, options_.folder);
+  Reply reply{.error = folder_error(command, options_.folder)};
   if (reply.error.empty()) {
     own_.post(command);
     reply = own_.wait();

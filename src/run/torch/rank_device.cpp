@@ -71,10 +71,11 @@ void start_device(RankDevice& own, const Mail& mail, const Ranks& ranks, const E
   if (const Reply made = own.thread->wait(); !made.error.empty()) throw Error(made.error);
 }
 
-std::string folder_error(const std::string& folder, const std::string& run) {
-  const std::filesystem::path wanted(folder);
+std::string folder_error(const Command& command, const std::string& run) {
+  if (command.kind != Command::Kind::save_state && command.kind != Command::Kind::persist) return {};
+  const std::filesystem::path wanted(command.text);
   if (wanted == std::filesystem::path(run) / wanted.filename() && names_checkpoint(wanted.filename().string())) return {};
-  return concat("state is not saved in ", folder, "\n  the run's folder is ", run);
+  return concat("state is not saved in ", command.text, "\n  the run's folder is ", run);
 }
 
 }  // namespace penstock

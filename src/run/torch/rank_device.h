@@ -55,7 +55,7 @@ void start_device(RankDevice& own, const Mail& mail, const Ranks& ranks, const E
                   const std::shared_ptr<const DataSource>& data, const GlooOptions& options);
 
 // State is saved where this process's own configuration says that the run writes (GlooOptions::folder), wherever a message wants it. Empty:
-// `folder` is such a place; else what is wrong with it.
-std::string folder_error(const std::string& folder, const std::string& run);
+// the command saves none, or in such a place; else what is wrong with its folder.
+std::string folder_error(const Command& command, const std::string& run);
 
 }  // namespace penstock
