@@ -120,7 +120,7 @@ class Loop {
           save();
       } catch (const Error&) {
         go_on();
-        ended = false, saved = true;
+        ended = saved = false;
       }
     }
     result_.stopped = stopping();
