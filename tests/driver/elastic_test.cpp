@@ -395,7 +395,7 @@ TEST(Elastic, OneDeviceDies) {
     Elastic elastic(kind.settings, kind.last_layout);
     const std::vector<std::int64_t> longest = longest_lives(elastic, 4);
     for (std::size_t device = 0; device < 4; ++device)
-      for (std::int64_t n = 0, points = test::is_soak() ? longest[device] : test::rounds(6); n < points; ++n)
+      for (std::int64_t n = 0, points = test::is_soak() ? longest[device] : test::rounds(3); n < points; ++n)
         expect_goes_on_without(elastic, device, test::is_soak() ? n : static_cast<std::int64_t>(draws() % longest[device]));
   }
 }
@@ -408,7 +408,7 @@ TEST(Elastic, AnotherDeviceDiesWhileTheRunGoesBack) {
     SCOPED_TRACE(join(kind.settings, " "));
     Elastic elastic(kind.settings, kind.last_layout);
     const std::vector<std::int64_t> longest = longest_lives(elastic, 4);
-    for (int n = 0; n < (test::is_soak() ? 100 : test::rounds(14)); ++n) expect_goes_on_without_two(elastic, longest, draws);
+    for (int n = 0; n < (test::is_soak() ? 100 : test::rounds(7)); ++n) expect_goes_on_without_two(elastic, longest, draws);
   }
 }
 
