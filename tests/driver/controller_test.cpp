@@ -55,6 +55,21 @@ TEST(Controller, OfAGroupReportsWhoFailedOrDidNotAnswer) {
   EXPECT_EQ(reported({says("a", {1, 2}), says("b", {0, 2}), says("c", {0, 1})}), "a");
 }
 
+TEST(Controller, NumbersAnew) {
+  using Numbers = std::vector<std::int32_t>;
+  EXPECT_EQ(numbered_anew(4, {}, 0), (Numbers{0, 1, 2, 3}));
+  EXPECT_EQ(numbered_anew(4, {1}, 0), (Numbers{0, 3, 2}));
+  EXPECT_EQ(numbered_anew(4, {3}, 0), (Numbers{0, 1, 2}));
+  EXPECT_EQ(numbered_anew(4, {0, 1}, 0), (Numbers{3, 2}));
+  EXPECT_EQ(numbered_anew(4, {0, 3}, 0), (Numbers{2, 1}));
+  EXPECT_EQ(numbered_anew(4, {0, 1, 3}, 0), (Numbers{2}));
+  EXPECT_EQ(numbered_anew(4, {1}, 1), (Numbers{0, -1, 2, 3}));
+  EXPECT_EQ(numbered_anew(4, {1, 3}, 1), (Numbers{0, -1, 2}));
+  EXPECT_EQ(numbered_anew(4, {1}, 2), (Numbers{0, -1, 2, 3, -1}));
+  EXPECT_EQ(numbered_anew(3, {0, 1, 2}, 2), (Numbers{-1, -1}));
+  EXPECT_EQ(numbered_anew(3, {0, 1, 2}, 0), Numbers{});
+}
+
 // Notes the values that each device is sent.
 class Noting : public Carrier {
  public:
