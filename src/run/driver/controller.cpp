@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/machine.h"
@@ -134,6 +136,12 @@ std::vector<std::string> files_in(std::vector<Reply> replies) {
 
 constexpr std::int32_t kCome = -1, kGone = -2;  // in place of an old number
 
+// The generation that these parts by device are of; none: there are none.
+std::optional<int> generation_of(const std::vector<std::vector<HeldPiece>>& snapshot) {
+  const auto any = std::ranges::find_if(snapshot, [](const auto& parts) { return !parts.empty(); });
+  return any == snapshot.end() ? std::nullopt : std::optional(parse_snapshot_name(any->front().name)->generation);
+}
+
 class Controller : public Cluster {
  public:
   explicit Controller(std::unique_ptr<Carrier> carrier) : carrier_(std::move(carrier)) {}
@@ -176,11 +184,12 @@ class Controller : public Cluster {
   std::vector<HeldState> held_;  // by device, of all programs that were loaded, but for what is forgotten
   // By generation and device, what was kept of a snapshot that is whole.
   std::array<std::vector<std::vector<HeldPiece>>, kGenerations> snapshots_;
-  Holders holders_;             // which parts have the present value of what
-  PlannedBytes held_bytes_;     // that the devices here have
-  bool failed_ = false;         // the last step: devices are to be made ready for another
-  bool stopped_ = false;        // a device was lost, or could not be made ready: no more steps
-  std::set<std::string> torn_;  // what a step that failed had begun to write, and nobody has set since
+  std::array<bool, kGenerations> is_whole_{};  // false: none was taken, or a step that failed had begun to write another over it
+  Holders holders_;                            // which parts have the present value of what
+  PlannedBytes held_bytes_;                    // that the devices here have
+  bool failed_ = false;                        // the last step: devices are to be made ready for another
+  bool stopped_ = false;                       // a device was lost, or could not be made ready: no more steps
+  std::set<std::string> torn_;                 // what a step that failed had begun to write, and nobody has set since
 };
 
 std::vector<Reply> Controller::exchange(const std::vector<const Command*>& commands) {
@@ -200,6 +209,8 @@ std::vector<Reply> Controller::exchange(const std::vector<const Command*>& comma
 // Where no device had begun to write state, all of it is as it was before the step. A move writes only what has no value yet.
 void Controller::after_failed_step(std::uint64_t program, const std::vector<Reply>& replies) {
   if (loaded_.contains(program) && std::ranges::any_of(replies, &Reply::wrote)) torn_ = holders_.updated(program);
+  if (const auto loaded = loaded_.find(program); loaded != loaded_.end())
+    if (const std::optional<int> generation = generation_of(snapshot_of(*loaded->second))) is_whole_[*generation] = false;
   failed_ = true;
 }
 
@@ -363,13 +374,17 @@ void Controller::forget(const std::vector<std::vector<std::string>>& names) {
 void Controller::note_snapshot(const Program& program) {
   std::vector<std::vector<HeldPiece>> kept = snapshot_of(program);
   kept.resize(static_cast<std::size_t>(devices()));
-  const auto any = std::ranges::find_if(kept, [](const auto& parts) { return !parts.empty(); });
-  if (any == kept.end()) return;
-  auto& before = snapshots_[parse_snapshot_name(any->front().name)->generation];
+  const std::optional<int> generation = generation_of(kept);
+  if (!generation) return;
+  is_whole_[*generation] = true;
+  auto& before = snapshots_[*generation];
   std::vector<std::vector<std::string>> left(kept.size());
-  for (std::size_t d = 0; d < before.size(); ++d)
+  for (std::size_t d = 0; d < before.size(); ++d) {
+    std::set<std::string_view> names;
+    for (const HeldPiece& part : kept[d]) names.insert(part.name);
     for (const HeldPiece& part : before[d])
-      if (std::ranges::find(kept[d], part.name, &HeldPiece::name) == kept[d].end()) left[d].push_back(part.name);
+      if (!names.contains(part.name)) left[d].push_back(part.name);
+  }
   before = std::move(kept);
   forget(left);
 }
@@ -377,7 +392,7 @@ void Controller::note_snapshot(const Program& program) {
 // What it was is written into the state as it lay then, and moved from there.
 void Controller::restore(int generation) {
   const auto& snapshot = snapshots_[generation];
-  if (std::ranges::all_of(snapshot, [](const auto& parts) { return parts.empty(); })) throw Error("no device has a snapshot");
+  if (!is_whole_[generation]) throw Error(concat("there is no whole snapshot of generation ", generation));
   std::vector<std::vector<HeldPiece>> present;
   for (const auto& [key, wanted] : loaded_) {
     if (present.empty()) {

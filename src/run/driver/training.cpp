@@ -2,6 +2,7 @@
 #include "driver/training.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -19,6 +20,7 @@
 #include "lower/snapshot.h"
 #include "penstock/error.h"
 #include "program/flops.h"
+#include "program/snapshot_name.h"
 #include "state/not_finite.h"
 #include "state/weight_files.h"
 
@@ -138,7 +140,13 @@ class Loop {
 
   bool keeps_snapshots() const { return run_.cluster.is_elastic() && run_.config.faults.snapshot_every > 0; }
 
-  // The program that also keeps a snapshot of the generation that is not the last one.
+  // The program that also keeps a snapshot of the generation that is not the last one, loaded.
+  std::uint64_t program_with_snapshot() {
+    if (stream_) return load_with_snapshot(*batch_.program);
+    std::optional<std::uint64_t>& known = with_snapshot_[next_generation()];
+    if (!known) known = load_with_snapshot(programs_->training);
+    return *known;
+  }
   std::uint64_t load_with_snapshot(const Program& training) {
     const int devices = static_cast<int>(training.devices.size()), of_host = static_cast<int>(run_.config.faults.devices_per_host);
     return run_.cluster.load(with_snapshot(training, next_generation(), buddies_of(devices, of_host > 0 ? of_host : devices)));
@@ -155,6 +163,7 @@ class Loop {
   void load() {
     training_ = run_.cluster.load(programs_->training);
     if (programs_->evaluation) evaluation_ = run_.cluster.load(*programs_->evaluation);
+    with_snapshot_ = {};
     is_snapshot_due_ = true;  // what was kept may lie in one place only
   }
 
@@ -246,8 +255,9 @@ class Loop {
     if (kept_.generation >= 0) {
       try {
         return run_.cluster.restore(kept_.generation);
-      } catch (const Error&) {
+      } catch (const Error& error) {
         if (run_.cluster.has_failed()) throw;
+        say(concat("the snapshot of step ", kept_.step, " is lost: ", split(error.what(), '\n').front(), "; back to step ", on_disk_.step));
       }
       wait_for_pending();  // it may be the last one, and the one before be removed
       kept_ = on_disk_;
@@ -348,7 +358,7 @@ class Loop {
         std::ranges::copy(run_.data.training_samples(position_ + step * run_.config.train.batch), std::back_inserter(input.samples));
     const std::int64_t recorded = stream_ ? kRecordedBatches : kRecorded;
     const bool keeps = takes_snapshot();
-    const std::uint64_t program = keeps ? load_with_snapshot(stream_ ? *batch_.program : programs_->training) : training_;
+    const std::uint64_t program = keeps ? program_with_snapshot() : training_;
     const bool is_shown = !keeps && input.step >= first_recorded_ && input.step < first_recorded_ + recorded;
     const bool is_paced = !keeps && run_.cluster.is_elastic() && pace_.steps() < kPaced && usual_ > 0 && !stream_;
     const bool record = is_shown || is_paced;
@@ -490,6 +500,8 @@ class Loop {
   TrainingPrograms replaced_;         // others, since its devices changed
   Kept kept_, on_disk_;               // the last; the last that is no snapshot
   bool is_snapshot_due_ = false, is_checkpoint_due_ = false;
+  // The programs that keep a snapshot of each generation, as far as they are loaded.
+  std::array<std::optional<std::uint64_t>, kGenerations> with_snapshot_;
   int failed_checkpoints_ = 0;  // attempts
   std::string recovery_;        // what the last one took, in a phrase
   Pace pace_;
