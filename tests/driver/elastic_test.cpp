@@ -268,8 +268,9 @@ void Elastic::note(const std::string& event, int devices, std::vector<Phase>& ph
   const std::int64_t failed = std::stoll(event.substr(event.find("in step ") + 8));
   const std::int64_t from = std::stoll(event.substr(event.find(" on from step ") + 14));
   const std::int64_t interval = config_.faults.snapshot_every > 0 ? config_.faults.snapshot_every : config_.run.checkpoint_every;
-  const std::int64_t done = failed - 1, on_disk = (done - 1) / config_.run.checkpoint_every * config_.run.checkpoint_every;
-  // A death while the checkpoint of the last step done is written leaves the one before it.
+  const std::int64_t done = failed - 1, every = config_.run.checkpoint_every;
+  const std::int64_t on_disk = ((done - 1) / every - (config_.faults.snapshot_every > 0 ? 1 : 0)) * every;
+  // A death while a checkpoint is written, which those from snapshots are beside the next steps, leaves the one before it.
   EXPECT_TRUE((from <= done && done - from <= interval) || (dead > 1 && from >= on_disk)) << event;
   std::erase_if(phases, [&](const Phase& phase) { return phase.step >= from; });
   phases.push_back({from, std::min(devices, 4)});
@@ -291,6 +292,7 @@ Outcome Elastic::run(std::vector<Life>& lives) {
     if (!std::ranges::binary_search(written, metrics.step)) saved[metrics.step] = out.phases;
   };
   hooks.event = [&](const std::string& event) {
+    if (!event.starts_with("in step ")) return;  // of a snapshot or a checkpoint
     note(event, devices, out.phases, dead_in(lives));
     const Phase last = out.phases.back();
     out.from_disk = saved[last.step];
