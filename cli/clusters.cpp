@@ -76,21 +76,26 @@ void check_processes(const Config& config) {
 std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Config& config, const std::vector<int>& groups,
                                             std::shared_ptr<const DataSource> data) {
   const std::optional<Ranks> ranks = ranks_from_environment();
-  const int devices = devices_in(groups), processes = ranks ? ranks->size : 1;
+  const bool elastic = ranks && ranks->elastic;  // rank 0 has no device
+  const int devices = devices_in(groups), processes = ranks ? ranks->size - elastic : 1;
   check_processes(config);
   const BackendInfo& sending = find_backend(config.pipeline.backend);
+  if (elastic && sending.between_devices)
+    throw Error(concat("pipeline.backend is ", sending.name, ", and the run is elastic"),
+                {"its devices are connected anew over gloo alone"}, "--backend gloo, or a run without --elastic");
   if (sending.between_devices && is_host(config.run.device))
     throw Error(concat("pipeline.backend is ", sending.name, ", and run.device cpu"), {"it sends what lies in a device's own memory"},
                 "--backend gloo, or another --device");
   const ExecutorFactory executors = executors_of(config, groups);
   if (!sending.processes) return make_thread_cluster(devices, executors, std::move(data), thread_options(config));
-  const std::string launch = concat("penstock launch -n ", devices, " -- train --backend ", config.pipeline.backend);
+  const std::string launch =
+      concat("penstock launch", elastic ? " --elastic" : "", " -n ", devices, " -- train --backend ", config.pipeline.backend);
   const bool single = devices == static_cast<int>(groups.size());  // whether each actor is one device
   if (!ranks)
     throw Error(concat("backend ", config.pipeline.backend, " needs one process per ", single ? "actor" : "device",
                        "; no launcher started this one"),
                 {}, launch);
-  if (ranks->elastic ? ranks->rank == 0 && processes - 1 < devices : processes != devices) {
+  if (elastic ? ranks->rank == 0 && processes < devices : processes != devices) {
     const std::string wanted = single ? counted(devices, "actor")
                                       : concat(counted(devices, "device"), " (", counted(static_cast<std::int64_t>(groups.size()), "actor"),
                                                " of ", groups_text(groups), ")");
@@ -101,8 +106,8 @@ std::unique_ptr<Cluster> configured_cluster(const std::string& command, const Co
                             .folder = config.run.out,
                             .device = config.run.device,
                             .nccl = sending.between_devices};
-  if (ranks->elastic && ranks->rank == 0) return backend().make_elastic_cluster(*ranks, devices, options);
-  if (ranks->elastic) return backend().serve_elastic(*ranks, executors, std::move(data), options), nullptr;
+  if (elastic && ranks->rank == 0) return backend().make_elastic_cluster(*ranks, devices, options);
+  if (elastic) return backend().serve_elastic(*ranks, executors, std::move(data), options), nullptr;
   if (ranks->rank == 0) return backend().make_gloo_cluster(*ranks, executors, std::move(data), options);
   backend().serve_gloo(*ranks, executors, std::move(data), options);
   return nullptr;

@@ -159,9 +159,10 @@ bool Group::reap() {
 void Group::note_end(std::size_t rank, int status) {
   processes_[rank] = 0;
   const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  if (options_.elastic && rank > 0 && processes_[0] > 0) {  // the others go on
-    if (code != 0 && asked_ == 0) say_end(rank, status);
-    if (code != 0 && asked_ == 0 && restarts_-- > 0) processes_[rank] = start(options_, static_cast<int>(rank), port_);
+  if (options_.elastic && options_.join.empty() && rank > 0) {  // the others go on, and rank 0 says how the run ends
+    const bool is_lost = code != 0 && asked_ == 0 && processes_[0] > 0;
+    if (is_lost) say_end(rank, status);
+    if (is_lost && restarts_-- > 0) processes_[rank] = start(options_, static_cast<int>(rank), port_);
     return;
   }
   if (options_.elastic && rank == 0) terminate_ = Clock::now() + kOwnWords;

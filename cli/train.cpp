@@ -222,6 +222,8 @@ TrainingPrograms programs_on(int devices, const Pace& pace, const Config& config
   for (const RunLayout& layout : layouts_on(config, devices)) {
     try {
       TrainingPrograms programs = training_programs(layout.config, prepare(layout, models), data, 0);
+      if (static_cast<int>(programs.training.devices.size()) > devices)
+        throw Error(concat("the layout needs ", programs.training.devices.size(), " devices"));
       choose_kernels(config, programs.training);
       if (programs.evaluation) choose_kernels(config, *programs.evaluation);
       programs.layout = text_of(layout);

@@ -33,8 +33,8 @@ def processes_of(launcher):
 
 
 class Elastic(ProgramTest):
-    def start(self, out, *more, steps=STEPS, launch=(), **variables):
-        arguments = self.train_arguments(out, steps, *LAYOUT, "--backend", "gloo", "--set", "checkpoint_every=5", "--verbose", *more)
+    def start(self, out, *more, steps=STEPS, launch=(), backend="gloo", **variables):
+        arguments = self.train_arguments(out, steps, *LAYOUT, "--backend", backend, "--set", "checkpoint_every=5", "--verbose", *more)
         self.metrics = self.folder / out / "metrics.jsonl"
         return start("launch", "--elastic", *([] if "-n" in launch else ["-n", 4]), *launch, "--", *arguments, environment={"OMP_NUM_THREADS": "1", **variables})
 
@@ -102,6 +102,16 @@ class Elastic(ProgramTest):
         losses = {step: line["loss"] for step, line in read_metrics(self.folder / "joined").items()}
         for step in reference.keys() & losses.keys():
             self.assertAlmostEqual(losses[step], reference[step]["loss"], delta=1e-10 * abs(losses[step]), msg=f"step {step}")
+
+    def test_what_is_refused(self):
+        for launch, backend, parts in [
+            (["-n", "1"], "gloo", ["1 process was started for 4 devices", "penstock launch --elastic -n 4"]),
+            ([], "nccl", ["pipeline.backend is nccl, and the run is elastic", "--backend gloo"]),
+        ]:
+            result = Result(self.start("refused", backend=backend, launch=launch))
+            self.assertEqual(result.code, 1, result.err)
+            for part in parts:
+                self.assertIn(part, result.err)
 
     def test_random_faults(self):
         """Kills, stands and goes on again, of any device; what was killed is started again, and what went on is taken in again."""
@@ -175,11 +185,13 @@ class Elastic(ProgramTest):
         reference = self.reference()
         launcher = self.start("full")
         self.wait_for_lines(launcher, 2)
-        device = processes_of(launcher)[2]
-        resource.prlimit(device, resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))  # as on a full disk
+        devices = [pid for rank, pid in processes_of(launcher).items() if rank > 0]
+        for device in devices:
+            resource.prlimit(device, resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))  # as on a full disk
         self.wait_for_lines(launcher, 20)
         self.assertFalse([name for name in self.checkpoints("full") if ".part" not in name])
-        resource.prlimit(device, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        for device in devices:
+            resource.prlimit(device, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         result = Result(launcher)
         self.assert_like("full", reference, result)
         self.assertRegex(result.err, r"the checkpoint of step 5 could not be written: .*device-\d\.safetensors: File too large; no checkpoint was written yet")

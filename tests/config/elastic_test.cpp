@@ -29,6 +29,15 @@ TEST(ElasticLayouts, AreFewerDevicesOfAnActorThenFewerActors) {
   EXPECT_EQ(layouts("pipe=2,data=2", 1), "1 actor of 1 device");
 }
 
+TEST(ElasticLayouts, LeaveWorkersAsTheyAre) {
+  Config config = parse("pipe=2,data=2");
+  config.pipeline.workers = {{1, 1}, {1, 1}};
+  const std::vector<RunLayout> layouts = layouts_on(config, 3);
+  ASSERT_EQ(layouts.size(), 1u);
+  EXPECT_TRUE(layouts[0].groups.empty());
+  EXPECT_EQ(text_of(layouts[0]), "it is configured");
+}
+
 // Members of an axis stay together.
 TEST(ElasticLayouts, KeepTheAxes) {
   EXPECT_EQ(layouts("pipe=2,tensor=2", 3), "1 actor of 1 device");

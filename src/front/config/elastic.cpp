@@ -22,6 +22,7 @@ std::vector<int> spread(int groups, int actors, int most, bool last) {
 }  // namespace
 
 std::vector<RunLayout> layouts_on(const Config& config, int devices) {
+  if (!config.pipeline.plan.empty() || !config.pipeline.workers.empty()) return {{config, {}}};
   const int each = devices_of_actor(config), members = devices_with_members(config) / each, actors = config.pipeline.table.actors;
   const int groups = devices / members;
   if (groups >= actors * each) return {{config, std::vector<int>(static_cast<std::size_t>(actors), each)}};
@@ -36,6 +37,7 @@ std::vector<RunLayout> layouts_on(const Config& config, int devices) {
 }
 
 Prepared prepare(const RunLayout& layout, const ModelRegistry& models) {
+  if (layout.groups.empty()) return prepare(layout.config, models);
   Config config = layout.config;
   config.pipeline.data = *std::ranges::max_element(layout.groups);
   config.pipeline.program.local = 1;
@@ -47,6 +49,7 @@ Prepared prepare(const RunLayout& layout, const ModelRegistry& models) {
 }
 
 std::string text_of(const RunLayout& layout) {
+  if (layout.groups.empty()) return "it is configured";
   const bool alike = layout.groups.front() == layout.groups.back();
   return concat(counted(std::ssize(layout.groups), "actor"), " of ",
                 alike ? std::to_string(layout.groups[0]) : join(layout.groups, ", ", [](int n) { return std::to_string(n); }),
