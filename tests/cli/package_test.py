@@ -87,7 +87,7 @@ class PackageTest(ProgramTest):
         """By `make install` in a folder where nothing else was built."""
         commands = subprocess.run(["make", "-n", "install", "CMAKE=cmake", "PREFIX=p"], cwd=REPOSITORY, capture_output=True, encoding="utf-8", check=True).stdout
         targets = re.findall(r"cmake --build build --target (\S+)", commands)
-        made = self.tool("CMAKE_MAKE_PROGRAM", "-C", BUILD, "-t", "inputs", *targets).split()
+        made = self.tool("CMAKE_MAKE_PROGRAM", "-C", BUILD, "-t", "commands", *targets).split()
         scripts = [path.read_text() for path in BUILD.rglob("cmake_install.cmake") if path.parent.name != "tests"]
         installed = {file for script in scripts for file in re.findall(rf'"{BUILD}/([^"]+\.(?:a|so)|penstock)"', script)}
         self.assertIn("libpenstock_cli.a", installed)
