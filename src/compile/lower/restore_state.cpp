@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "base/invariant.h"
 #include "program/memory_plan.h"
 #include "program/snapshot_name.h"
 #include "program/verify.h"

@@ -176,11 +176,12 @@ class Controller : public Cluster {
   void run_once(const std::shared_ptr<const Program>& move);
   void forget_replaced(std::uint64_t program);
   void forget(const std::vector<std::vector<std::string>>& names);
-  void note_snapshot(const Program& program);
+  void note_snapshot(std::vector<std::vector<HeldPiece>> kept);
   void after_failed_step(std::uint64_t program, const std::vector<Reply>& replies);
 
   std::unique_ptr<Carrier> carrier_;
-  std::map<std::uint64_t, std::shared_ptr<const Program>> loaded_;  // by hash
+  std::map<std::uint64_t, std::shared_ptr<const Program>> loaded_;      // by hash
+  std::map<std::uint64_t, std::vector<std::vector<HeldPiece>>> keeps_;  // of those that keep a snapshot: its parts, by device
   std::vector<HeldState> held_;  // by device, of all programs that were loaded, but for what is forgotten
   // By generation and device, what was kept of a snapshot that is whole.
   std::array<std::vector<std::vector<HeldPiece>>, kGenerations> snapshots_;
@@ -209,8 +210,7 @@ std::vector<Reply> Controller::exchange(const std::vector<const Command*>& comma
 // Where no device had begun to write state, all of it is as it was before the step. A move writes only what has no value yet.
 void Controller::after_failed_step(std::uint64_t program, const std::vector<Reply>& replies) {
   if (loaded_.contains(program) && std::ranges::any_of(replies, &Reply::wrote)) torn_ = holders_.updated(program);
-  if (const auto loaded = loaded_.find(program); loaded != loaded_.end())
-    if (const std::optional<int> generation = generation_of(snapshot_of(*loaded->second))) is_whole_[*generation] = false;
+  if (const auto kept = keeps_.find(program); kept != keeps_.end()) is_whole_[*generation_of(kept->second)] = false;
   failed_ = true;
 }
 
@@ -238,6 +238,7 @@ std::vector<std::int32_t> Controller::regroup() {
   held_ = std::move(held);
   for (auto& snapshot : snapshots_) snapshot = renumbered(snapshot, from);
   loaded_.clear();
+  keeps_.clear();
   holders_.regroup(from);
   failed_ = stopped_ = false;
   return from;
@@ -266,6 +267,7 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
   const PlannedBytes planned = planned_bytes(program, here);  // one program after the other has the same memory
   held_bytes_ = {std::max(held_bytes_.devices, planned.devices), std::max(held_bytes_.host, planned.host)};
   loaded_[key] = body;
+  if (std::vector<std::vector<HeldPiece>> kept = snapshot_of(program); generation_of(kept)) keeps_[key] = std::move(kept);
   for (std::size_t d = 0; d < wanted.size(); ++d)
     for (auto& [tensor, parts] : wanted[d]) held_[d][tensor].merge(parts);
   holders_.load(key, program);
@@ -274,6 +276,7 @@ std::uint64_t Controller::load(std::shared_ptr<const Program> body) {
 
 void Controller::unload(std::uint64_t program) {
   if (loaded_.erase(program) == 0) return;
+  keeps_.erase(program);
   holders_.unload(program);
   exchange({.kind = Command::Kind::unload, .program = program});
 }
@@ -371,13 +374,11 @@ void Controller::forget(const std::vector<std::vector<std::string>>& names) {
 }
 
 // What is left of an older one of its generation, which lay otherwise, is forgotten.
-void Controller::note_snapshot(const Program& program) {
-  std::vector<std::vector<HeldPiece>> kept = snapshot_of(program);
+void Controller::note_snapshot(std::vector<std::vector<HeldPiece>> kept) {
   kept.resize(static_cast<std::size_t>(devices()));
-  const std::optional<int> generation = generation_of(kept);
-  if (!generation) return;
-  is_whole_[*generation] = true;
-  auto& before = snapshots_[*generation];
+  const int generation = *generation_of(kept);
+  is_whole_[generation] = true;
+  auto& before = snapshots_[generation];
   std::vector<std::vector<std::string>> left(kept.size());
   for (std::size_t d = 0; d < before.size(); ++d) {
     std::set<std::string_view> names;
@@ -436,7 +437,7 @@ StepResult Controller::step(std::uint64_t program, const StepInput& input, bool 
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Reply> replies = exchange(command);
   holders_.stepped(program);
-  note_snapshot(*loaded->second);
+  if (const auto kept = keeps_.find(program); kept != keeps_.end()) note_snapshot(kept->second);
   StepResult result;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (const Reply& reply : replies) result.stopping = result.stopping || reply.stopping;

@@ -163,7 +163,6 @@ bool ElasticCarrier::is_silent(Member& member) {
 }
 
 std::vector<std::int32_t> ElasticCarrier::regroup() {
-  std::vector<Member> before = members_;
   std::vector<std::int32_t> from;
   for (std::int32_t d = 0; d < devices(); ++d) from.push_back(d);
   for (;;) {
