@@ -201,7 +201,7 @@ ROWS = [
     ("verify table.csv --memory-limit 1GB", ["table.csv is a table, which says nothing of bytes", "leave out --memory-limit"], REFUSED),
     ("compile --after forward", ["--after names a pass of lowering", "add --emit draft"], REFUSED),
     ("papers --markdown dynapipe", ["--markdown prints the whole page", "leave out dynapipe"], REFUSED),
-    # What would have no effect.
+    # These would have no effect.
     ("simulate 1f1b --seed 3", ["--seed says nothing without --jitter", "add --jitter X"], REFUSED),
     ("simulate 1f1b --backend gloo", ["--backend says nothing without --costs", "add --costs FILE"], REFUSED),
     ("simulate 1f1b --kept 0.5", ["--kept says nothing without a table that recomputes or offloads", "leave out --kept"], REFUSED),

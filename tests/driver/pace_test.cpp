@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step of another program would take, by the times of steps that were made.
+// A step of another program is predicted by the times of steps that were made.
 #include "driver/pace.h"
 
 #include <gtest/gtest.h>

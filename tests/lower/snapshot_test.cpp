@@ -71,7 +71,7 @@ TEST(Snapshots, OfRandomPrograms) {
   }
 }
 
-// Of tables, groups that hold state in shares, windows and axes.
+// The programs are of tables, groups that hold state in shares, windows and axes.
 TEST(Snapshots, OfWhatLoweringMakes) {
   int tried = 0;
   for (std::uint64_t seed = 0; tried < test::rounds(32) && !HasFailure(); ++seed) {

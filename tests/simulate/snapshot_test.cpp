@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a snapshot costs is predicted with the step that takes it.
+// The simulator predicts what a snapshot costs with the step that takes it.
 #include "lower/snapshot.h"
 
 #include <gtest/gtest.h>

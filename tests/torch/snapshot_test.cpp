@@ -20,7 +20,7 @@
 namespace penstock {
 namespace {
 
-// Of the drawn programs' models.
+// The data are of the drawn programs' models.
 std::shared_ptr<const DataSource> random_tokens() {
   return std::make_shared<RandomBatch>(text_ports(4), 16);
 }

@@ -25,7 +25,7 @@
 namespace penstock {
 namespace {
 
-// What a device copies to its host.
+// A slot that a device copies to its host.
 struct Offload {
   SlotId from;
   bool sends = false;  // to the device's buddy

@@ -182,7 +182,7 @@ struct Assign {
                 {"a dim is split over one axis"});
   }
 
-  // What a text with a unit says, "30s" or "16GB", for a key of seconds or bytes.
+  // Reads a text with a unit, "30s" or "16GB", for a key of seconds or bytes.
   std::optional<double> with_unit() const {
     const auto text = from.value->value_exact<std::string>();
     if (!text || (key.unit != "bytes" && key.unit != "seconds")) return {};

@@ -19,7 +19,7 @@ struct RunLayout {
 
 // The ways of `config` on at most so many devices, with the same batch: as it is configured where these are enough; else actors with fewer
 // devices each, or fewer actors. Which of them can be compiled is for who tries. None: each needs more devices.
-// What a plan or workers of their own lay out stays as it is, however many devices there are.
+// A layout by a plan or by workers of their own stays as it is, however many devices there are.
 std::vector<RunLayout> layouts_on(const Config& config, int devices);
 
 // prepare() of this layout. Throws Error where model, schedule and batch do not fit it.

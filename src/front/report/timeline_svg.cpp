@@ -254,7 +254,7 @@ std::string style(const std::vector<TimelinePicture>& pictures) {
     css += concat(".m", i, " { fill: ", memory_colours[i].light, "; }\n");
     dark += concat(".m", i, " { fill: ", memory_colours[i].dark, "; }\n");
   }
-  // What draws a stroke over the letters all the same, as CairoSVG does, knows no @supports either.
+  // A program that draws a stroke over the letters all the same, as CairoSVG does, knows no @supports either.
   css += concat("@supports (paint-order: stroke) {\n", halos, "}\n");
   return concat("<style>\n", css, "@media (prefers-color-scheme: dark) {\n", dark, "}\n</style>\n<defs>\n", patterns, "</defs>\n");
 }

@@ -117,7 +117,7 @@ class Cluster {
   // <folder>/device-<n>.safetensors, and returns at once, with the files' names. Until they are written no step may write this generation,
   // and no device be left out. Throws Error where a device has not what it had, or still writes another.
   virtual std::vector<std::string> persist(int /*generation*/, const std::string& /*folder*/) { return {}; }
-  // Those of the files that are written by now. Throws Error where one could not be (path and reason).
+  // Returns those of the files that are written by now. Throws Error where one could not be (path and reason).
   virtual std::vector<std::string> persisted() { return {}; }
   // A copy of one state tensor, from its owner or put together from the owners of its pieces. Throws Error if nobody has it.
   virtual std::vector<std::byte> state(const std::string& name) = 0;

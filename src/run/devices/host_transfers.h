@@ -13,7 +13,7 @@ namespace penstock {
 // Opcode, peer and tag, as a transport knows a transfer by.
 using HostTransfers = std::set<std::tuple<Opcode, std::int32_t, std::int32_t>>;
 
-// Those of a device whose memory is planned.
+// Finds those of a device whose memory is planned.
 inline HostTransfers host_transfers(const DeviceProgram& device) {
   HostTransfers out;
   if (device.snapshot_bytes == 0) return out;

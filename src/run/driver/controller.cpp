@@ -373,7 +373,7 @@ void Controller::forget(const std::vector<std::vector<std::string>>& names) {
   if (std::ranges::any_of(commands, [](const Command* command) { return command != nullptr; })) exchange(commands);
 }
 
-// What is left of an older one of its generation, which lay otherwise, is forgotten.
+// Parts of an older one of its generation, which lay otherwise, are forgotten.
 void Controller::note_snapshot(std::vector<std::vector<HeldPiece>> kept) {
   kept.resize(static_cast<std::size_t>(devices()));
   const int generation = *generation_of(kept);
@@ -390,7 +390,7 @@ void Controller::note_snapshot(std::vector<std::vector<HeldPiece>> kept) {
   forget(left);
 }
 
-// What it was is written into the state as it lay then, and moved from there.
+// The snapshot is written into the state as it lay then, and moved from there.
 void Controller::restore(int generation) {
   const auto& snapshot = snapshots_[generation];
   if (!is_whole_[generation]) throw Error(concat("there is no whole snapshot of generation ", generation));

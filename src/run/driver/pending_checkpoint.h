@@ -19,7 +19,8 @@ namespace penstock {
 
 class PendingCheckpoint {
  public:
-  // Of the cluster's last snapshot of this generation. `write` is called on a thread: write_checkpoint() with what saves the state.
+  // The checkpoint is of the cluster's last snapshot of this generation. `write` is called on a thread: write_checkpoint() with what saves
+  // the state.
   PendingCheckpoint(Cluster& cluster, int generation, std::function<std::string(const SaveState&)> write);
   ~PendingCheckpoint();  // gives it up where devices still write, and waits for the disk
 

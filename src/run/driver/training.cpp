@@ -401,7 +401,7 @@ class Loop {
     result_.recorded = std::move(middle->second);
   }
 
-  // What is being written is older: it is kept.
+  // The one that is being written is older: it is kept.
   void check_finite(const StepMetrics& metrics) {
     if (std::isfinite(metrics.loss) && std::isfinite(metrics.gradient_norm)) return;
     wait_for_pending();

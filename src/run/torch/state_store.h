@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device keeps by name beyond its programs: training state, or snapshots of it in the host's memory.
+// The store of what a device keeps by name beyond its programs: training state, or snapshots of it in the host's memory.
 #pragma once
 
 #include <map>
